@@ -1,0 +1,1 @@
+"""Personalized federated recommendation."""

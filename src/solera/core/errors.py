@@ -1,0 +1,47 @@
+"""One root for every error a user can cause, each with what to do next."""
+
+from __future__ import annotations
+
+
+class SoleraError(Exception):
+    """Something the user can mend: says what is wrong and, in `hint`, the next step.
+
+    The command line prints both in two lines and leaves with `exit_code`; a traceback appears only
+    when it is asked for.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ConfigError(SoleraError):
+    """A method, option or protocol that does not exist or does not fit."""
+
+
+class DataError(SoleraError):
+    """A data set that is missing, malformed or too small."""
+
+
+class RunError(SoleraError):
+    """A run folder that cannot be written, read or resumed."""
+
+
+class DivergedError(SoleraError):
+    """Training produced numbers that are not finite."""
+
+    exit_code = 3
+
+
+def closest(name: str, known: list[str]) -> str:
+    """A next step for a misspelt name: the nearest known one, or all of them."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only ever needed on the way to an error
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

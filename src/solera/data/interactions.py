@@ -1,0 +1,152 @@
+"""Who interacted with what, and when: the one data type every other room reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solera.core.errors import DataError
+from solera.data.ragged import Ints, Ragged
+
+
+class IdMap:
+    """The publisher's ids and our dense indices, both ways."""
+
+    def __init__(self, ids: Sequence[str] | NDArray[np.str_]) -> None:
+        self.ids: NDArray[np.str_] = np.asarray(ids, dtype=np.str_)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {id_: index for index, id_ in enumerate(self.ids.tolist())}
+
+    def id(self, index: int) -> str:
+        """The publisher's id of an index."""
+        return str(self.ids[index])
+
+    def index(self, id_: str, kind: str = "id") -> int:
+        """The index of a publisher's id; an unknown one is an error that names `kind`."""
+        try:
+            return self._index[id_]
+        except KeyError:
+            some = ", ".join(self.ids[:3].tolist())
+            raise DataError(f"unknown {kind} {id_!r}", f"ids look like: {some}") from None
+
+    def take(self, indices: Ints) -> IdMap:
+        """The ids at the given indices, renumbered from 0."""
+        return IdMap(self.ids[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """Interactions sorted by user, then time; equal times keep the order of the file.
+
+    `times` is None where the publisher gives none: the order of the file then stands in for it.
+    """
+
+    name: str
+    users: Ints
+    items: Ints
+    times: Ints | None
+    user_map: IdMap
+    item_map: IdMap
+    titles: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_columns(
+        cls,
+        name: str,
+        users: Sequence[str] | NDArray[np.str_],
+        items: Sequence[str] | NDArray[np.str_],
+        times: Ints | None = None,
+        titles: dict[str, str] | None = None,
+    ) -> Interactions:
+        """Number the ids in their natural order (numbers as numbers) and sort the rows."""
+        if not len(users):
+            raise DataError(f"data set {name!r} has no interactions", "check the file and its columns")
+        user_map, user_index = _number(np.asarray(users, dtype=np.str_))
+        item_map, item_index = _number(np.asarray(items, dtype=np.str_))
+        keys = (user_index,) if times is None else (times, user_index)
+        order = np.lexsort(keys)
+        return cls(
+            name=name,
+            users=user_index[order],
+            items=item_index[order],
+            times=None if times is None else times[order].astype(np.int64),
+            user_map=user_map,
+            item_map=item_map,
+            titles=None if titles is None else tuple(titles.get(i, "") for i in item_map.ids.tolist()),
+        )
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.user_map)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.item_map)
+
+    @cached_property
+    def by_user(self) -> Ragged:
+        """Every user's items, oldest first."""
+        return Ragged.from_pairs(self.users, self.items, self.n_users)
+
+    def title(self, item: int) -> str:
+        """The item's title, or its id where no title is known."""
+        return (self.titles[item] if self.titles else "") or self.item_map.id(item)
+
+    def select(self, keep: NDArray[np.bool_] | Ints) -> Interactions:
+        """Some of the rows, with the id maps unchanged."""
+        times = None if self.times is None else self.times[keep]
+        return replace(self, users=self.users[keep], items=self.items[keep], times=times)
+
+    def distinct(self) -> Interactions:
+        """Only the first interaction of every (user, item) pair."""
+        _, first = np.unique(self.users * self.n_items + self.items, return_index=True)
+        return self.select(np.sort(first))
+
+    def min_interactions(self, least: int) -> Interactions:
+        """Without users of fewer than `least` rows, and without items nobody is left for."""
+        counts = np.bincount(self.users, minlength=self.n_users)
+        kept = self.select(counts[self.users] >= least)
+        if not len(kept):
+            raise DataError(
+                f"no user of {self.name!r} has {least} or more interactions (the most is {counts.max()})",
+                f"lower --min-interactions to {counts.max()} or less",
+            )
+        return kept._renumbered()
+
+    def _renumbered(self) -> Interactions:
+        users, user_index = np.unique(self.users, return_inverse=True)
+        items, item_index = np.unique(self.items, return_inverse=True)
+        titles = None if self.titles is None else tuple(self.titles[i] for i in items.tolist())
+        return replace(
+            self,
+            users=user_index.astype(np.int64),
+            items=item_index.astype(np.int64),
+            user_map=self.user_map.take(users),
+            item_map=self.item_map.take(items),
+            titles=titles,
+        )
+
+
+def _number(ids: NDArray[np.str_]) -> tuple[IdMap, Ints]:
+    """Dense indices for ids; ids that are all whole numbers are ordered as numbers."""
+    distinct, inverse = np.unique(ids, return_inverse=True)
+    if np.char.isdigit(distinct).all():
+        order = np.argsort(distinct.astype(np.int64), kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        distinct, inverse = distinct[order], rank[inverse]
+    return IdMap(distinct), inverse.astype(np.int64)

@@ -1,0 +1,72 @@
+"""Lists of different lengths, one per user, as two arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]  # indices and counts
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """`values[offsets[u]:offsets[u + 1]]` is the list of user `u`."""
+
+    offsets: Ints
+    values: Ints
+
+    @classmethod
+    def from_pairs(cls, rows: Ints, values: Ints, n_rows: int) -> Ragged:
+        """Group `values` by `rows`, keeping their order within a row."""
+        order = np.argsort(rows, kind="stable")
+        return cls(cls._offsets(np.bincount(rows, minlength=n_rows)), np.ascontiguousarray(values[order]))
+
+    @classmethod
+    def from_lists(cls, lists: list[list[int]]) -> Ragged:
+        """One list per row."""
+        values = np.array([v for row in lists for v in row], dtype=np.int64)
+        return cls(cls._offsets(np.array([len(row) for row in lists], dtype=np.int64)), values)
+
+    @staticmethod
+    def _offsets(lengths: Ints) -> Ints:
+        return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Ints:
+        """How many values each row has."""
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> Ints:
+        """The row of every value."""
+        return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
+
+    def row(self, index: int) -> Ints:
+        """The values of one row (a view)."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def take(self, rows: Ints) -> Ragged:
+        """The given rows, in the given order."""
+        lengths = self.lengths[rows]
+        offsets = self._offsets(lengths)
+        source = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Ragged(offsets, self.values[source])
+
+    def sorted_unique(self) -> Ragged:
+        """Every row sorted, without repetitions."""
+        if not len(self.values):
+            return self
+        width = int(self.values.max()) + 1
+        keys = np.unique(self.rows * width + self.values)
+        rows = keys // width
+        return Ragged(self._offsets(np.bincount(rows, minlength=len(self))), keys % width)
+
+    def concat(self, other: Ragged) -> Ragged:
+        """Row by row, this one's values followed by the other's."""
+        rows = np.concatenate([self.rows, other.rows])
+        return Ragged.from_pairs(rows, np.concatenate([self.values, other.values]), len(self))
