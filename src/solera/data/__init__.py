@@ -1,6 +1,19 @@
 """Data sets: one type, loaders for the publishers' formats, splits and negative sampling."""
 
+from solera.data.datasets import available, info, load, names, stats
 from solera.data.interactions import IdMap, Interactions
 from solera.data.ragged import Ints, Ragged
+from solera.data.registry import DataSet
 
-__all__ = ["IdMap", "Interactions", "Ints", "Ragged"]
+__all__ = [
+    "DataSet",
+    "IdMap",
+    "Interactions",
+    "Ints",
+    "Ragged",
+    "available",
+    "info",
+    "load",
+    "names",
+    "stats",
+]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from solera.core.errors import DataError
@@ -62,16 +63,16 @@ class Interactions:
     def from_columns(
         cls,
         name: str,
-        users: Sequence[str] | NDArray[np.str_],
-        items: Sequence[str] | NDArray[np.str_],
+        users: Sequence[str] | NDArray[np.str_] | pl.Series,
+        items: Sequence[str] | NDArray[np.str_] | pl.Series,
         times: Ints | None = None,
         titles: dict[str, str] | None = None,
     ) -> Interactions:
         """Number the ids in their natural order (numbers as numbers) and sort the rows."""
         if not len(users):
             raise DataError(f"data set {name!r} has no interactions", "check the file and its columns")
-        user_map, user_index = _number(np.asarray(users, dtype=np.str_))
-        item_map, item_index = _number(np.asarray(items, dtype=np.str_))
+        user_map, user_index = _number(pl.Series(users, dtype=pl.String))
+        item_map, item_index = _number(pl.Series(items, dtype=pl.String))
         keys = (user_index,) if times is None else (times, user_index)
         order = np.lexsort(keys)
         return cls(
@@ -141,12 +142,15 @@ class Interactions:
         )
 
 
-def _number(ids: NDArray[np.str_]) -> tuple[IdMap, Ints]:
+def _number(ids: pl.Series) -> tuple[IdMap, Ints]:
     """Dense indices for ids; ids that are all whole numbers are ordered as numbers."""
-    distinct, inverse = np.unique(ids, return_inverse=True)
-    if np.char.isdigit(distinct).all():
-        order = np.argsort(distinct.astype(np.int64), kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        distinct, inverse = distinct[order], rank[inverse]
-    return IdMap(distinct), inverse.astype(np.int64)
+    distinct = ids.unique().to_list()
+    numeric = all(id_.isascii() and id_.isdigit() for id_ in distinct)
+    ordered = sorted(distinct, key=_as_number if numeric else None)
+    return IdMap(ordered), ids.cast(pl.Enum(ordered)).to_physical().to_numpy().astype(np.int64)
+
+
+def _as_number(digits: str) -> tuple[int, str, str]:
+    """Orders digits by their value without an upper bound; "1" and "01" stay two ids."""
+    significant = digits.lstrip("0")
+    return len(significant), significant, digits

@@ -24,6 +24,11 @@ class Ragged:
         return cls(cls._offsets(np.bincount(rows, minlength=n_rows)), np.ascontiguousarray(values[order]))
 
     @classmethod
+    def of_lengths(cls, lengths: Ints, values: Ints) -> Ragged:
+        """Values that already stand one row after the other."""
+        return cls(cls._offsets(lengths), values)
+
+    @classmethod
     def from_lists(cls, lists: list[list[int]]) -> Ragged:
         """One list per row."""
         values = np.array([v for row in lists for v in row], dtype=np.int64)

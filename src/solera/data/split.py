@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
+
+Part = Literal["validation", "test"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,3 +26,8 @@ class Split:
     validation: Ragged
     test: Ragged
     excluded: Ragged
+
+
+def history(split: Split, part: Part) -> Ragged:
+    """What a device knows when `part` is asked: its training items, and at test time validation too."""
+    return split.train if part == "validation" else split.train.concat(split.validation)

@@ -1,0 +1,75 @@
+"""EASE: a linear item-to-item model in closed form, the honest ceiling for order-blind methods.
+
+Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019. With the binary user-item matrix
+X, it minimises ‖X − XB‖² + reg·‖B‖² over B with a zero diagonal:
+
+    P = (XᵀX + reg·I)⁻¹,    B = I − P · diag(1 / diag(P)),    score(u, ·) = x_u B
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from solera.core.errors import DataError
+from solera.data.ragged import Ints, Ragged
+from solera.data.split import Split
+
+MAX_ITEMS = 20_000  # items² doubles are 3.2 GB there, and the inverse needs a few of them
+CHUNK = 32_000_000  # numbers of X held densely at once
+
+
+class EaseConfig(BaseModel):
+    """Settings of EASE."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reg: float = Field(default=500.0, gt=0)
+    """Weight of ‖B‖², in units of interactions: larger trusts rare items less."""
+
+
+class Ease:
+    """A fitted EASE: `weights` is B, [n_items, n_items]."""
+
+    def __init__(self, weights: Tensor) -> None:
+        self.weights = weights
+
+    @classmethod
+    def fit(cls, split: Split, config: EaseConfig | None = None) -> Ease:
+        """Solve for B on the training items."""
+        n_items = split.data.n_items
+        if n_items > MAX_ITEMS:
+            raise DataError(
+                f"EASE needs a matrix of items × items, too large for the {n_items:,} items of "
+                f"{split.data.name!r} (at most {MAX_ITEMS:,})",
+                "use popularity here, or keep fewer items with a higher --min-interactions",
+            )
+        gram = _gram(split.train.sorted_unique(), n_items)
+        gram.diagonal().add_((config or EaseConfig()).reg)
+        precision = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+        weights = (precision / -precision.diagonal()).float()  # divides column j by −P_jj
+        weights.diagonal().zero_()
+        return cls(weights)
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """x_u B, where x_u marks the items of the user's row of `history` (one row per user of the data)."""
+        return _dense(history.take(users), len(self.weights)) @ self.weights
+
+
+def _gram(train: Ragged, n_items: int) -> Tensor:
+    """XᵀX in double precision; the counts of a chunk are whole numbers that floats hold exactly."""
+    gram = torch.zeros(n_items, n_items, dtype=torch.float64)
+    step = max(1, CHUNK // n_items)
+    for start in range(0, len(train), step):
+        rows = torch.arange(start, min(start + step, len(train))).numpy()
+        x = _dense(train.take(rows), n_items)
+        gram += x.T @ x
+    return gram
+
+
+def _dense(lists: Ragged, n_items: int) -> Tensor:
+    """The lists as rows of zeros and ones; an item that repeats counts once."""
+    x = torch.zeros(len(lists), n_items)
+    x[torch.from_numpy(lists.rows), torch.from_numpy(lists.values)] = 1.0
+    return x

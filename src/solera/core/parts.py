@@ -1,0 +1,126 @@
+"""Parts that several methods use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from solera.core.method import Adam, Move, RoundContext, Sgd, Stage
+from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.upload import Totals
+
+
+@dataclass(frozen=True)
+class Dot:
+    """⟨user, item⟩ with a personal user vector."""
+
+    embedding_size: int
+    label: str = "dot with user vector"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The user vector."""
+        return (Leaf("user", (self.embedding_size,), Home.PERSONAL),)
+
+    def score(self, params: Params, items: Tensor) -> Tensor:
+        """Σ_k user_k · item_k."""
+        return (items @ params["user"].unsqueeze(-1)).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class PersonalLinear:
+    """A linear layer of the user's own: ⟨w, item⟩ + b."""
+
+    embedding_size: int
+    label: str = "personal linear layer"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Weight and bias, started like an ordinary linear layer."""
+        d = self.embedding_size
+        return (
+            Leaf("score.weight", (d,), Home.PERSONAL, Init.LINEAR, fan_in=d),
+            Leaf("score.bias", (1,), Home.PERSONAL, Init.LINEAR, fan_in=d),
+        )
+
+    def score(self, params: Params, items: Tensor) -> Tensor:
+        """Σ_k w_k · item_k + b."""
+        return (items @ params["score.weight"].unsqueeze(-1)).squeeze(-1) + params["score.bias"]
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """One item table, seen as it is: `home` says whose, `keep` whether trained rows stay on the client."""
+
+    embedding_size: int
+    home: Home = Home.SHARED
+    keep: bool = False
+
+    @property
+    def label(self) -> str:
+        """Shared, shared and kept, or personal."""
+        if self.home is Home.PERSONAL:
+            return "personal table"
+        return "shared, fine-tuned and kept" if self.keep else "shared as it is"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The table."""
+        shared = self.home is Home.SHARED
+        return (Leaf("items", (self.embedding_size,), self.home, per_item=True, upload=shared),)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The table itself, where it is fine-tuned and kept."""
+        return ("items",) if self.keep else ()
+
+    def see(self, params: Params) -> Tensor:
+        """The rows themselves."""
+        return params["items"]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """All leaves take every step together."""
+
+    leaves: tuple[str, ...]
+    optimizer: type[Sgd | Adam] = Sgd
+    label: str = "all together"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """One stage, one move."""
+        optimizer = self.optimizer(context.hyper["learning_rate"], context.hyper["reg"])
+        return (Stage(context.local_epochs, (Move(self.leaves, optimizer),)),)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of the clients' tables: shared + (sum of changes) / (number of clients)."""
+
+    label: str = "mean"
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """FedAvg with equal weights; a row nobody touched stays as it is."""
+        return {
+            name: (value.double() + totals.leaf(name).change / totals.n_clients).to(value.dtype)
+            for name, value in shared.items()
+        }
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No aggregation: nothing is uploaded."""
+
+    label: str = "none"
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """The shared state as it was."""
+        return shared
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The upload travels as it is."""
+
+    label: str = "plain"

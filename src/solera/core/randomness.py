@@ -1,0 +1,67 @@
+"""Random streams that depend on (seed, purpose, round, client) and on nothing else.
+
+A client's draws must not change with the engine, the order of the clients or the blocking, and a device
+must be able to make them alone. So there is no generator with a state: draw number i of a stream is a
+hash of the stream's key and i (SplitMix64, Steele et al. 2014), computed for any number of clients at once.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bits = NDArray[np.uint64]  # 64 random bits each
+Ints = NDArray[np.int64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+class Purpose(IntEnum):
+    """What a stream is for; two purposes never share draws. Values are part of every saved run."""
+
+    INIT = 0
+    CLIENTS = 1
+    NEGATIVES = 2
+    SHUFFLE = 3
+    EVALUATION = 4
+
+
+def mix(x: Bits) -> Bits:
+    """SplitMix64's finalizer: a bijection of 64 bits that scatters neighbours."""
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x ^= x >> np.uint64(27)
+    x *= _MIX_2
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def generator(seed: int, purpose: Purpose, *path: int) -> np.random.Generator:
+    """An ordinary generator, for draws that belong to no client."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
+
+
+def client_keys(seed: int, purpose: Purpose, round_: int, clients: Ints) -> Bits:
+    """The key of every client's stream."""
+    source = np.random.SeedSequence(seed, spawn_key=(int(purpose), round_))
+    base = source.generate_state(1, np.uint64)[0]
+    with np.errstate(over="ignore"):
+        return mix(base + mix((clients.astype(np.uint64) + np.uint64(1)) * _GOLDEN))
+
+
+def draws(keys: Bits, counts: Ints, start: Ints | int = 0) -> Bits:
+    """`counts[c]` draws of every stream, one stream after the other, from draw number `start` on."""
+    ends = np.cumsum(counts)
+    number = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
+    number -= np.repeat(ends - counts - start, counts)
+    with np.errstate(over="ignore"):
+        return mix(np.repeat(keys, counts) + (number + 1).astype(np.uint64) * _GOLDEN)
+
+
+def below(bits: Bits, bounds: Ints) -> Ints:
+    """Whole numbers uniform in [0, bound), from the upper 53 bits."""
+    unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (unit * bounds).astype(np.int64)

@@ -1,0 +1,90 @@
+"""What leaves a device, and what the server gets to see of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.spec import Leaf, Params
+
+_FLOAT, _ROW_ID = 4, 4  # bytes on the wire: float32 values, 32-bit row numbers
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The changes some clients send: the only thing that leaves them.
+
+    `rows` are item numbers, one client after the other, `row_counts[c]` of them for client c. A per-item
+    leaf holds the change of each of these rows, [sum(row_counts), *shape]; any other leaf holds one change
+    per client, [n_clients, *shape]. Made by `declared`, so that nothing but the allow-list can be in it.
+    """
+
+    rows: Tensor
+    row_counts: Tensor
+    changes: Params
+
+    @classmethod
+    def declared(
+        cls, leaves: tuple[Leaf, ...], rows: Tensor, row_counts: Tensor, before: Params, after: Params
+    ) -> Upload:
+        """The change of every leaf whose spec says `upload`."""
+        sent = [leaf.name for leaf in leaves if leaf.upload]
+        return cls(rows, row_counts, {name: after[name] - before[name] for name in sent})
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients these uploads come from."""
+        return len(self.row_counts)
+
+    def bytes_per_client(self, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Size of each client's upload: row numbers and float32 values."""
+        counts = self.row_counts.cpu().numpy().astype(np.int64)
+        sent = [leaf for leaf in leaves if leaf.upload]
+        per_row = sum(leaf.size for leaf in sent if leaf.per_item) * _FLOAT
+        fixed = sum(leaf.size for leaf in sent if not leaf.per_item) * _FLOAT
+        return counts * (per_row + _ROW_ID if per_row else 0) + fixed
+
+
+class LeafTotal(NamedTuple):
+    """The sum of all clients' changes of one leaf, and how many clients changed each row."""
+
+    change: Tensor
+    touched: Tensor
+
+
+class Totals:
+    """Sums over clients: all that a sum-based aggregation needs, whoever adds them up.
+
+    Sums are kept in double precision, so that the order of the clients does not show in the result.
+    """
+
+    def __init__(self, leaves: tuple[Leaf, ...], n_items: int, device: torch.device) -> None:
+        self.n_clients = 0
+        self._leaves = [leaf for leaf in leaves if leaf.upload]
+        self._sums = {
+            leaf.name: torch.zeros(
+                (n_items, *leaf.shape) if leaf.per_item else leaf.shape, dtype=torch.float64, device=device
+            )
+            for leaf in self._leaves
+        }
+        self._touched = torch.zeros(n_items, dtype=torch.int64, device=device)
+
+    def add(self, upload: Upload) -> None:
+        """Take one more group of clients into the sums."""
+        self.n_clients += upload.n_clients
+        if upload.changes:
+            self._touched += torch.bincount(upload.rows, minlength=len(self._touched))
+        for leaf in self._leaves:
+            change = upload.changes[leaf.name].double()
+            if leaf.per_item:
+                self._sums[leaf.name].index_add_(0, upload.rows, change)
+            else:
+                self._sums[leaf.name] += change.sum(0)
+
+    def leaf(self, name: str) -> LeafTotal:
+        """The totals of one leaf."""
+        return LeafTotal(self._sums[name], self._touched)

@@ -1,0 +1,166 @@
+"""Load a data set by its name, or a file of one's own by its path."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from solera.core.errors import DataError, closest
+from solera.data.fetch import ENVIRONMENT, cache_dir, download, user_dirs
+from solera.data.interactions import Interactions
+from solera.data.ragged import Ints
+from solera.data.readers import SUFFIXES, read_own
+from solera.data.registry import LEAST, REGISTRY, DataSet, Form
+
+Place = Literal["folder", "cache", "download", "by hand"]
+
+
+def names() -> list[str]:
+    """The data sets that can be loaded by name."""
+    return list(REGISTRY)
+
+
+def info(name: str) -> DataSet:
+    """What is known of a data set."""
+    try:
+        return REGISTRY[name]
+    except KeyError:
+        hint = closest(name, names())
+        raise DataError(f"unknown data set {name!r}", f"{hint} (your own file: {_kinds()})") from None
+
+
+def available(name: str, data_dir: Path | None = None) -> Place:
+    """Where a data set would come from now."""
+    entry = info(name)
+    if any(_form_in(folder / name, entry) for folder in user_dirs(data_dir)):
+        return "folder"
+    if _form_in(cache_dir() / name, entry):
+        return "cache"
+    return "download" if entry.archive else "by hand"
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    data_dir: Path | None = None,
+    min_interactions: int | None = None,
+    columns: dict[str, str] | None = None,
+) -> Interactions:
+    """A data set by its name, or a user's own .csv, .tsv or .parquet file.
+
+    A name is looked for in `data_dir`, then in the folder SOLERA_DATA names, as `<folder>/<name>/`,
+    then in the cache; then it is downloaded. Users of fewer than `min_interactions` rows are left
+    out: None is the papers' own number for the set, 0 keeps everybody. `columns` names the columns
+    of an own file, as in {"user": "who", "item": "what"}.
+    """
+    name = str(name_or_path)
+    if name not in REGISTRY and _looks_like_path(name):
+        data, least = _load_own(Path(name), columns), LEAST
+    else:
+        entry = info(name)
+        if columns:
+            raise DataError(f"{name!r} has columns of its own", "leave --columns out")
+        data, least = _load_named(entry, data_dir), entry.min_interactions
+    if min_interactions is not None:
+        least = min_interactions
+    return data.min_interactions(least) if least > 1 else data
+
+
+def stats(data: Interactions) -> dict[str, Any]:
+    """The figures of a data set, as plain JSON types."""
+    per_user = data.by_user.lengths
+    pairs = len(data.distinct())
+    first, last = _span(data.times)
+    return {
+        "rows": len(data),
+        "distinct_pairs": pairs,
+        "users": data.n_users,
+        "items": data.n_items,
+        "density": pairs / (data.n_users * data.n_items),
+        "rows_per_user": {
+            "min": int(per_user.min()),
+            "median": float(np.median(per_user)),
+            "mean": float(per_user.mean()),
+            "max": int(per_user.max()),
+        },
+        "has_time": data.times is not None,
+        "first_time": first,
+        "last_time": last,
+    }
+
+
+def _load_named(entry: DataSet, data_dir: Path | None) -> Interactions:
+    folder, form = _locate(entry, data_dir)
+    rows = form.read([folder / file for file in form.files])
+    titles = rows.titles
+    if form.titles and (folder / form.titles.file).is_file():
+        titles = form.titles.read(folder / form.titles.file)
+    return Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, titles)
+
+
+def _load_own(path: Path, columns: dict[str, str] | None) -> Interactions:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"the file {path} {what}", f"give {_kinds()}, or a data set: {', '.join(names())}")
+    rows = read_own(path, columns)
+    return Interactions.from_columns(path.stem, rows.users, rows.items, rows.times, rows.titles)
+
+
+def _looks_like_path(name: str) -> bool:
+    path = Path(name)
+    return len(path.parts) > 1 or path.suffix in SUFFIXES or path.exists()
+
+
+def _kinds() -> str:
+    return f"a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file"
+
+
+def _locate(entry: DataSet, data_dir: Path | None) -> tuple[Path, Form]:
+    cached = cache_dir() / entry.name
+    for folder in [*(root / entry.name for root in user_dirs(data_dir)), cached]:
+        form = _form_in(folder, entry)
+        if form:
+            return folder, form
+    if not entry.archive:
+        raise DataError(f"data set {entry.name!r} is not here and is fetched by hand", _by_hand(entry))
+    download(entry.name, entry.archive, _wanted(entry))
+    form = _form_in(cached, entry)
+    if not form:
+        raise DataError(f"{entry.archive.url} lacks the files of {entry.name!r}", _by_hand(entry))
+    return cached, form
+
+
+def _form_in(folder: Path, entry: DataSet) -> Form | None:
+    """The first form all of whose files are there."""
+    return next((f for f in entry.forms if all((folder / file).is_file() for file in f.files)), None)
+
+
+def _wanted(entry: DataSet) -> list[str]:
+    """The files to keep of an archive; titles first, so that a set that is there has its titles."""
+    titles = [form.titles.file for form in entry.forms if form.titles]
+    return titles + [file for form in entry.forms for file in form.files]
+
+
+def _by_hand(entry: DataSet) -> str:
+    files = " and ".join(entry.forms[0].files)
+    where = f"{entry.page} ({entry.notes})" if entry.notes else entry.page
+    put = f"put into <dir>/{entry.name}/ and give --data-dir <dir> or {ENVIRONMENT}=<dir>"
+    return f"get {files} from {where}; {put}"
+
+
+def _span(times: Ints | None) -> tuple[str | None, str | None]:
+    """The first and last time as ISO 8601 if they count seconds or milliseconds since 1970."""
+    if times is None:
+        return None, None
+    # ranks and basket numbers are far too small for a date after 1990, seconds for one in milliseconds
+    for unit in (timedelta(seconds=1), timedelta(milliseconds=1)):
+        low, high = (timedelta(days=365.25 * years) // unit for years in (20, 130))
+        if low <= times.max() < high:
+            first, last = (
+                datetime(1970, 1, 1, tzinfo=UTC) + int(t) * unit for t in (times.min(), times.max())
+            )
+            return first.isoformat(), last.isoformat()
+    return None, None

@@ -1,0 +1,83 @@
+"""Where a data set's files are: the user's folder, then the cache, then the publisher."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pooch
+
+from solera.core.errors import DataError
+
+ENVIRONMENT = "SOLERA_DATA"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A zip file at its publisher's, and what its bytes must hash to ("md5:…" or "sha256:…")."""
+
+    url: str
+    checksum: str
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept."""
+    return Path(pooch.os_cache("solera"))
+
+
+def user_dirs(data_dir: Path | None) -> list[Path]:
+    """The user's folders in the order they are searched: the one given, then the environment's."""
+    if data_dir and not data_dir.is_dir():
+        raise DataError(f"the data folder {data_dir} does not exist", "check --data-dir")
+    named = os.environ.get(ENVIRONMENT)
+    return [Path(d) for d in (data_dir, named) if d]
+
+
+def download(name: str, archive: Archive, wanted: Sequence[str]) -> None:
+    """Put the wanted files of an archive into the cache, in the given order."""
+    home = cache_dir() / name
+    home.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=f".{name}-") as scratch:
+            members = _unpack(_retrieve(name, archive, Path(scratch)), Path(scratch))
+            # a file appears whole or not at all, whatever interrupts this or runs beside it
+            for file in wanted:
+                if file in members:
+                    members[file].replace(home / file)
+    finally:
+        with contextlib.suppress(OSError):
+            home.rmdir()  # only an empty folder goes
+
+
+def _retrieve(name: str, archive: Archive, folder: Path) -> Path:
+    pooch.get_logger().setLevel("WARNING")  # it would announce the scratch folder
+    try:
+        file = pooch.retrieve(archive.url, archive.checksum, fname="archive.zip", path=folder)
+    except ValueError:
+        raise DataError(
+            f"{archive.url} does not have the expected checksum {archive.checksum}",
+            "try again; if it stays so, the publisher has changed the file: fetch it by hand and "
+            f"put its files into <dir>/{name}/, with --data-dir <dir> or {ENVIRONMENT}=<dir>",
+        ) from None
+    except OSError as error:
+        raise DataError(
+            f"cannot download {archive.url}: {error}",
+            f"check the network, or put the files into <dir>/{name}/, with --data-dir <dir> or "
+            f"{ENVIRONMENT}=<dir>",
+        ) from None
+    return Path(file)
+
+
+def _unpack(archive: Path, folder: Path) -> dict[str, Path]:
+    """The archive's files by their bare names: nothing in it can point outside the folder."""
+    members = {}
+    with zipfile.ZipFile(archive) as zipped:
+        for number, member in enumerate(m for m in zipped.namelist() if not m.endswith("/")):
+            members[member.rpartition("/")[2]] = folder / str(number)
+            (folder / str(number)).write_bytes(zipped.read(member))
+    return members

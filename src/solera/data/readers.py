@@ -1,0 +1,180 @@
+"""The publishers' formats and a user's own file, each read into the same three columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from solera.core.errors import DataError, closest
+from solera.data.ragged import Ints
+from solera.data.table import Table, malformed, read_lines, read_table, read_text
+
+_HETREC = {"userID": "user", "artistID": "item", "movieID": "item", "timestamp": "time"}
+_OWN = {  # the names a user's own columns are looked for under, compared without case, "_" and "-"
+    "user": ("user", "userid", "uid", "customer", "customerid", "reviewerid"),
+    "item": ("item", "itemid", "iid", "movieid", "productid", "artistid", "bookid", "asin"),
+    "time": ("time", "timestamp", "ts", "date", "datetime", "unixreviewtime"),
+    "title": ("title", "itemtitle", "movietitle", "itemname"),
+}
+SUFFIXES = (".csv", ".tsv", ".parquet")  # a user's own file
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a reader makes of a file: the publisher's ids as text, and times and titles if it has any."""
+
+    users: pl.Series
+    items: pl.Series
+    times: Ints | None = None
+    titles: dict[str, str] | None = None
+
+
+def delimited(separator: str, names: Sequence[str] | None = None) -> Callable[[list[Path]], Rows]:
+    """A reader of one interaction a line.
+
+    `names` are the columns, of which "user", "item" and "time" are read; None where the file has
+    the header of the HetRec 2011 files.
+    """
+
+    def read(paths: list[Path]) -> Rows:
+        table = read_table(paths[0], separator, names)
+        columns = {_HETREC.get(name, name): values for name, values in table.columns.items()}
+        for needed in ("user", "item"):
+            if needed not in columns:
+                header = separator.join(table.columns)
+                raise malformed(paths[0], 1, f"the header names no {needed} column", header)
+        table = replace(table, columns=columns)
+        times = table.times("time") if "time" in columns else None
+        return Rows(table.ids("user"), table.ids("item"), times)
+
+    return read
+
+
+def read_lists(paths: list[Path]) -> Rows:
+    """Files of `user item item …`, one after the other; a user may have no item in one of them."""
+    users, items = [], []
+    for path in paths:
+        lines = read_lines(path)
+        words = lines.str.extract_all(r"\S+")
+        empty = (words.list.len() == 0).arg_true()
+        if len(empty):
+            raise malformed(path, empty[0] + 1, "the line is empty", lines[empty[0]])
+        pairs = pl.DataFrame({"user": words.list.first(), "item": words.list.slice(1)})
+        pairs = pairs.filter(pl.col("item").list.len() > 0).explode("item")
+        users.append(pairs["user"])
+        items.append(pairs["item"])
+    return Rows(pl.concat(users), pl.concat(items))
+
+
+def read_baskets(paths: list[Path]) -> Rows:
+    """A JSON object of every user's baskets, oldest first; the basket's number is the time."""
+    path = paths[0]
+    text = read_text(path)
+    try:
+        histories = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = text.split("\n")[error.lineno - 1]
+        raise malformed(path, error.lineno, f"not JSON ({error.msg})", line) from None
+    if not isinstance(histories, dict) or not histories:
+        raise malformed(path, 1, 'not an object {"user": [[item, item], [item]]}', text[:100])
+    users: list[str] = []
+    items: list[str] = []
+    times: list[int] = []
+    for user, history in histories.items():
+        for number, basket in enumerate(_baskets(path, user, history)):
+            users += [user] * len(basket)
+            items += map(str, basket)
+            times += [number] * len(basket)
+    columns = (pl.Series(users, dtype=pl.String), pl.Series(items, dtype=pl.String))
+    return Rows(*columns, np.array(times, dtype=np.int64))
+
+
+def _baskets(path: Path, user: str, history: Any) -> list[list[int | str]]:
+    shaped = isinstance(history, list) and all(isinstance(basket, list) for basket in history)
+    if not shaped or not all(isinstance(item, int | str) and item != "" for b in history for item in b):
+        message = f"{path}: the baskets of user {user!r} are not lists of item ids"
+        raise DataError(message, "expected [[item, item], [item]]")
+    return list(history)
+
+
+def titles(
+    separator: str, *, encoding: str = "utf-8", header: bool = False, year: int | None = None
+) -> Callable[[Path], dict[str, str]]:
+    """A reader of a file of items: the id, then the title; `year` is the year's field, if apart.
+
+    Fields after the title are not counted: some files leave the empty ones at a line's end out.
+    """
+
+    def read(path: Path) -> dict[str, str]:
+        lines = read_lines(path, encoding)[1 if header else 0 :]
+        fields = lines.str.split(separator)
+        short = (fields.list.len() < 2).arg_true()
+        if len(short):
+            row = short[0]
+            raise malformed(path, row + 1 + header, "an id and a title were expected", lines[row])
+        names = fields.list.get(1).str.strip_chars().to_list()
+        if year is not None:
+            years = fields.list.get(year, null_on_oob=True).fill_null("").to_list()
+            names = [f"{n} ({y})" if y.isdigit() else n for n, y in zip(names, years, strict=True)]
+        return dict(zip(fields.list.get(0).to_list(), names, strict=True))
+
+    return read
+
+
+def read_own(path: Path, columns: dict[str, str] | None = None) -> Rows:
+    """A user's own CSV, TSV or Parquet file; `columns` names its user, item, time and title columns."""
+    table = _own_table(path)
+    names = _own_columns(table, columns or {})
+    items = table.ids(names["item"])
+    titled = None
+    if "title" in names:
+        text = table.columns[names["title"]].cast(pl.String)
+        # reversed: of several titles for one item the first in the file stands
+        pairs = zip(items.reverse().to_list(), text.reverse().to_list(), strict=True)
+        titled = {item: title for item, title in pairs if title}
+    times = table.times(names["time"]) if "time" in names else None
+    return Rows(table.ids(names["user"]), items, times, titled)
+
+
+def _own_table(path: Path) -> Table:
+    if path.suffix == ".csv":
+        return read_table(path, ",", quoted=True)
+    if path.suffix == ".tsv":
+        return read_table(path, "\t", quoted=True)
+    if path.suffix != ".parquet":
+        raise DataError(f"{path}: the ending {path.suffix!r} is not known", f"known: {', '.join(SUFFIXES)}")
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        message = f"{path} is not a Parquet file: {str(error).splitlines()[0]}"
+        raise DataError(message, "write it again, or give a .csv") from None
+    if frame.is_empty():
+        raise DataError(f"{path} has no rows", "check that it is the right file")
+    columns = {name: frame[name] for name in frame.columns}
+    return Table(path, columns, np.arange(1, len(frame) + 1, dtype=np.int64), None)
+
+
+def _own_columns(table: Table, given: dict[str, str]) -> dict[str, str]:
+    """The file's name of every kind of column it has."""
+    found = f"{table.path} has the columns {', '.join(table.columns)}"
+    plain = {name.lower().replace("_", "").replace("-", ""): name for name in reversed(table.columns)}
+    names = {}
+    for kind in given:
+        if kind not in _OWN:
+            raise DataError(f"columns: no such kind {kind!r}", closest(kind, list(_OWN)))
+    for kind, usual in _OWN.items():
+        name = given.get(kind) or next((plain[u] for u in usual if u in plain), None)
+        if name is not None and name not in table.columns:
+            raise DataError(f"no column {name!r} for the {kind}: {found}", closest(name, list(table.columns)))
+        if name is None and kind in ("user", "item"):
+            hint = "name them: --columns user=…,item=…,time=…"
+            raise DataError(f"no column found for the {kind}: {found}", hint)
+        if name is not None:
+            names[kind] = name
+    return names

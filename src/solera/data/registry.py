@@ -1,0 +1,211 @@
+"""The data sets the papers report on: what each is, where it comes from, what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from solera.data.fetch import Archive
+from solera.data.readers import Rows, delimited, read_baskets, read_lists, titles
+
+LEAST = 5  # rows a user needs for a leave-last-out split that still has something to learn from
+
+
+@dataclass(frozen=True)
+class Titles:
+    """A file of the items' titles, which a folder may lack."""
+
+    file: str
+    read: Callable[[Path], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """One shape a data set is found in: its files and how to read them, and where titles are if any."""
+
+    files: tuple[str, ...]
+    read: Callable[[list[Path]], Rows]
+    titles: Titles | None = None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a data set should come to, counted over the users of at least `least` rows."""
+
+    users: int
+    items: int
+    rows: int
+    least: int
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set: what it is, where it comes from, and what should come out of it."""
+
+    name: str
+    about: str
+    page: str
+    forms: tuple[Form, ...]  # the first one found in a folder is read
+    expected: Counts
+    has_time: bool
+    archive: Archive | None = None  # None: fetched by hand, as no checksum is known to trust
+    min_interactions: int = LEAST
+    notes: str = ""
+
+
+_RATED = ("user", "item", "rating", "time")
+_UNTIMED = ("user", "item", "rating")
+_LASTFM = Archive(
+    "https://files.grouplens.org/datasets/hetrec2011/hetrec2011-lastfm-2k.zip",
+    "sha256:6738f48195667ff03caaab4d32ca9a3133d8cc026b7c3cdaf6ce1010e913c59c",
+)
+_ARTISTS = Titles("artists.dat", titles("\t", header=True))
+_HETREC = "https://grouplens.org/datasets/hetrec-2011/"
+_GITHUB = "https://github.com/"
+
+_SETS = (
+    DataSet(
+        name="ml-100k",
+        about="MovieLens 100K: film ratings, 1997-98",
+        page="https://grouplens.org/datasets/movielens/100k/",
+        archive=Archive(
+            "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+            "md5:0e33842e24a9c977be4e0107933c0723",
+        ),
+        forms=(
+            Form(("u.data",), delimited("\t", _RATED), Titles("u.item", titles("|", encoding="latin-1"))),
+            Form(
+                ("ratings.dat",),
+                delimited(",", _RATED),
+                Titles("items.tsv", titles("\t", header=True, year=2)),
+            ),
+        ),
+        expected=Counts(users=943, items=1_682, rows=100_000, least=0),
+        has_time=True,
+    ),
+    DataSet(
+        name="ml-1m",
+        about="MovieLens 1M: film ratings, 2000-03",
+        page="https://grouplens.org/datasets/movielens/1m/",
+        archive=Archive(
+            "https://files.grouplens.org/datasets/movielens/ml-1m.zip", "md5:c4d9eecfca2ab87c1945afe126590906"
+        ),
+        forms=tuple(
+            Form((file,), delimited("::", _RATED), Titles("movies.dat", titles("::", encoding="latin-1")))
+            for file in ("ratings.dat", "ratings_order.dat")
+        ),
+        expected=Counts(users=6_040, items=3_706, rows=1_000_209, least=0),
+        has_time=True,
+        notes="ratings_order.dat has each row's rank by time in the time's place",
+    ),
+    DataSet(
+        name="lastfm-2k",
+        about="HetRec 2011 Last.fm: tags given to artists",
+        page=_HETREC,
+        archive=_LASTFM,
+        forms=(
+            Form(("user_taggedartists-timestamps.dat",), delimited("\t"), _ARTISTS),
+            Form(("ratings.dat",), delimited(",", ("user", "item", "tag", "time")), _ARTISTS),
+        ),
+        expected=Counts(users=1_600, items=12_454, rows=185_650, least=5),
+        has_time=True,
+        notes="a row is a tag: 70,508 of them are distinct (user, artist) pairs",
+    ),
+    DataSet(
+        name="hetrec2011-lastfm-2k",
+        about="HetRec 2011 Last.fm: artists listened to",
+        page=_HETREC,
+        archive=_LASTFM,
+        forms=(Form(("user_artists.dat",), delimited("\t"), _ARTISTS),),
+        expected=Counts(users=1_874, items=17_612, rows=92_780, least=10),
+        has_time=False,
+        min_interactions=10,
+    ),
+    DataSet(
+        name="hetrec2011-movielens",
+        about="HetRec 2011 MovieLens: film ratings of 2,113 users",
+        page=_HETREC,
+        forms=(
+            Form(
+                ("user_ratedmovies-timestamps.dat",),
+                delimited("\t"),
+                Titles("movies.dat", titles("\t", encoding="latin-1", header=True, year=5)),
+            ),
+        ),
+        expected=Counts(users=2_113, items=10_109, rows=855_598, least=0),
+        has_time=True,
+        notes="hetrec2011-movielens-2k-v2.zip there",
+    ),
+    DataSet(
+        name="filmtrust",
+        about="FilmTrust: film ratings, 2011",
+        page="https://guoguibing.github.io/librec/datasets.html",
+        forms=(Form(("ratings.txt",), delimited(" ", _UNTIMED)),),
+        expected=Counts(users=1_002, items=2_042, rows=33_372, least=10),
+        has_time=False,
+        min_interactions=10,
+        notes="filmtrust.zip there; 3 pairs are rated twice",
+    ),
+    DataSet(
+        name="amazon-video",
+        about="Amazon Instant Video: ratings up to 2014",
+        page="https://jmcauley.ucsd.edu/data/amazon/",
+        forms=tuple(
+            Form((file,), delimited(",", _RATED))
+            for file in ("ratings_Amazon_Instant_Video.csv", "ratings.dat")
+        ),
+        expected=Counts(users=8_072, items=11_830, rows=63_836, least=5),
+        has_time=True,
+        notes="the ratings-only file of Amazon Instant Video there",
+    ),
+    DataSet(
+        name="douban-book",
+        about="Douban: book ratings, the part GA-DTCDR uses",
+        page=_GITHUB + "FengZhu-Joey/GA-DTCDR",
+        forms=(Form(("ratings.dat",), delimited("\t", _UNTIMED)),),
+        expected=Counts(users=1_696, items=6_777, rows=95_107, least=5),
+        has_time=False,
+        notes="its folder Data, douban_book/ratings.dat",
+    ),
+    DataSet(
+        name="tafeng",
+        about="Ta-Feng: baskets of a grocery, 2000-01",
+        page=_GITHUB + "liming-7/A-Next-Basket-Recommendation-Reality-Check",
+        forms=(Form(("tafeng_merged.json",), read_baskets),),
+        expected=Counts(users=13_858, items=11_997, rows=571_933, least=0),
+        has_time=True,
+        notes="its folder mergeddataset; the time is the basket's number; buying again is a row again",
+    ),
+    DataSet(
+        name="gowalla",
+        about="Gowalla: check-ins at places",
+        page=_GITHUB + "geon0325/LightGCNpp",
+        forms=(
+            Form(("train.txt", "valid.txt", "test.txt"), read_lists),
+            Form(("train.txt", "test.txt"), read_lists),
+        ),
+        expected=Counts(users=29_858, items=40_981, rows=1_027_370, least=0),
+        has_time=False,
+        notes="its folder data/gowalla",
+    ),
+    DataSet(
+        name="pinterest",
+        about="Pinterest: images pinned",
+        page=_GITHUB + "kangkang-yun/HMGCN",
+        forms=(Form(("train.txt", "test.txt"), read_lists),),
+        expected=Counts(users=37_501, items=9_836, rows=1_025_709, least=0),
+        has_time=False,
+        notes="its folder data/pinterest; 25,555 rows repeat a pair: 1,000,154 are distinct",
+    ),
+    DataSet(
+        name="amazon-book",
+        about="Amazon Books: the part KGAT uses",
+        page=_GITHUB + "xiangwang1223/knowledge_graph_attention_network",
+        forms=(Form(("train.txt", "test.txt"), read_lists),),
+        expected=Counts(users=70_679, items=24_915, rows=846_434, least=0),
+        has_time=False,
+        notes="its folder Data/amazon-book",
+    ),
+)
+REGISTRY = {entry.name: entry for entry in _SETS}

@@ -1,0 +1,160 @@
+"""Text files as columns, every record with the line it stands in. Nothing is dropped in silence.
+
+Lines are split by polars' string functions rather than by its CSV reader: that takes separators of
+more than one character ("::"), never guesses a type, and keeps the line number for the message.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from solera.core.errors import DataError
+from solera.data.ragged import Ints
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A file's columns, with what it takes to point at the line a fault is in."""
+
+    path: Path
+    columns: dict[str, pl.Series]
+    lines: Ints  # the line, or in a binary file the row, of every record: 1-based
+    texts: pl.Series | None  # every record's line as it stands in the file; None in a binary file
+
+    def fault(self, row: int, problem: str) -> DataError:
+        """The error to raise for a record."""
+        if self.texts is None:
+            return DataError(f"{self.path}, row {self.lines[row]}: {problem}", "mend the row")
+        return malformed(self.path, int(self.lines[row]), problem, self.texts[row])
+
+    def ids(self, column: str) -> pl.Series:
+        """A column of ids, none of them empty."""
+        ids = self.columns[column].cast(pl.String)
+        empty = (ids.is_null() | (ids.str.strip_chars() == "")).arg_true()
+        if len(empty):
+            raise self.fault(empty[0], f"the id in column {column!r} is empty")
+        return ids
+
+    def times(self, column: str) -> Ints:
+        """A column of times as whole numbers.
+
+        Whole numbers stay as they are, whatever their unit; dates become milliseconds since 1970
+        (UTC where they name no zone); numbers with a fraction are counted in thousandths.
+        """
+        values = self.columns[column]
+        if values.dtype in (pl.Date, pl.Datetime):
+            values = values.cast(pl.Datetime("ms")).dt.timestamp("ms")
+        whole = None if values.dtype.is_float() else values.cast(pl.Int64, strict=False)
+        if whole is not None and not whole.null_count():
+            return np.asarray(whole.to_numpy(), dtype=np.int64)
+        numbers = values.cast(pl.Float64, strict=False)
+        bad = (~numbers.is_finite()).fill_null(True).arg_true()
+        if not len(bad):
+            exact = numbers.to_numpy()
+            return (exact if (exact == np.floor(exact)).all() else np.round(exact * 1000)).astype(np.int64)
+        if values.dtype == pl.String and _milliseconds(values[0]) is not None:
+            return self._dates(values)
+        raise self.fault(bad[0], f"the time {values[bad[0]]!r} is not a number")
+
+    def _dates(self, values: pl.Series) -> Ints:
+        times = [_milliseconds(value) for value in values.to_list()]
+        if None in times:
+            row = times.index(None)
+            raise self.fault(row, f"the time {values[row]!r} is not a date, as the first, {values[0]!r}, is")
+        return np.array(times, dtype=np.int64)
+
+
+def malformed(path: Path, line: int, problem: str, text: str) -> DataError:
+    """The error for one line of a file."""
+    short = text if len(text) <= 60 else text[:57] + "…"
+    return DataError(f"{path}, line {line}: {problem}: {short!r}", "mend the line, or fetch the file again")
+
+
+def read_table(path: Path, separator: str, names: Sequence[str] | None = None, quoted: bool = False) -> Table:
+    """A text file of one record a line, all with the same number of fields.
+
+    `names` are the columns; None takes them from the file's first line. With `quoted`, a field in
+    double quotes may hold the separator or a line's end.
+    """
+    texts = read_lines(path)
+    lines: Ints = np.arange(1, len(texts) + 1, dtype=np.int64)
+    if quoted and texts.str.contains('"', literal=True).any():
+        fields, lines = _split_quoted(path, texts, separator)
+        texts = texts.gather(lines - 1)
+    else:
+        fields = texts.str.split(separator)
+    if names is None:
+        names = [name.strip() for name in fields[0]]
+        if len(set(names)) < len(names):
+            raise malformed(path, 1, "a column's name appears twice", texts[0])
+        texts, lines, fields = texts[1:], lines[1:], fields[1:]
+        if not len(texts):
+            raise DataError(f"{path} has a header and no rows", "check that it is the right file")
+    wrong = (fields.list.len() != len(names)).arg_true()
+    if len(wrong):
+        row = wrong[0]
+        problem = f"{len(names)} fields were expected ({', '.join(names)}), {len(fields[row])} found"
+        raise malformed(path, int(lines[row]), problem, texts[row])
+    return Table(path, {name: fields.list.get(i) for i, name in enumerate(names)}, lines, texts)
+
+
+def _split_quoted(path: Path, texts: pl.Series, separator: str) -> tuple[pl.Series, Ints]:
+    """Every record's fields, and the line it begins at."""
+    # newline="" and the joined text: the csv module must see the line ends that are inside quotes
+    source = io.StringIO("\n".join(texts.to_list()), newline="")
+    reader = csv.reader(source, delimiter=separator, strict=True)
+    fields: list[list[str]] = []
+    lines: list[int] = []
+    begin = 1
+    try:
+        for record in reader:
+            fields.append(record)
+            lines.append(begin)
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise malformed(path, begin, str(error), texts[begin - 1]) from None
+    return pl.Series(fields, dtype=pl.List(pl.String)), np.array(lines, dtype=np.int64)
+
+
+def read_lines(path: Path, encoding: str = "utf-8") -> pl.Series:
+    """A file's lines as an editor counts them, without the empty ones at its end."""
+    text = read_text(path, encoding).replace("\r\n", "\n").rstrip("\n")
+    if not text.strip():
+        raise DataError(f"{path} is empty", "fetch the file again")
+    return pl.Series([text], dtype=pl.String).str.split("\n").explode()
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """A file's text, without the mark some editors put before it."""
+    try:
+        raw = path.read_bytes()
+        return raw.decode(encoding).removeprefix("\ufeff")
+    except OSError as error:
+        raise DataError(
+            f"cannot read {path}: {error.strerror}", "check the path and its permissions"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        text = raw.split(b"\n")[line - 1].decode("latin-1")
+        raise malformed(path, line, "not UTF-8 text (save the file as UTF-8)", text) from None
+
+
+def _milliseconds(text: str | None) -> int | None:
+    """An ISO 8601 date or time as milliseconds since 1970; None where it is not one."""
+    try:
+        moment = datetime.fromisoformat((text or "").strip())
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,62 @@
+"""What a block of clients will do in a round, before any parameter is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.method import Batch
+from solera.data.ragged import Ints
+from solera.data.sampling import sample, shuffles
+from solera.engine.simulation import Task
+
+
+class BlockPlan:
+    """The rows a block of clients touches, one client after the other, and its batches as places in them.
+
+    All clients take the same number of steps. `rows` are item numbers, ascending within a client;
+    `row_counts` says how many are each client's; `lengths` are the clients' numbers of samples.
+    """
+
+    def __init__(self, task: Task, clients: Ints, epochs: int) -> None:
+        data, context, device = task.data, task.context, task.state.device
+        samples = sample(data, clients, context.negatives, task.seed, context.round)
+        owner, offsets = samples.items.rows, samples.items.offsets
+        keys, place = np.unique(owner * data.n_items + samples.items.values, return_inverse=True)
+        lengths = samples.items.lengths
+        positive = np.arange(len(owner)) - offsets[owner] < samples.positives[owner]
+        orders = shuffles(lengths, clients, epochs, task.seed, context.round)
+
+        self.rows = torch.from_numpy(keys % data.n_items).to(device)
+        self.row_counts = torch.from_numpy(np.bincount(keys // data.n_items, minlength=len(clients)))
+        self.lengths = torch.from_numpy(lengths).to(device)
+        self._place = torch.from_numpy(place).to(device)
+        self._labels = torch.from_numpy(positive).to(device, torch.get_default_dtype())
+        self._orders = torch.from_numpy(orders).to(device)
+        self._steps = [
+            _Window(offsets[:-1], lengths, start, context.batch_size, device)
+            for start in range(0, int(lengths.max()), context.batch_size)
+        ]
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Batch]]:
+        """Every step's places [clients × batch] and its batch [clients, batch]."""
+        order = self._orders[epoch]
+        place, labels = self._place[order], self._labels[order]
+        for step in self._steps:
+            yield place[step.source].flatten(), Batch(labels[step.source], step.weights)
+
+
+class _Window:
+    """One step's part of every client's samples."""
+
+    def __init__(self, offsets: Ints, lengths: Ints, start: int, size: int, device: torch.device) -> None:
+        columns = start + np.arange(min(size, int(lengths.max()) - start))
+        real = columns[None] < lengths[:, None]
+        # Padding repeats the client's last sample with weight 0.
+        source = offsets[:, None] + np.minimum(columns[None], lengths[:, None] - 1)
+        weights = real / real.sum(1, keepdims=True)
+        self.source = torch.from_numpy(source).to(device)
+        self.weights = torch.from_numpy(weights).to(device, torch.get_default_dtype())

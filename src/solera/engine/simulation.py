@@ -1,0 +1,149 @@
+"""A federation in one process: server state, clients' state, and the round that connects them.
+
+How a client trains is the engine's business (`reference` or `block`); everything else is here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.errors import DivergedError
+from solera.core.method import Method, RoundContext
+from solera.core.randomness import Purpose, generator
+from solera.core.spec import Home, Params
+from solera.core.upload import Totals, Upload
+from solera.data.ragged import Ints
+from solera.data.sampling import ClientData
+from solera.engine.store import PersonalStore
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that lasts from one round to the next."""
+
+    shared: Params  # on the server
+    personal: PersonalStore  # on the clients
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What local training leaves behind for a group of clients. Only `upload` goes to the server."""
+
+    clients: Ints
+    upload: Upload
+    params: Params  # after training; rows of per-item leaves as in `upload`
+    loss: Tensor  # [n_clients], mean over the samples of the last epoch
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that local training may look at."""
+
+    method: Method
+    data: ClientData
+    state: State
+    context: RoundContext
+    seed: int
+
+
+class LocalTraining(Protocol):
+    """An engine: trains clients from a state, without changing it."""
+
+    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+        """Results of groups of clients, in any order."""
+        ...
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What one round reports."""
+
+    round: int
+    clients: int
+    loss: float
+    bytes_up: float  # mean per client
+    bytes_down: float
+
+
+class Simulation:
+    """All clients and the server of one federation."""
+
+    def __init__(
+        self, method: Method, data: ClientData, train: LocalTraining, *, seed: int, device: torch.device
+    ) -> None:
+        self.method, self.data, self.train, self.seed = method, data, train, seed
+        shared = {
+            leaf.name: leaf.initial(data.n_items, seed).to(device) for leaf in method.select(home=Home.SHARED)
+        }
+        personal = PersonalStore(method, data.n_clients, data.n_items, seed, device)
+        self.state = State(shared, personal, device)
+
+    def run_round(self, round_: int) -> RoundResult:
+        """Sample clients, train them, aggregate their uploads."""
+        method, context = self.method, self.method.context(round_, self.data.n_items)
+        clients = self._choose(round_)
+        totals = Totals(method.leaves, self.data.n_items, self.state.device)
+        losses, sent = 0.0, 0
+        for result in self.train(Task(method, self.data, self.state, context, self.seed), clients):
+            totals.add(result.upload)
+            self._keep(result)
+            losses += float(result.loss.sum())
+            sent += int(result.upload.bytes_per_client(method.leaves).sum())
+        if not np.isfinite(losses):
+            raise DivergedError(
+                f"the training loss of {method.name!r} is not finite in round {round_ + 1}",
+                "lower it with -o learning_rate=…",
+            )
+        shared = method.aggregate.combine(self.state.shared, totals, context)
+        self.state = replace(self.state, shared=shared)
+        down = sum(value.numel() * 4 for value in shared.values())
+        n = len(clients)
+        return RoundResult(round_, n, losses / n, sent / n, down)
+
+    def scores(self, clients: Ints) -> Tensor:
+        """What every given client is served: scores [len(clients), n_items]."""
+        method, personal = self.method, self.state.personal
+        index = torch.from_numpy(clients).to(self.state.device)
+        params = {name: values[index] for name, values in personal.whole.items()}
+        params |= self.state.shared
+        for name in personal.rows:
+            params[name] = personal.tables(name, clients, self.state.shared.get(name))
+        with torch.no_grad():
+            return method.score(params)
+
+    def snapshot(self) -> tuple[Params, Params]:
+        """Shared and personal state as named tensors."""
+        return dict(self.state.shared), self.state.personal.snapshot()
+
+    def restore(self, shared: Params, personal: Params) -> None:
+        """Continue from a snapshot."""
+        self.state.personal.restore(personal)
+        moved = {name: value.to(self.state.device) for name, value in shared.items()}
+        self.state = replace(self.state, shared=moved)
+
+    def _choose(self, round_: int) -> Ints:
+        share, n = self.method.config.clients_per_round, self.data.n_clients
+        count = max(1, round(share * n)) if share <= 1 else min(n, round(share))
+        if count == n:
+            return np.arange(n, dtype=np.int64)
+        draw = generator(self.seed, Purpose.CLIENTS, round_)
+        return np.sort(draw.choice(n, count, replace=False)).astype(np.int64)
+
+    def _keep(self, result: ClientResult) -> None:
+        personal = self.state.personal
+        index = torch.from_numpy(result.clients).to(self.state.device)
+        for name in personal.whole:
+            personal.put_whole(name, index, result.params[name])
+        counts = result.upload.row_counts.tolist()
+        for name in personal.rows:
+            rows = torch.split(result.upload.rows, counts)
+            values = torch.split(result.params[name], counts)
+            for client, client_rows, client_values in zip(result.clients.tolist(), rows, values, strict=True):
+                personal.put_rows(name, client, client_rows, client_values)

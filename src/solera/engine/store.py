@@ -1,0 +1,104 @@
+"""Personal state of simulated clients: what each of them holds, and nothing of order clients × items.
+
+Values handed in are never changed in place, so a snapshot is a shallow copy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from solera.core.method import Method
+from solera.core.spec import Home, Params
+from solera.data.ragged import Ints
+
+
+class ClientRows(NamedTuple):
+    """Rows of a per-item leaf that one client holds: item numbers in ascending order, and their values."""
+
+    items: Tensor
+    values: Tensor
+
+
+class PersonalStore:
+    """The personal leaves of all clients, and the shared rows they keep after fine-tuning."""
+
+    def __init__(self, method: Method, n_clients: int, n_items: int, seed: int, device: torch.device) -> None:
+        self._initial = {
+            leaf.name: leaf.initial(n_items, seed).to(device)
+            for leaf in method.select(home=Home.PERSONAL, per_item=True)
+        }
+        self.whole: Params = {
+            leaf.name: leaf.initial(n_items, seed).to(device).expand(n_clients, *leaf.shape).clone()
+            for leaf in method.select(home=Home.PERSONAL, per_item=False)
+        }
+        self.rows: dict[str, dict[int, ClientRows]] = {
+            name: {} for name in (*self._initial, *method.view.keeps)
+        }
+
+    def get_rows(self, name: str, client: int, items: Tensor) -> Tensor:
+        """A client's rows of a personal per-item leaf; those it never touched are as they started."""
+        values = self._initial[name][items]
+        held = self.rows[name].get(client)
+        if held is not None:
+            position = torch.searchsorted(held.items, items).clamp_(max=len(held.items) - 1)
+            known = held.items[position] == items
+            values[known] = held.values[position[known]]
+        return values
+
+    def put_rows(self, name: str, client: int, items: Tensor, values: Tensor) -> None:
+        """Store rows (ascending items). A kept leaf is replaced whole, a personal one grows."""
+        held = self.rows[name].get(client)
+        if held is None or name not in self._initial:
+            self.rows[name][client] = ClientRows(items, values)
+            return
+        union = torch.unique(torch.cat([held.items, items]), sorted=True)
+        merged = values.new_empty((len(union), *values.shape[1:]))
+        merged[torch.searchsorted(union, held.items)] = held.values
+        merged[torch.searchsorted(union, items)] = values
+        self.rows[name][client] = ClientRows(union, merged)
+
+    def put_whole(self, name: str, clients: Tensor, values: Tensor) -> None:
+        """Store the clients' values of a personal leaf that is not per item."""
+        self.whole[name][clients] = values
+
+    def tables(self, name: str, clients: Ints, base: Tensor | None) -> Tensor:
+        """The clients' whole tables [len(clients), n_items, *shape]: their own rows over `base`.
+
+        `base` is the shared table for a kept leaf; a personal leaf stands over its initial values.
+        """
+        under = self._initial[name] if base is None else base
+        tables = under.expand(len(clients), *under.shape).clone()
+        for place, client in enumerate(clients.tolist()):
+            held = self.rows[name].get(client)
+            if held is not None:
+                tables[place, held.items] = held.values
+        return tables
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Everything as named tensors, ready to be saved: rows as (clients, counts, items, values)."""
+        tensors = {f"{name}": values.clone() for name, values in self.whole.items()}
+        for name, rows in self.rows.items():
+            clients = sorted(rows)
+            held = [rows[client] for client in clients]
+            tensors[f"{name}/clients"] = torch.tensor(clients, dtype=torch.int64)
+            tensors[f"{name}/counts"] = torch.tensor([len(h.items) for h in held], dtype=torch.int64)
+            if held:
+                tensors[f"{name}/items"] = torch.cat([h.items for h in held])
+                tensors[f"{name}/values"] = torch.cat([h.values for h in held])
+        return tensors
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take the state of a snapshot."""
+        for name, values in self.whole.items():
+            self.whole[name] = tensors[name].to(values.device).clone()
+        for name in self.rows:
+            clients = tensors[f"{name}/clients"].tolist()
+            counts = tensors[f"{name}/counts"].tolist()
+            self.rows[name] = {}
+            if clients:
+                items = torch.split(tensors[f"{name}/items"], counts)
+                held = map(ClientRows, items, torch.split(tensors[f"{name}/values"], counts))
+                self.rows[name] = dict(zip(clients, held, strict=True))

@@ -1,0 +1,152 @@
+"""Protocols: which interactions train, which are held out, and what may be a training negative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from solera.core.errors import ConfigError, DataError, closest
+from solera.data.interactions import Interactions
+from solera.data.ragged import Ints, Ragged
+from solera.data.split import Split
+
+TRAIN, VALIDATION, TEST, DROPPED = range(4)
+LEAST = 3  # leave-last-out needs one item for each of train, validation and test
+GLOBAL_CUTS = (0.8, 0.9)  # quantiles of the times at which validation and test begin
+
+# The rows a protocol works on, oldest first within a user, and the part each row belongs to.
+Labelled = tuple[Interactions, Ints]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a protocol is called, whether it leaks, and on which validation figure a round is chosen."""
+
+    name: str
+    leaky: bool
+    summary: str
+    select_on: Literal["full", "sampled99"]
+    select_metric: str
+    label: Callable[[Interactions], Labelled] = field(repr=False)
+
+
+def split(data: Interactions, protocol: str) -> Split:
+    """Split a data set under the protocol of that name.
+
+    An honest protocol excludes a user's training items from the negatives, and nothing else; a leaky
+    one excludes the held-out items too, which tells the model which of the unseen items are the answers.
+    """
+    chosen = get(protocol)
+    rows, part = chosen.label(data)
+    train, validation, test = (_part(rows, part == which) for which in (TRAIN, VALIDATION, TEST))
+    if not len(validation.values) or not len(test.values):
+        raise DataError(
+            f"nobody in {data.name!r} has something held out under {chosen.name!r}",
+            f"{chosen.name} means: {chosen.summary}; choose another protocol or a larger data set",
+        )
+    excluded = train.concat(validation).concat(test) if chosen.leaky else train
+    return Split(data, chosen.name, chosen.leaky, train, validation, test, excluded.sorted_unique())
+
+
+def get(name: str) -> Protocol:
+    """The protocol of that name; an unknown one is an error that suggests the nearest."""
+    if name not in PROTOCOLS:
+        raise ConfigError(f"unknown protocol {name!r}", closest(name, list(PROTOCOLS)))
+    return PROTOCOLS[name]
+
+
+def _strict(data: Interactions) -> Labelled:
+    _require_rows(data)
+    rows = data.distinct()
+    return rows, _last_two(rows)
+
+
+def _paper(data: Interactions) -> Labelled:
+    _require_rows(data)
+    if data.times is None:
+        return data, _last_two(data)
+    # The public code ranks times in descending order by first appearance: among equal times, the row
+    # that comes earlier in the file counts as the later one.
+    order = np.lexsort((-np.arange(len(data)), data.times, data.users))
+    rows = data.select(order)
+    return rows, _last_two(rows)
+
+
+def _global_time(data: Interactions) -> Labelled:
+    if data.times is None:
+        raise DataError(
+            f"{data.name!r} has no times, so it cannot be cut at one moment for everybody",
+            "use --protocol strict, where the order of the file stands in for time",
+        )
+    rows = data.distinct()
+    assert rows.times is not None
+    cuts = np.quantile(rows.times, GLOBAL_CUTS, method="higher")
+    part = np.searchsorted(cuts, rows.times, side="right").astype(np.int64)
+    trains = part == TRAIN
+    known_user = np.bincount(rows.users[trains], minlength=rows.n_users) > 0
+    known_item = np.bincount(rows.items[trains], minlength=rows.n_items) > 0
+    # Nobody can recommend an item before anyone has met it, nor anything to a user without a past.
+    part[~(known_user[rows.users] & known_item[rows.items])] = DROPPED
+    return rows, part
+
+
+def _last_two(rows: Interactions) -> Ints:
+    """Leave-last-out: the last row of a user is test, the one before validation.
+
+    Users of fewer than three rows (after de-duplication) train on what they have and are not evaluated.
+    """
+    ends, lengths = rows.by_user.offsets[1:], rows.by_user.lengths
+    last = ends[lengths >= LEAST] - 1
+    part = np.full(len(rows), TRAIN, dtype=np.int64)
+    part[last] = TEST
+    part[last - 1] = VALIDATION
+    return part
+
+
+def _require_rows(data: Interactions) -> None:
+    counts = data.by_user.lengths
+    few = np.flatnonzero(counts < LEAST)
+    if len(few):
+        raise DataError(
+            f"user {data.user_map.id(few[0])!r} of {data.name!r} has {counts[few[0]]} interactions, "
+            f"leave-last-out needs {LEAST} ({len(few)} such users)",
+            f"raise --min-interactions to {LEAST} or more, which leaves these users out",
+        )
+
+
+def _part(rows: Interactions, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ragged:
+    return Ragged.from_pairs(rows.users[chosen], rows.items[chosen], rows.n_users)
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "strict",
+            leaky=False,
+            summary="the last new item of every user is test, the one before validation; nothing leaks",
+            select_on="full",
+            select_metric="ndcg@10",
+            label=_strict,
+        ),
+        Protocol(
+            "paper",
+            leaky=True,
+            summary="as the papers' public code: held-out items are never drawn as negatives, so they leak",
+            select_on="sampled99",
+            select_metric="hr@10",
+            label=_paper,
+        ),
+        Protocol(
+            "global-time",
+            leaky=False,
+            summary="one cut in time for everybody: the last tenth is test, the tenth before validation",
+            select_on="full",
+            select_metric="ndcg@10",
+            label=_global_time,
+        ),
+    )
+}

@@ -1,0 +1,38 @@
+"""Local: every client trains alone and nothing is shared. The canary of every evaluation.
+
+    score(u, i) = ⟨p_u, q_ui⟩        both personal
+
+A client alone knows nothing of items it never interacted with: under an honest protocol this scores what
+chance would. A protocol under which it does better is giving the held-out item away.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from solera.core.method import Adam, Method, MethodConfig
+from solera.core.parts import Dot, ItemTable, Joint, Nothing, Plain
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Home
+
+
+class LocalConfig(MethodConfig):
+    """Defaults: those of FedMF."""
+
+    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
+    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
+
+
+def local(config: LocalConfig) -> Method:
+    """dot × personal table × joint × none × plain."""
+    return Method(
+        name="local",
+        paper="no collaboration",
+        config=config,
+        scorer=Dot(config.embedding_size),
+        view=ItemTable(config.embedding_size, home=Home.PERSONAL),
+        update=Joint(("user", "items"), Adam),
+        aggregate=Nothing(),
+        wire=Plain(),
+    )
