@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from solera.core.errors import ConfigError
+from solera.core.losses import binary_cross_entropy
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Totals
@@ -253,8 +253,7 @@ class Method:
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Binary cross-entropy of the batch, [...]: one loss per client."""
-        each = binary_cross_entropy_with_logits(self.score(params), batch.labels, reduction="none")
-        return (each * batch.weights).sum(-1)
+        return binary_cross_entropy(self.score(params), batch.labels, batch.weights)
 
     @property
     def choices(self) -> dict[str, str]:

@@ -11,6 +11,13 @@ from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 
 
+def inner(vector: Tensor, items: Tensor) -> Tensor:
+    """⟨vector, item⟩ for every item: [..., d] and [..., n, d] (or [n, d], the same for all) to [..., n]."""
+    if items.dim() == 2 and vector.dim() > 1:
+        return vector @ items.T
+    return (items @ vector.unsqueeze(-1)).squeeze(-1)
+
+
 @dataclass(frozen=True)
 class Dot:
     """⟨user, item⟩ with a personal user vector."""
@@ -25,7 +32,7 @@ class Dot:
 
     def score(self, params: Params, items: Tensor) -> Tensor:
         """Σ_k user_k · item_k."""
-        return (items @ params["user"].unsqueeze(-1)).squeeze(-1)
+        return inner(params["user"], items)
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class PersonalLinear:
 
     def score(self, params: Params, items: Tensor) -> Tensor:
         """Σ_k w_k · item_k + b."""
-        return (items @ params["score.weight"].unsqueeze(-1)).squeeze(-1) + params["score.bias"]
+        return inner(params["score.weight"], items) + params["score.bias"]
 
 
 @dataclass(frozen=True)

@@ -91,10 +91,10 @@ def _train_block(task: Task, clients: Ints) -> ClientResult:
         steps = [(move, step_of(move.optimizer)) for move in stage.moves]
         for _ in range(stage.epochs):
             loss.zero_()
-            for place, batch in plan.batches(epoch):
+            for place, batch, sizes in plan.batches(epoch):
                 for move, step in steps:
                     move_loss = work.move(move, step, place, batch)
-                loss += move_loss * batch.weights.count_nonzero(-1)
+                loss += move_loss * sizes
             epoch += 1
     upload = Upload.declared(method.leaves, plan.rows, plan.row_counts, before, work.params)
     return ClientResult(clients, upload, work.params, loss / plan.lengths)

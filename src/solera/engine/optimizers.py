@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from solera.core.method import Adam, Sgd
 
@@ -51,25 +52,42 @@ class _SgdStep:
 
 
 class _AdamStep:
+    """torch's fused kernel in its functional form: the optimiser object costs more than the step."""
+
     def __init__(self, settings: Adam) -> None:
         self._settings = settings
-        self._adam: torch.optim.Adam | None = None
+        self._sums: list[Tensor] = []  # where gradients of repeated rows are added up
+        self._means: list[Tensor] = []
+        self._squares: list[Tensor] = []
+        self._counts: list[Tensor] = []
 
     def __call__(self, gradients: list[Gradient]) -> None:
-        if self._adam is None:
-            for values, _, place in gradients:
-                if place is not None:
-                    values.grad = torch.empty_like(values)
-            self._adam = torch.optim.Adam(
-                [values for values, _, _ in gradients],
-                lr=self._settings.learning_rate,
-                weight_decay=self._settings.reg,
-                fused=True,
-            )
-        for values, gradient, place in gradients:
-            if place is None:
-                values.grad = gradient
-            else:
-                assert values.grad is not None
-                values.grad.zero_().index_add_(0, place, gradient)
-        self._adam.step()
+        values = [gradient.values for gradient in gradients]
+        if not self._counts:
+            self._sums = [torch.empty_like(v) for v in values]
+            self._means = [torch.zeros_like(v) for v in values]
+            self._squares = [torch.zeros_like(v) for v in values]
+            self._counts = [torch.zeros((), dtype=torch.float32, device=v.device) for v in values]
+        each = zip(gradients, self._sums, strict=True)
+        adam(
+            values,
+            [_summed(gradient, into) for gradient, into in each],
+            self._means,
+            self._squares,
+            [],
+            self._counts,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self._settings.learning_rate,
+            weight_decay=self._settings.reg,
+            eps=1e-8,
+            maximize=False,
+        )
+
+
+def _summed(gradient: Gradient, into: Tensor) -> Tensor:
+    if gradient.place is None:
+        return gradient.gradient
+    return into.zero_().index_add_(0, gradient.place, gradient.gradient)

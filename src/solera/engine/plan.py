@@ -41,12 +41,13 @@ class BlockPlan:
             for start in range(0, int(lengths.max()), context.batch_size)
         ]
 
-    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Batch]]:
-        """Every step's places [clients × batch] and its batch [clients, batch]."""
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Batch, Tensor]]:
+        """Every step's places [clients × batch], its batch [clients, batch], and its samples per client."""
         order = self._orders[epoch]
-        place, labels = self._place[order], self._labels[order]
+        place, labels = self._place.index_select(0, order), self._labels.index_select(0, order)
         for step in self._steps:
-            yield place[step.source].flatten(), Batch(labels[step.source], step.weights)
+            batch = Batch(labels.index_select(0, step.source).view_as(step.weights), step.weights)
+            yield place.index_select(0, step.source), batch, step.sizes
 
 
 class _Window:
@@ -57,6 +58,7 @@ class _Window:
         real = columns[None] < lengths[:, None]
         # Padding repeats the client's last sample with weight 0.
         source = offsets[:, None] + np.minimum(columns[None], lengths[:, None] - 1)
-        weights = real / real.sum(1, keepdims=True)
-        self.source = torch.from_numpy(source).to(device)
-        self.weights = torch.from_numpy(weights).to(device, torch.get_default_dtype())
+        sizes = real.sum(1)
+        self.source = torch.from_numpy(source.ravel()).to(device)
+        self.sizes = torch.from_numpy(sizes).to(device)
+        self.weights = torch.from_numpy(real / sizes[:, None]).to(device, torch.get_default_dtype())

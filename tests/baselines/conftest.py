@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from solera.data import Interactions
+
+
+@pytest.fixture(scope="session")
+def dataset() -> Callable[[str], Interactions]:
+    """Loads a data set from the folder in SOLERA_DATA."""
+    if not os.environ.get("SOLERA_DATA"):
+        pytest.skip("SOLERA_DATA is not set: it names the folder that holds the data sets")
+    from solera.data.datasets import load
+
+    return cache(load)
