@@ -1,1 +1,30 @@
-"""Personalized federated recommendation."""
+"""Solera: personalized federated recommendation.
+
+>>> import solera
+>>> data = solera.load("ml-100k")  # doctest: +SKIP
+>>> run = solera.train("fedmf", data, rounds=20)  # doctest: +SKIP
+>>> run.test["full"]["hr@10"]  # doctest: +SKIP
+>>> run.recommend(user="196", k=10)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from solera.core.errors import SoleraError
+
+if TYPE_CHECKING:
+    from solera.api import Interactions, Progress, Run, load, train
+
+__version__ = version("solera")
+__all__ = ["Interactions", "Progress", "Run", "SoleraError", "__version__", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load torch and the rest only when something is asked for: `solera --help` must not wait for them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'solera' has no attribute {name!r}")
+    from solera import api  # noqa: PLC0415
+
+    return getattr(api, name)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 
-@numba.njit(fastmath=True, cache=True)  # type: ignore[untyped-decorator]
-def train_clients(
+@numba.njit(fastmath=True, cache=True)
+def train_clients(  # noqa: PLR0917 - numba takes no keywords here
     place: Any,  # [samples] row of each sample within its client
     labels: Any,  # [samples] 1 or 0
     offsets: Any,  # [clients + 1] where each client's samples start

@@ -55,7 +55,7 @@ class Leaf:
             )
 
     def initial(self, n_items: int, seed: int) -> Tensor:
-        """The value before the first round: [n_items, *shape] where per item, else [*shape]."""
+        """The value before the first round: [n_items, *shape] where per item, else [*shape], in doubles."""
         shape = (n_items, *self.shape) if self.per_item else self.shape
         draw = generator(seed, Purpose.INIT, *self.name.encode())
         match self.init:
@@ -66,7 +66,7 @@ class Leaf:
             case Init.LINEAR:
                 bound = 1 / math.sqrt(self.fan_in)
                 values = draw.uniform(-bound, bound, shape)
-        return torch.from_numpy(values).to(torch.get_default_dtype())
+        return torch.from_numpy(values)
 
     @property
     def size(self) -> int:

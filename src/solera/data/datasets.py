@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -98,7 +99,8 @@ def _load_named(entry: DataSet, data_dir: Path | None) -> Interactions:
     titles = rows.titles
     if form.titles and (folder / form.titles.file).is_file():
         titles = form.titles.read(folder / form.titles.file)
-    return Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, titles)
+    data = Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, titles)
+    return replace(data, one_clock=form.one_clock)
 
 
 def _load_own(path: Path, columns: dict[str, str] | None) -> Interactions:

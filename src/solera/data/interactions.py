@@ -48,7 +48,8 @@ class IdMap:
 class Interactions:
     """Interactions sorted by user, then time; equal times keep the order of the file.
 
-    `times` is None where the publisher gives none: the order of the file then stands in for it.
+    `times` is None where the publisher gives none: the order of the file then stands in for it. They may
+    be mere ranks within a user; `one_clock` says whether times of different users can be compared.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Interactions:
     user_map: IdMap
     item_map: IdMap
     titles: tuple[str, ...] | None = None
+    one_clock: bool = True
 
     @classmethod
     def from_columns(

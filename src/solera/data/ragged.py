@@ -73,5 +73,7 @@ class Ragged:
 
     def concat(self, other: Ragged) -> Ragged:
         """Row by row, this one's values followed by the other's."""
-        rows = np.concatenate([self.rows, other.rows])
-        return Ragged.from_pairs(rows, np.concatenate([self.values, other.values]), len(self))
+        values = np.empty(len(self.values) + len(other.values), dtype=np.int64)
+        values[np.arange(len(self.values)) + np.repeat(other.offsets[:-1], self.lengths)] = self.values
+        values[np.arange(len(other.values)) + np.repeat(self.offsets[1:], other.lengths)] = other.values
+        return Ragged(self.offsets + other.offsets, values)

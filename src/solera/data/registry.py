@@ -27,6 +27,7 @@ class Form:
     files: tuple[str, ...]
     read: Callable[[list[Path]], Rows]
     titles: Titles | None = None
+    one_clock: bool = True  # False: times are ranks within a user, not moments
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,12 @@ _SETS = (
             "https://files.grouplens.org/datasets/movielens/ml-1m.zip", "md5:c4d9eecfca2ab87c1945afe126590906"
         ),
         forms=tuple(
-            Form((file,), delimited("::", _RATED), Titles("movies.dat", titles("::", encoding="latin-1")))
+            Form(
+                (file,),
+                delimited("::", _RATED),
+                Titles("movies.dat", titles("::", encoding="latin-1")),
+                one_clock=file == "ratings.dat",
+            )
             for file in ("ratings.dat", "ratings_order.dat")
         ),
         expected=Counts(users=6_040, items=3_706, rows=1_000_209, least=0),
@@ -172,7 +178,7 @@ _SETS = (
         name="tafeng",
         about="Ta-Feng: baskets of a grocery, 2000-01",
         page=_GITHUB + "liming-7/A-Next-Basket-Recommendation-Reality-Check",
-        forms=(Form(("tafeng_merged.json",), read_baskets),),
+        forms=(Form(("tafeng_merged.json",), read_baskets, one_clock=False),),
         expected=Counts(users=13_858, items=11_997, rows=571_933, least=0),
         has_time=True,
         notes="its folder mergeddataset; the time is the basket's number; buying again is a row again",

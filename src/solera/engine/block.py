@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from solera.core.method import Batch, Method, Move
-from solera.core.spec import Home, Params
+from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.engine.optimizers import Gradient, Step, step_of
@@ -58,7 +58,7 @@ class BlockTraining:
 
 def partition(samples: Ints, batch_size: int, block_samples: int) -> list[Ints]:
     """Positions of clients that take equally many steps, cut into blocks of about `block_samples`."""
-    order = np.argsort(samples, kind="stable")
+    order = np.argsort(-samples, kind="stable")  # largest first: no thread is left with a long one at the end
     steps = -(-samples[order] // batch_size)
     blocks = []
     for group in np.split(order, np.flatnonzero(np.diff(steps)) + 1):
@@ -85,7 +85,7 @@ def _train_block(task: Task, clients: Ints) -> ClientResult:
     plan = BlockPlan(task, clients, sum(stage.epochs for stage in stages))
     before = _start(method, task.state, clients, plan)
     work = _Work(method, {name: value.clone() for name, value in before.items()})
-    loss = torch.zeros(len(clients), device=device)
+    loss = torch.zeros(len(clients), device=device, dtype=task.state.dtype)
     epoch = 0
     for stage in stages:
         steps = [(move, step_of(move.optimizer)) for move in stage.moves]
@@ -102,19 +102,22 @@ def _train_block(task: Task, clients: Ints) -> ClientResult:
 
 def _start(method: Method, state: State, clients: Ints, plan: BlockPlan) -> Params:
     """Parameters before training: rows of per-item leaves, one value per client of all others."""
-    start = {}
     index = torch.from_numpy(clients).to(state.device)
-    for leaf in method.leaves:
-        if leaf.home is Home.SHARED:
-            value = state.shared[leaf.name]
-            start[leaf.name] = value[plan.rows] if leaf.per_item else value.expand(len(clients), *leaf.shape)
-        elif leaf.per_item:
-            rows = torch.split(plan.rows, plan.row_counts.tolist())
-            each = zip(clients.tolist(), rows, strict=True)
-            start[leaf.name] = torch.cat([state.personal.get_rows(leaf.name, c, r) for c, r in each])
-        else:
-            start[leaf.name] = state.personal.whole[leaf.name][index]
-    return start
+
+    def value(leaf: Leaf) -> Tensor:
+        match leaf.home, leaf.per_item:
+            case Home.SHARED, True:
+                return state.shared[leaf.name].index_select(0, plan.rows)
+            case Home.SHARED, False:
+                return state.shared[leaf.name].expand(len(clients), *leaf.shape)
+            case Home.PERSONAL, True:
+                rows = torch.split(plan.rows, plan.row_counts.tolist())
+                each = zip(clients.tolist(), rows, strict=True)
+                return torch.cat([state.personal.get_rows(leaf.name, c, r) for c, r in each])
+            case _:
+                return state.personal.whole[leaf.name].index_select(0, index)
+
+    return {leaf.name: value(leaf) for leaf in method.leaves}
 
 
 class _Work:

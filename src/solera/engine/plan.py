@@ -11,7 +11,7 @@ from torch import Tensor
 from solera.core.method import Batch
 from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
-from solera.engine.simulation import Task
+from solera.engine.simulation import State, Task
 
 
 class BlockPlan:
@@ -22,7 +22,7 @@ class BlockPlan:
     """
 
     def __init__(self, task: Task, clients: Ints, epochs: int) -> None:
-        data, context, device = task.data, task.context, task.state.device
+        data, context, device, dtype = task.data, task.context, task.state.device, task.state.dtype
         samples = sample(data, clients, context.negatives, task.seed, context.round)
         owner, offsets = samples.items.rows, samples.items.offsets
         keys, place = np.unique(owner * data.n_items + samples.items.values, return_inverse=True)
@@ -34,10 +34,10 @@ class BlockPlan:
         self.row_counts = torch.from_numpy(np.bincount(keys // data.n_items, minlength=len(clients)))
         self.lengths = torch.from_numpy(lengths).to(device)
         self._place = torch.from_numpy(place).to(device)
-        self._labels = torch.from_numpy(positive).to(device, torch.get_default_dtype())
+        self._labels = torch.from_numpy(positive).to(device, dtype)
         self._orders = torch.from_numpy(orders).to(device)
         self._steps = [
-            _Window(offsets[:-1], lengths, start, context.batch_size, device)
+            _Window(offsets[:-1], lengths, start, context.batch_size, task.state)
             for start in range(0, int(lengths.max()), context.batch_size)
         ]
 
@@ -53,12 +53,12 @@ class BlockPlan:
 class _Window:
     """One step's part of every client's samples."""
 
-    def __init__(self, offsets: Ints, lengths: Ints, start: int, size: int, device: torch.device) -> None:
+    def __init__(self, offsets: Ints, lengths: Ints, start: int, size: int, state: State) -> None:
         columns = start + np.arange(min(size, int(lengths.max()) - start))
         real = columns[None] < lengths[:, None]
         # Padding repeats the client's last sample with weight 0.
         source = offsets[:, None] + np.minimum(columns[None], lengths[:, None] - 1)
         sizes = real.sum(1)
-        self.source = torch.from_numpy(source.ravel()).to(device)
-        self.sizes = torch.from_numpy(sizes).to(device)
-        self.weights = torch.from_numpy(real / sizes[:, None]).to(device, torch.get_default_dtype())
+        self.source = torch.from_numpy(source.ravel()).to(state.device)
+        self.sizes = torch.from_numpy(sizes).to(state.device)
+        self.weights = torch.from_numpy(real / sizes[:, None]).to(state.device, state.dtype)

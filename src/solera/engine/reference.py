@@ -31,7 +31,7 @@ def _train_client(task: Task, client: int) -> ClientResult:
     samples = sample(task.data, who, context.negatives, seed, context.round)
     items, place = np.unique(samples.items.values, return_inverse=True)
     rows, place_of = torch.from_numpy(items), torch.from_numpy(place)
-    labels = (torch.arange(len(place)) < int(samples.positives[0])).to(torch.get_default_dtype())
+    labels = (torch.arange(len(place)) < int(samples.positives[0])).to(task.state.dtype)
 
     before = _start(method, task.state, client, rows)
     params = {name: value.clone().requires_grad_() for name, value in before.items()}
@@ -54,7 +54,7 @@ def _train_client(task: Task, client: int) -> ClientResult:
     before = _one_client(method, before)
     after = _one_client(method, {name: value.detach() for name, value in params.items()})
     upload = Upload.declared(method.leaves, rows, torch.tensor([len(rows)]), before, after)
-    return ClientResult(who, upload, after, torch.tensor([loss_sum / len(place)]))
+    return ClientResult(who, upload, after, torch.tensor([loss_sum / len(place)], dtype=task.state.dtype))
 
 
 def _start(method: Method, state: State, client: int, rows: Tensor) -> Params:

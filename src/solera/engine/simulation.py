@@ -30,6 +30,11 @@ class State:
     shared: Params  # on the server
     personal: PersonalStore  # on the clients
     device: torch.device
+    dtype: torch.dtype
+
+    def copy(self) -> State:
+        """The same state, unaffected by further rounds."""
+        return replace(self, shared=dict(self.shared), personal=self.personal.copy())
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,21 @@ class Simulation:
     """All clients and the server of one federation."""
 
     def __init__(
-        self, method: Method, data: ClientData, train: LocalTraining, *, seed: int, device: torch.device
+        self,
+        method: Method,
+        data: ClientData,
+        train: LocalTraining,
+        *,
+        seed: int,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.method, self.data, self.train, self.seed = method, data, train, seed
-        shared = {
-            leaf.name: leaf.initial(data.n_items, seed).to(device) for leaf in method.select(home=Home.SHARED)
-        }
-        personal = PersonalStore(method, data.n_clients, data.n_items, seed, device)
-        self.state = State(shared, personal, device)
+        dtype = dtype or torch.get_default_dtype()
+        initial = {leaf.name: leaf.initial(data.n_items, seed).to(device, dtype) for leaf in method.leaves}
+        shared = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.SHARED)}
+        personal = PersonalStore(method, initial, data.n_clients)
+        self.state = State(shared, personal, device, dtype)
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
@@ -118,12 +130,8 @@ class Simulation:
         with torch.no_grad():
             return method.score(params)
 
-    def snapshot(self) -> tuple[Params, Params]:
-        """Shared and personal state as named tensors."""
-        return dict(self.state.shared), self.state.personal.snapshot()
-
     def restore(self, shared: Params, personal: Params) -> None:
-        """Continue from a snapshot."""
+        """Continue from a state that was saved as `state.shared` and `state.personal.tensors()`."""
         self.state.personal.restore(personal)
         moved = {name: value.to(self.state.device) for name, value in shared.items()}
         self.state = replace(self.state, shared=moved)

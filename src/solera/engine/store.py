@@ -5,6 +5,7 @@ Values handed in are never changed in place, so a snapshot is a shallow copy.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -25,13 +26,12 @@ class ClientRows(NamedTuple):
 class PersonalStore:
     """The personal leaves of all clients, and the shared rows they keep after fine-tuning."""
 
-    def __init__(self, method: Method, n_clients: int, n_items: int, seed: int, device: torch.device) -> None:
+    def __init__(self, method: Method, initial: Params, n_clients: int) -> None:
         self._initial = {
-            leaf.name: leaf.initial(n_items, seed).to(device)
-            for leaf in method.select(home=Home.PERSONAL, per_item=True)
+            leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL, per_item=True)
         }
         self.whole: Params = {
-            leaf.name: leaf.initial(n_items, seed).to(device).expand(n_clients, *leaf.shape).clone()
+            leaf.name: initial[leaf.name].expand(n_clients, *leaf.shape).clone()
             for leaf in method.select(home=Home.PERSONAL, per_item=False)
         }
         self.rows: dict[str, dict[int, ClientRows]] = {
@@ -77,9 +77,16 @@ class PersonalStore:
                 tables[place, held.items] = held.values
         return tables
 
-    def snapshot(self) -> dict[str, Tensor]:
+    def copy(self) -> PersonalStore:
+        """The same state, unaffected by what happens to this one from now on. Rows are not copied."""
+        twin = copy(self)
+        twin.whole = {name: values.clone() for name, values in self.whole.items()}
+        twin.rows = {name: dict(rows) for name, rows in self.rows.items()}
+        return twin
+
+    def tensors(self) -> Params:
         """Everything as named tensors, ready to be saved: rows as (clients, counts, items, values)."""
-        tensors = {f"{name}": values.clone() for name, values in self.whole.items()}
+        tensors = dict(self.whole)
         for name, rows in self.rows.items():
             clients = sorted(rows)
             held = [rows[client] for client in clients]
@@ -90,8 +97,8 @@ class PersonalStore:
                 tensors[f"{name}/values"] = torch.cat([h.values for h in held])
         return tensors
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take the state of a snapshot."""
+    def restore(self, tensors: Params) -> None:
+        """Take over what `tensors` gave."""
         for name, values in self.whole.items():
             self.whole[name] = tensors[name].to(values.device).clone()
         for name in self.rows:

@@ -1,7 +1,7 @@
 """Evaluation: protocols, metrics, ranking of held-out items, and the audit of a data set."""
 
 from solera.evaluate.audit import audit
-from solera.evaluate.protocols import PROTOCOLS, Protocol, split
+from solera.evaluate.protocols import PROTOCOLS, Protocol, get, split
 from solera.evaluate.ranking import Evaluation, Evaluator, Ranking, Score
 
-__all__ = ["PROTOCOLS", "Evaluation", "Evaluator", "Protocol", "Ranking", "Score", "audit", "split"]
+__all__ = ["PROTOCOLS", "Evaluation", "Evaluator", "Protocol", "Ranking", "Score", "audit", "get", "split"]

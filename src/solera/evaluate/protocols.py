@@ -76,10 +76,11 @@ def _paper(data: Interactions) -> Labelled:
 
 
 def _global_time(data: Interactions) -> Labelled:
-    if data.times is None:
+    if data.times is None or not data.one_clock:
+        lacks = "no times" if data.times is None else "only the order of each user's rows"
         raise DataError(
-            f"{data.name!r} has no times, so it cannot be cut at one moment for everybody",
-            "use --protocol strict, where the order of the file stands in for time",
+            f"{data.name!r} has {lacks}, so it cannot be cut at one moment for everybody",
+            "use --protocol strict, which needs the order of each user's rows alone",
         )
     rows = data.distinct()
     assert rows.times is not None

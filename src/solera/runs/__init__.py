@@ -1,1 +1,8 @@
-"""."""
+"""Runs: train a method under a protocol, keep the record, resume it, recommend from it."""
+
+from solera.runs.config import RunConfig
+from solera.runs.folder import RunFolder
+from solera.runs.run import Recommendation, Run
+from solera.runs.training import Progress, StoppedError, train
+
+__all__ = ["Progress", "Recommendation", "Run", "RunConfig", "RunFolder", "StoppedError", "train"]

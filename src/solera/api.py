@@ -1,0 +1,60 @@
+"""The Python interface: load a data set, train a method on it, look at the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from solera.data.datasets import load
+from solera.data.interactions import Interactions
+from solera.runs import Progress, Run, RunConfig
+from solera.runs import train as _train
+
+__all__ = ["Interactions", "Progress", "Run", "load", "train"]
+
+
+def train(
+    method: str,
+    data: Interactions | str,
+    *,
+    protocol: str = "strict",
+    rounds: int = 100,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    engine: Literal["block", "reference"] = "block",
+    threads: int = 0,
+    device: str = "cpu",
+    precision: Literal["single", "double"] = "single",
+    on_round: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Train a method and return the finished run.
+
+    `data` is what `solera.load` gave, or a name for it. Further keyword arguments are the method's own
+    options. Nothing is written to disk unless `out` names a folder.
+
+    >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
+    >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
+    """
+    interactions = load(data) if isinstance(data, str) else data
+    config = RunConfig(
+        method=method,
+        dataset=interactions.name if isinstance(data, Interactions) else data,
+        options=options,
+        protocol=protocol,
+        rounds=rounds,
+        seed=seed,
+        engine=engine,
+        precision=precision,
+    )
+    return _train(
+        config,
+        interactions,
+        out=None if out is None else Path(out),
+        resume=resume,
+        threads=threads,
+        device=device,
+        on_round=on_round,
+    )

@@ -1,0 +1,32 @@
+"""What a run is: everything that decides its figures, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RunConfig(BaseModel):
+    """The settings of a run. Two runs with equal settings have equal figures."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str
+    dataset: str
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="the method's whole config, defaults included"
+    )
+    protocol: str = "strict"
+    rounds: int = Field(100, ge=1)
+    seed: int = Field(0, ge=0)
+    engine: Literal["block", "reference"] = "block"
+    precision: Literal["single", "double"] = "single"
+    min_interactions: int | None = None
+    columns: dict[str, str] | None = None
+
+    def difference(self, other: RunConfig) -> str:
+        """The settings in which two runs differ, in words; empty if they are equal."""
+        mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
+        pairs = [(key, theirs[key], mine[key]) for key in mine if mine[key] != theirs[key]]
+        return ", ".join(f"{key} {old!r} instead of {new!r}" for key, old, new in pairs)

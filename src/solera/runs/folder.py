@@ -1,0 +1,185 @@
+"""A run on disk: a folder anyone can read, JSON and safetensors, every file written whole or not at all.
+
+config.json           what was asked for
+environment.json      machine and versions
+history.jsonl         one line per finished round
+result.json           the figures, once the run is finished
+shared.safetensors    the server's state in the selected round
+personal.safetensors  the clients' state in the selected round
+checkpoint-N/         while it runs: the state after round N, to resume from
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from solera.core.errors import RunError
+from solera.core.spec import Params
+from solera.runs.config import RunConfig
+
+_CHECKPOINT = "checkpoint-"
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """Shared and personal state as named tensors."""
+
+    shared: Params
+    personal: Params
+
+    def write(self, folder: Path, prefix: str = "") -> None:
+        """Two files in `folder`."""
+        for name, tensors in (("shared", self.shared), ("personal", self.personal)):
+            whole = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+            partial = folder / f".{prefix}{name}.partial"
+            save_file(whole, partial)
+            _sync(partial)
+            partial.replace(folder / f"{prefix}{name}.safetensors")
+
+    @classmethod
+    def read(cls, folder: Path, prefix: str = "") -> SavedState:
+        """What `write` wrote."""
+        try:
+            shared = load_file(folder / f"{prefix}shared.safetensors")
+            return cls(shared, load_file(folder / f"{prefix}personal.safetensors"))
+        except (OSError, SafetensorError) as error:
+            raise RunError(
+                f"the state in {folder} cannot be read: {error}", "train again into a new folder"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where an unfinished run stands."""
+
+    progress: dict[str, Any]
+    last: SavedState
+    best: SavedState
+
+
+class RunFolder:
+    """One run's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig, environment: Mapping[str, Any]) -> RunFolder:
+        """Start a new run; a folder that holds anything else is left alone."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            what = "another run" if (path / "config.json").exists() else "something that is not a run"
+            raise RunError(f"{path} holds {what}", "give another --out, or --resume to continue it")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{path} cannot be made: {error.strerror}", "give another --out") from None
+        folder = cls(path)
+        folder._write("environment.json", environment)
+        folder._write("config.json", config.model_dump(mode="json"))
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """A folder that holds a run."""
+        if not (path / "config.json").is_file():
+            raise RunError(f"{path} holds no run", "give the folder that `solera train` named when it ended")
+        return cls(path)
+
+    @property
+    def config(self) -> RunConfig:
+        """What was asked for."""
+        try:
+            return RunConfig.model_validate(self._read("config.json"))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise RunError(
+                f"{self.path / 'config.json'} is not a run's: {wrong['loc'][0]}: {wrong['msg']}",
+                "train again into a new folder",
+            ) from None
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The figures, None while the run is unfinished."""
+        return self._read("result.json") if (self.path / "result.json").exists() else None
+
+    def write_history(self, rounds: list[dict[str, Any]]) -> None:
+        """All finished rounds."""
+        self._write_text("history.jsonl", "".join(json.dumps(entry) + "\n" for entry in rounds))
+
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Replace the former checkpoint; a kill in between leaves one of the two."""
+        number = checkpoint.progress["rounds_done"]
+        partial = self.path / ".checkpoint.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        checkpoint.last.write(partial, "last-")
+        checkpoint.best.write(partial, "best-")
+        RunFolder(partial)._write("progress.json", checkpoint.progress)
+        former = self._checkpoints()
+        partial.replace(self.path / f"{_CHECKPOINT}{number}")
+        for old in former:
+            shutil.rmtree(old)
+
+    def read_checkpoint(self) -> Checkpoint | None:
+        """The latest checkpoint, if there is any."""
+        found = self._checkpoints()
+        if not found:
+            return None
+        latest = found[-1]
+        progress = RunFolder(latest)._read("progress.json")
+        return Checkpoint(progress, SavedState.read(latest, "last-"), SavedState.read(latest, "best-"))
+
+    def finish(self, result: Mapping[str, Any], state: SavedState) -> None:
+        """Write state and figures, the figures last: where they are, everything is."""
+        state.write(self.path)
+        self._write("result.json", result)
+        for old in self._checkpoints():
+            shutil.rmtree(old)
+
+    def state(self) -> SavedState:
+        """The state of the selected round."""
+        if self.result is None:
+            raise RunError(
+                f"the run in {self.path} is not finished", f"solera train … --out {self.path} --resume"
+            )
+        return SavedState.read(self.path)
+
+    def _checkpoints(self) -> list[Path]:
+        found = [
+            path for path in self.path.glob(f"{_CHECKPOINT}*") if path.name[len(_CHECKPOINT) :].isdigit()
+        ]
+        return sorted(found, key=lambda path: int(path.name[len(_CHECKPOINT) :]))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{self.path / name} cannot be read: {error}", "train again into a new folder"
+            ) from None
+        return content
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        self._write_text(name, json.dumps(content, indent=2) + "\n")
+
+    def _write_text(self, name: str, text: str) -> None:
+        partial = self.path / f".{name}.partial"
+        partial.write_text(text, encoding="utf-8")
+        _sync(partial)
+        partial.replace(self.path / name)
+
+
+def _sync(path: Path) -> None:
+    """Make sure the bytes are on disk before the file gets its name."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

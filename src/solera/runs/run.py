@@ -1,0 +1,91 @@
+"""A finished run: its figures, and recommendations from its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from solera.core.errors import DataError, RunError
+from solera.data.datasets import load
+from solera.data.interactions import Interactions
+from solera.engine import Simulation
+from solera.evaluate import split
+from solera.methods import build
+from solera.runs.federation import federation
+from solera.runs.folder import RunFolder
+from solera.runs.result import Figures
+
+
+class Recommendation(NamedTuple):
+    """One recommended item."""
+
+    rank: int
+    item: str
+    title: str
+    score: float
+
+
+class Run:
+    """What training leaves: `result` with all figures, and the model of the selected round."""
+
+    def __init__(
+        self, result: dict[str, Any], data: Interactions, simulation: Simulation, path: Path | None
+    ) -> None:
+        self.result, self.data, self.path = result, data, path
+        self._simulation = simulation
+
+    @classmethod
+    def open(cls, path: str | Path, *, data: Interactions | None = None, data_dir: Path | None = None) -> Run:
+        """A finished run's folder. The data set is loaded again unless it is given."""
+        folder = RunFolder.open(Path(path))
+        config, result = folder.config, folder.result
+        state = folder.state()
+        assert result is not None  # state() has made sure
+        if data is None:
+            data = load(
+                config.dataset,
+                data_dir=data_dir,
+                min_interactions=config.min_interactions,
+                columns=config.columns,
+            )
+        if (data.n_users, data.n_items) != (result["users"], result["items"]):
+            raise RunError(
+                f"the data set {config.dataset!r} has changed since the run in {path}",
+                f"it had {result['users']} users and {result['items']} items",
+            )
+        method = build(config.method, config.options)
+        simulation = federation(config, method, split(data, config.protocol), threads=1, device="cpu")
+        simulation.restore(state.shared, state.personal)
+        return cls(result, data, simulation, folder.path)
+
+    @property
+    def test(self) -> Figures:
+        """Figures on the test items: "full" ranking and "sampled99"."""
+        figures: Figures = self.result["test"]
+        return figures
+
+    @property
+    def validation(self) -> Figures:
+        """Figures on the validation items in the selected round."""
+        figures: Figures = self.result["validation"]
+        return figures
+
+    def recommend(self, user: str | int, k: int = 10) -> list[Recommendation]:
+        """The k items the user's device would show, without those the user already knows."""
+        if k < 1:
+            raise DataError(f"cannot recommend {k} items", "give -k 1 or more")
+        index = self.data.user_map.index(str(user), "user")
+        scores = self._simulation.scores(np.array([index]))[0]
+        seen = torch.from_numpy(self.data.by_user.row(index))
+        scores[seen] = -torch.inf
+        unseen = self.data.n_items - len(torch.unique(seen))
+        best = torch.topk(scores, min(k, unseen))
+        return [
+            Recommendation(rank, self.data.item_map.id(item), self.data.title(item), score)
+            for rank, (item, score) in enumerate(
+                zip(best.indices.tolist(), best.values.tolist(), strict=True), start=1
+            )
+        ]

@@ -1,0 +1,229 @@
+"""Train a method on a data set under a protocol: rounds, validation, selection, and the test at the end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from solera.core.errors import RunError
+from solera.core.method import Method
+from solera.data.interactions import Interactions
+from solera.engine import State
+from solera.evaluate import Evaluator, get, split
+from solera.methods import build
+from solera.runs.config import RunConfig
+from solera.runs.environment import environment
+from solera.runs.federation import federation
+from solera.runs.folder import Checkpoint, RunFolder, SavedState
+from solera.runs.result import figures, make_result
+from solera.runs.run import Run
+
+_LEAST_SECONDS = 2.0  # between checkpoints,
+_COST = 20  # and at least this many times what the last one took: about 5 % of the time at most
+
+
+class Progress(NamedTuple):
+    """What is reported after every round."""
+
+    rounds_done: int
+    rounds: int
+    entry: dict[str, Any]  # the round's line of the history
+
+
+class StoppedError(RunError):
+    """The run was interrupted and can be resumed."""
+
+    exit_code = 130
+
+
+def train(
+    config: RunConfig,
+    data: Interactions,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    threads: int = 0,
+    device: str = "cpu",
+    on_round: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Train as `config` says, and write the run to `out` if one is given.
+
+    The round is chosen on validation; the test items are scored once, at the end, with that round's state.
+    """
+    method = build(config.method, config.options)
+    config = config.model_copy(update={"options": method.config.model_dump(mode="json")})
+    if resume and out is not None and (out / "config.json").exists():
+        finished = _finished(out, config, data)
+        if finished:
+            return finished
+    training = _Training(config, method, data, threads, device)
+    folder = _folder(out, config, resume, environment(threads, device))
+    with torch_threads(threads):
+        return training.run(folder, on_round)
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use that many threads (0: as many as it likes) for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _finished(out: Path, config: RunConfig, data: Interactions) -> Run | None:
+    folder = RunFolder.open(out)
+    _check_same(folder, config)
+    return Run.open(out, data=data) if folder.result else None
+
+
+def _folder(
+    out: Path | None, config: RunConfig, resume: bool, environment_: dict[str, Any]
+) -> RunFolder | None:
+    if out is None:
+        return None
+    if resume and (out / "config.json").exists():
+        return RunFolder.open(out)
+    return RunFolder.create(out, config, environment_)
+
+
+def _check_same(folder: RunFolder, config: RunConfig) -> None:
+    difference = config.difference(folder.config)
+    if difference:
+        raise RunError(
+            f"{folder.path} holds another run: {difference}",
+            "resume with the same settings, or give another --out",
+        )
+
+
+class _Training:
+    def __init__(
+        self, config: RunConfig, method: Method, data: Interactions, threads: int, device: str
+    ) -> None:
+        self.config = config
+        self.protocol = get(config.protocol)
+        self.split = split(data, config.protocol)
+        self.evaluator = Evaluator(self.split, config.seed)
+        self.simulation = federation(config, method, self.split, threads, device)
+        self.history: list[dict[str, Any]] = []
+        self.best: State = self.simulation.state
+        self.best_round = 0
+        self._saved_at, self._saving_took = time.perf_counter(), 0.0
+
+    def run(self, folder: RunFolder | None, on_round: Callable[[Progress], None] | None) -> Run:
+        checkpoint = folder.read_checkpoint() if folder else None
+        if checkpoint:
+            self._restore(checkpoint)
+        with _interruptible() as interrupted:
+            while len(self.history) < self.config.rounds:
+                self._round(len(self.history))
+                if on_round:
+                    on_round(Progress(len(self.history), self.config.rounds, self.history[-1]))
+                if folder:
+                    folder.write_history(self.history)
+                    self._save(folder, now=interrupted.is_set())
+                if interrupted.is_set() and len(self.history) < self.config.rounds:
+                    raise _stopped_error(len(self.history), self.config.rounds, folder)
+        return self._finish(folder)
+
+    def _round(self, number: int) -> None:
+        start = time.perf_counter()
+        trained = self.simulation.run_round(number)
+        middle = time.perf_counter()
+        validation = self.evaluator.validation(self.simulation.scores)
+        value = validation.selected(self.protocol)
+        if not self.history or value > self.history[self.best_round]["selection"]:
+            self.best, self.best_round = self.simulation.state.copy(), number
+        self.history.append(
+            {
+                "round": number + 1,
+                "clients": trained.clients,
+                "loss": trained.loss,
+                "selection": value,
+                "validation": figures(validation),
+                "bytes": {"up": trained.bytes_up, "down": trained.bytes_down},
+                "seconds": {"train": middle - start, "evaluate": time.perf_counter() - middle},
+            }
+        )
+
+    def _finish(self, folder: RunFolder | None) -> Run:
+        self.simulation.state = self.best
+        test = self.evaluator.test(self.simulation.scores)
+        chosen = self.history[self.best_round]
+        seconds = [entry["seconds"]["train"] for entry in self.history]
+        result = make_result(
+            self.config.method,
+            self.split,
+            self.config.seed,
+            test=test,
+            validation=chosen["validation"],
+            rounds=self.config.rounds,
+            selected_round=chosen["round"],
+            seconds_per_round=float(np.median(seconds)),
+            bytes={way: float(np.mean([e["bytes"][way] for e in self.history])) for way in ("up", "down")},
+            options=self.config.options,
+            engine=self.config.engine,
+            precision=self.config.precision,
+        )
+        if folder:
+            folder.finish(result, _saved(self.best))
+        return Run(result, self.split.data, self.simulation, folder.path if folder else None)
+
+    def _save(self, folder: RunFolder, *, now: bool) -> None:
+        start = time.perf_counter()
+        if not now and start - self._saved_at < max(_LEAST_SECONDS, _COST * self._saving_took):
+            return
+        progress = {
+            "rounds_done": len(self.history),
+            "best_round": self.best_round,
+            "history": self.history,
+        }
+        folder.write_checkpoint(Checkpoint(progress, _saved(self.simulation.state), _saved(self.best)))
+        self._saved_at = time.perf_counter()
+        self._saving_took = self._saved_at - start
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.simulation.restore(checkpoint.best.shared, checkpoint.best.personal)
+        self.best = self.simulation.state.copy()
+        self.simulation.restore(checkpoint.last.shared, checkpoint.last.personal)
+        self.history = checkpoint.progress["history"]
+        self.best_round = checkpoint.progress["best_round"]
+
+
+def _saved(state: State) -> SavedState:
+    return SavedState(state.shared, state.personal.tensors())
+
+
+def _stopped_error(done: int, rounds: int, folder: RunFolder | None) -> StoppedError:
+    hint = "give the same command again with --resume" if folder else "give --out to be able to resume"
+    return StoppedError(f"stopped after round {done} of {rounds}", hint)
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a wish to stop after the round; the second one stops at once."""
+    wish = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield wish
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def first(*_: Any) -> None:
+        wish.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield wish
+    finally:
+        signal.signal(signal.SIGINT, before)
