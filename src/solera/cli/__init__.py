@@ -1,1 +1,80 @@
-"""."""
+"""The command line: `solera`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from solera.cli import bench, data, runs
+from solera.cli.doctor import doctor
+from solera.cli.output import err, help_if_alone, print_json
+from solera.core.errors import SoleraError
+
+app = typer.Typer(
+    name="solera",
+    help="Personalized federated recommendation: trained together, every history at home.",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
+app.command()(runs.methods)
+app.command()(runs.train)
+app.command()(runs.recommend)
+app.command()(runs.baseline)
+app.command()(doctor)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from solera import __version__
+
+        typer.echo(f"solera {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an error comes from.", envvar="SOLERA_TRACEBACK")
+    ] = False,
+) -> None:
+    if traceback:
+        os.environ["SOLERA_TRACEBACK"] = "1"
+    help_if_alone(context)
+
+
+def main() -> None:
+    """Run the command line: an error is two lines on standard error, and an exit code that is not 0."""
+    try:
+        code = app(standalone_mode=False)
+    except SoleraError as error:
+        if os.environ.get("SOLERA_TRACEBACK"):
+            raise
+        _complain(error.message, error.hint)
+        code = error.exit_code
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        _complain(error.format_message(), f"{context.command_path} --help" if context else "solera --help")
+        code = error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("stopped", "")
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str, hint: str) -> None:
+    if "--json" in sys.argv:
+        print_json({"error": message, "next": hint})
+    err.print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
+    if hint:
+        err.print(f"[bold]next:[/] {hint}", highlight=False, soft_wrap=True)

@@ -23,16 +23,14 @@ class Schedule(BaseModel):
 
 
 def _parse(value: Any) -> Any:
-    if isinstance(value, (int, float)):
-        return Schedule(start=float(value))
     if isinstance(value, str):
         form = _FORM.fullmatch(value)
-        return (
-            Schedule(start=float(form["start"]), decay=float(form["decay"]))
-            if form
-            else Schedule(start=float(value))
-        )
-    return value
+        parts = (form["start"], form["decay"]) if form else (value, "1")
+        try:
+            return Schedule(start=float(parts[0]), decay=float(parts[1]))
+        except ValueError:
+            raise ValueError(f"{value!r} is neither a number nor like 0.1*0.97^round") from None
+    return Schedule(start=float(value)) if isinstance(value, (int, float)) else value
 
 
 def _show(value: Schedule) -> float | str:

@@ -1,0 +1,1 @@
+"""Measurements of Solera's own speed."""

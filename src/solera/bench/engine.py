@@ -1,0 +1,100 @@
+"""How fast is a round? Engines against each other, in one process, round by round in turn."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+from solera.data.interactions import Interactions
+from solera.data.sampling import ClientData
+from solera.data.split import Split
+from solera.engine import BlockTraining, Simulation, train_one_by_one
+from solera.engine.simulation import LocalTraining
+from solera.evaluate import split
+from solera.methods import build
+
+
+def bench_engine(
+    name: str,
+    data: Interactions,
+    options: Mapping[str, Any],
+    *,
+    rounds: int = 3,
+    on_round: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Median seconds per round of every engine, and their ratios.
+
+    The machine may be busy: engines take turns, so that a slow moment hits all of them, and ratios are
+    taken within a turn.
+    """
+    method = build(name, options)
+    parts = split(data, "strict")
+    engines = _engines(method)
+    federations = {key: _federation(method, parts, train) for key, train in engines.items()}
+    seconds: dict[str, list[float]] = {key: [] for key in engines}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for round_ in range(rounds + 1):
+            for key, federation in federations.items():
+                on_round(f"round {round_}, {key}" if round_ else f"warming up, {key}")
+                start = time.perf_counter()
+                federation.run_round(round_)
+                if round_:  # the first one compiles, allocates and warms up
+                    seconds[key].append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(before)
+
+    def ratio(slow: str, fast: str) -> float | None:
+        if slow not in seconds or fast not in seconds:
+            return None
+        return statistics.median(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
+
+    return {
+        "method": name,
+        "dataset": data.name,
+        "options": method.config.model_dump(mode="json"),
+        "rounds": rounds,
+        "seconds_per_round": {key: statistics.median(values) for key, values in seconds.items()},
+        "block_vs_reference": ratio("reference", "block"),
+        "block_vs_compiled": ratio("block", "compiled"),
+        "two_threads_vs_one": ratio("block", "block, 2 threads"),
+        "largest_difference": _difference(federations["block"], federations["reference"]),
+    }
+
+
+def _engines(method: Method) -> dict[str, LocalTraining]:
+    engines: dict[str, LocalTraining] = {
+        "block": BlockTraining(threads=1),
+        "block, 2 threads": BlockTraining(threads=2),
+        "reference": train_one_by_one,
+    }
+    if method.name == "fedmf" and method.context(0, 1).hyper["reg"] == 0 and _is_adam(method):
+        try:
+            from solera.bench.compiled import train_compiled  # noqa: PLC0415 - needs the bench extra
+        except ImportError:
+            raise ConfigError("numba is not installed", "pip install 'solera[bench]'") from None
+        engines["compiled"] = train_compiled
+    return engines
+
+
+def _is_adam(method: Method) -> bool:
+    return getattr(method.config, "optimizer", None) == "adam"
+
+
+def _federation(method: Method, parts: Split, train: LocalTraining) -> Simulation:
+    clients = ClientData(parts.train, parts.excluded, parts.data.n_items)
+    return Simulation(method, clients, train, seed=0, device=torch.device("cpu"), dtype=torch.float32)
+
+
+def _difference(one: Simulation, other: Simulation) -> float:
+    """The largest difference between two states, relative to the largest value of the leaf."""
+    pairs = [(value, other.state.shared[name]) for name, value in one.state.shared.items()]
+    pairs += [(value, other.state.personal.whole[name]) for name, value in one.state.personal.whole.items()]
+    return max(float((a - b).abs().max() / a.abs().max()) for a, b in pairs)

@@ -1,0 +1,146 @@
+"""solera data: what data sets there are, what is in them, and what they give away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
+
+app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
+app.callback()(help_if_alone)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder looked up before SOLERA_DATA, the cache and the download."),
+]
+MinInteractions = Annotated[
+    int | None,
+    typer.Option("--min-interactions", help="Leave out users with fewer rows (default: as in the papers)."),
+]
+Columns = Annotated[
+    str | None, typer.Option("--columns", help="Columns of your own file, e.g. user=who,item=what,time=when.")
+]
+Name = Annotated[
+    str, typer.Argument(help="A data set's name, or the path of your own .csv, .tsv or .parquet file.")
+]
+
+
+def parse_columns(text: str | None) -> dict[str, str] | None:
+    """`user=who,item=what` as a dictionary."""
+    return None if text is None else parse_pairs(text.split(","), "--columns user=…,item=…")
+
+
+def parse_pairs(pairs: list[str], example: str) -> dict[str, str]:
+    """`key=value` texts as a dictionary."""
+    from solera.core.errors import ConfigError
+
+    for pair in pairs:
+        if "=" not in pair:
+            raise ConfigError(f"{pair!r} is not of the form key=value", f"write {example}")
+    return {key.strip(): value.strip() for key, value in (pair.split("=", 1) for pair in pairs)}
+
+
+@app.command("list")
+def list_(data_dir: DataDir = None, json: Json = False) -> None:
+    """The data sets known by name, and where each would come from.
+
+    Example: solera data list
+    """
+    from solera.data.datasets import available, info, names
+
+    rows = [(info(name), available(name, data_dir)) for name in names()]
+    if json:
+        print_json(
+            [
+                {"name": e.name, "about": e.about, "page": e.page, "has_time": e.has_time, "available": place}
+                for e, place in rows
+            ]
+        )
+        return
+    table(
+        "Data sets",
+        ("name", "about", "users", "items", "rows", "found"),
+        ((e.name, e.about, e.expected.users, e.expected.items, e.expected.rows, place) for e, place in rows),
+    )
+    out.print('found "by hand": the error of `solera data stats NAME` says where to get it', style="dim")
+
+
+@app.command()
+def stats(
+    name: Name,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Count a data set.
+
+    Example: solera data stats ml-100k
+    """
+    from solera.data.datasets import load
+    from solera.data.datasets import stats as count
+
+    data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns))
+    figures = {"dataset": data.name, **count(data)}
+    if json:
+        print_json(figures)
+        return
+    per_user = figures.pop("rows_per_user")
+    rows = [(key.replace("_", " "), value) for key, value in figures.items()]
+    rows.append(
+        ("rows per user", " / ".join(show(value) for value in per_user.values()) + " (min/median/mean/max)")
+    )
+    table(f"{data.name}", ("", "value"), rows)
+
+
+@app.command()
+def audit(
+    name: Name,
+    protocol: Annotated[
+        str | None, typer.Option(help="strict, paper or global-time; all that apply if left out.")
+    ] = None,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """What a data set and a protocol give away before anyone trains.
+
+    With --json and no protocol, the papers' handling is audited, for that is where the faults are.
+
+    Example: solera data audit lastfm-2k --protocol paper
+    """
+    from solera.data.datasets import load
+    from solera.evaluate import audit as examine
+
+    chosen = parse_columns(columns)
+    data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=chosen)
+    whole = load(name, data_dir=data_dir, min_interactions=0, columns=chosen)
+    if json:
+        print_json(examine(data, protocol or "paper", unfiltered=whole))
+        return
+    for which in (protocol,) if protocol else ("paper", "strict"):
+        with err.status(f"auditing {data.name} under {which} …"):
+            found = examine(data, which, unfiltered=whole)
+        popularity, verdict = found.pop("popularity"), found.pop("verdict")
+        rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items() if key != "dataset"]
+        rows += [
+            (
+                f"popularity, {label}",
+                f"HR@10 {popularity[key]['hr@10']:.3f}, NDCG@10 {popularity[key]['ndcg@10']:.3f}",
+            )
+            for key, label in (("full", "full ranking"), ("sampled99", "99 negatives"))
+        ]
+        table(f"{data.name} under {which}", ("", "value"), rows, leaky=found["leaky"])
+        for sentence in verdict:
+            out.print(f"• {sentence}", highlight=False)
+        out.print()
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {show(inner)}" for key, inner in value.items())
+    return show(value)

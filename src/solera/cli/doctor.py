@@ -1,0 +1,52 @@
+"""solera doctor: is everything here that is needed?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from solera.cli.output import Json, out, print_json, table
+
+
+def doctor(json: Json = False) -> None:
+    """Check the installation, the machine and the data folders.
+
+    Example: solera doctor
+    """
+    import torch
+
+    from solera.data.datasets import available, names
+    from solera.data.fetch import ENVIRONMENT, cache_dir
+    from solera.runs.environment import environment, package_version
+
+    found: dict[str, Any] = environment(
+        torch.get_num_threads(), "cuda" if torch.cuda.is_available() else "cpu"
+    )
+    folder = os.environ.get(ENVIRONMENT)
+    found["data_folder"] = folder
+    found["cache"] = str(cache_dir())
+    found["datasets_here"] = [name for name in names() if available(name) in ("folder", "cache")]
+    found["extras"] = {"bench": package_version("numba")}
+    problems = []
+    if folder and not Path(folder).is_dir():
+        problems.append(f"{ENVIRONMENT} names {folder}, which is not a folder: correct or unset it")
+    if not found["datasets_here"]:
+        problems.append("no data set is here yet: `solera data list` shows which can be downloaded")
+    found["problems"] = problems
+    if json:
+        print_json(found)
+        return
+    packages = found.pop("packages")
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items() if key != "problems"]
+    table("Doctor", ("", "value"), [*rows, *packages.items()])
+    for problem in problems:
+        out.print(f"• {problem}", style="yellow")
+    if not problems:
+        out.print("everything needed is here", style="green")
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {inner or 'not installed'}" for key, inner in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)

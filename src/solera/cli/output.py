@@ -1,0 +1,86 @@
+"""How commands speak: tables and messages for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+out = Console()  # results
+err = Console(stderr=True)  # progress, warnings, errors
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """A group of commands that is called without one shows its help."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def print_json(content: Any) -> None:
+    """The only thing on standard output."""
+    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, leaky: bool = False) -> None:
+    """A table; a leaky one says so above and below, whatever the colours."""
+    made = Table(
+        title=f"{title} · LEAKY" if leaky else title,
+        title_justify="left",
+        title_style="bold red" if leaky else "bold",
+        caption=LEAKY if leaky else None,
+        caption_justify="left",
+        caption_style="red",
+        box=box.SIMPLE_HEAD,
+    )
+    values = [list(row) for row in rows]
+    for number, column in enumerate(columns):
+        is_text = any(isinstance(row[number], str) for row in values)
+        made.add_column(column, justify="left" if is_text else "right", overflow="fold")
+    for row in values:
+        made.add_row(*(show(value) for value in row))
+    out.print(made)
+
+
+def show(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return str(value)
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """The figures of a run or a baseline."""
+    leaky = result["leaky"]
+    title = f"{result['method']} on {result['dataset']}, protocol {result['protocol']}, seed {result['seed']}"
+    metrics = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")
+    rows = [
+        (f"{part}, {name}", *(result[part][key][metric] for metric in metrics))
+        for part in ("test", "validation")
+        for key, name in (("full", "full ranking"), ("sampled99", "99 negatives"))
+    ]
+    table(title, ("", *metrics), rows, leaky=leaky)
+    if "selected_round" in result:
+        up, down = result["bytes"]["up"] / 1024, result["bytes"]["down"] / 1024
+        out.print(
+            f"round {result['selected_round']} of {result['rounds']} was chosen on validation; "
+            f"{result['seconds_per_round']:.2f} s a round; "
+            f"per client and round {up:,.1f} KiB up, {down:,.1f} KiB down",
+            highlight=False,
+        )
