@@ -1,29 +1,22 @@
-"""The loss all methods share."""
+"""The loss all methods share.
+
+Samples of the same item collapse into one with a weight: `weights` are the weights of the samples, and
+`positives` the part of them that belongs to positives.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 
-class _Bce(torch.autograd.Function):
-    """Its gradient, weight · (σ(logit) − label), written down: autograd takes twice as long to find it."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(logits, labels, weights)
-        return ((softplus(logits) - labels * logits) * weights).sum(-1)
-
-    @staticmethod
-    def backward(ctx: Any, *above: Any) -> tuple[Tensor, None, None]:
-        logits, labels, weights = ctx.saved_tensors
-        return (torch.sigmoid(logits) - labels).mul_(weights).mul_(above[0].unsqueeze(-1)), None, None
+def binary_cross_entropy(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
+    """Σ weight · log(1 + e^logit) − positive · logit, over the last axis."""
+    # not softplus: torch cuts its gradient off at 20
+    return -(logsigmoid(-logits) * weights + positives * logits).sum(-1)
 
 
-def binary_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """Σ weight · (log(1 + e^logit) − label · logit) over the last axis."""
-    loss: Tensor = _Bce.apply(logits, labels, weights)  # type: ignore[no-untyped-call]
-    return loss
+def binary_cross_entropy_slope(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
+    """Its derivative by each logit, weight · σ(logit) − positive."""
+    return torch.sigmoid(logits).mul_(weights).sub_(positives)

@@ -25,7 +25,7 @@ from solera.core.upload import Totals
 class MethodConfig(BaseModel):
     """Hyper-parameters every method has. A method's own config adds its own and may change defaults."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     embedding_size: int = Field(32, ge=1, description="length of an item vector")
     learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size; may be e.g. 0.1*0.97^round")
@@ -74,10 +74,14 @@ class RoundContext:
 
 
 class Batch(NamedTuple):
-    """Samples of one step, [..., n]: 1 or 0 for each, and weights that sum to 1 (0 for padding)."""
+    """The samples of one step, [..., n].
 
-    labels: Tensor
+    `weights` sum to 1 over the n samples and are 0 for padding; `positives` are the weights of the positives
+    and 0 for all others. Several samples of one item may stand as one, their weights added up.
+    """
+
     weights: Tensor
+    positives: Tensor
 
 
 class Scorer(Protocol):
@@ -253,7 +257,7 @@ class Method:
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Binary cross-entropy of the batch, [...]: one loss per client."""
-        return binary_cross_entropy(self.score(params), batch.labels, batch.weights)
+        return binary_cross_entropy(self.score(params), *batch)
 
     @property
     def choices(self) -> dict[str, str]:

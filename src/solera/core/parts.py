@@ -109,10 +109,11 @@ class Mean:
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """FedAvg with equal weights; a row nobody touched stays as it is."""
-        return {
-            name: (value.double() + totals.leaf(name).change / totals.n_clients).to(value.dtype)
-            for name, value in shared.items()
+        moved = {
+            name: (shared[name].double() + totals.leaf(name).change / totals.n_clients).to(shared[name].dtype)
+            for name in totals.names
         }
+        return shared | moved
 
 
 @dataclass(frozen=True)

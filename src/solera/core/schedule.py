@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 _FORM = re.compile(r"\s*(?P<start>[-+.\deE]+)\s*\*\s*(?P<decay>[-+.\deE]+)\s*\^\s*round\s*")
 
@@ -13,9 +13,9 @@ _FORM = re.compile(r"\s*(?P<start>[-+.\deE]+)\s*\*\s*(?P<decay>[-+.\deE]+)\s*\^\
 class Schedule(BaseModel):
     """`start * decay^round`; a plain number is the case `decay = 1`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    start: float
-    decay: float = 1.0
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    start: float = Field(ge=0)
+    decay: float = Field(default=1.0, ge=0)
 
     def at(self, round_: int) -> float:
         """The value in a round, the first being 0."""
@@ -23,14 +23,15 @@ class Schedule(BaseModel):
 
 
 def _parse(value: Any) -> Any:
-    if isinstance(value, str):
-        form = _FORM.fullmatch(value)
-        parts = (form["start"], form["decay"]) if form else (value, "1")
-        try:
-            return Schedule(start=float(parts[0]), decay=float(parts[1]))
-        except ValueError:
-            raise ValueError(f"{value!r} is neither a number nor like 0.1*0.97^round") from None
-    return Schedule(start=float(value)) if isinstance(value, (int, float)) else value
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return value
+    form = _FORM.fullmatch(str(value))
+    parts = (form["start"], form["decay"]) if form else (str(value), "1")
+    try:
+        start, decay = map(float, parts)
+    except ValueError:
+        raise ValueError(f"{value!r} is neither a number nor like 0.1*0.97^round") from None
+    return {"start": start, "decay": decay}
 
 
 def _show(value: Schedule) -> float | str:

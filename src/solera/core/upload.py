@@ -85,6 +85,11 @@ class Totals:
             else:
                 self._sums[leaf.name] += change.sum(0)
 
+    @property
+    def names(self) -> list[str]:
+        """The leaves that are uploaded."""
+        return list(self._sums)
+
     def leaf(self, name: str) -> LeafTotal:
         """The totals of one leaf."""
         return LeafTotal(self._sums[name], self._touched)

@@ -1,10 +1,10 @@
 """The block engine: many clients as one tensor program over the rows they touch.
 
-The rows that the clients of a block touch this round stand one client after the other in one table (a
-disjoint union, no padding, nothing of size clients × items). The clients of a block all take the same
-number of steps, so that they march in lockstep; a step's batch is a matrix [clients, batch] of places in
-the table, padded only where last batches differ in length. Blocks are independent: they are spread over
-threads, each of which works in one torch thread, so the number of threads cannot change a result.
+The rows that the clients of a block touch this round stand in one table [clients, width], padded to the
+client with the most rows: nothing has the size clients × items. Clients of a block are of similar size and
+take the same number of steps, so that they march in lockstep and little is padding. Blocks are independent:
+they are spread over threads, each of which works in one torch thread, so the number of threads cannot
+change a result.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.method import Batch, Method, Move
+from solera.core.losses import binary_cross_entropy, binary_cross_entropy_slope
+from solera.core.method import Method, Move
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.engine.optimizers import Gradient, Step, step_of
-from solera.engine.plan import BlockPlan
+from solera.engine.plan import BlockPlan, StepPlan
 from solera.engine.simulation import ClientResult, State, Task
 
 BLOCK_SAMPLES = (
@@ -82,22 +83,24 @@ def _train_block(task: Task, clients: Ints) -> ClientResult:
     torch.set_num_threads(1)  # a new thread starts with torch's default
     method, device = task.method, task.state.device
     stages = method.update.stages(task.context)
-    plan = BlockPlan(task, clients, sum(stage.epochs for stage in stages))
+    epochs = sum(stage.epochs for stage in stages)
+    plan = BlockPlan(task, clients, epochs)
     before = _start(method, task.state, clients, plan)
-    work = _Work(method, {name: value.clone() for name, value in before.items()})
+    work = _Work(method, before, plan)
     loss = torch.zeros(len(clients), device=device, dtype=task.state.dtype)
     epoch = 0
     for stage in stages:
-        steps = [(move, step_of(move.optimizer)) for move in stage.moves]
+        moves = [(move, step_of(move.optimizer)) for move in stage.moves]
         for _ in range(stage.epochs):
-            loss.zero_()
-            for place, batch, sizes in plan.batches(epoch):
-                for move, step in steps:
-                    move_loss = work.move(move, step, place, batch)
-                loss += move_loss * sizes
             epoch += 1
-    upload = Upload.declared(method.leaves, plan.rows, plan.row_counts, before, work.params)
-    return ClientResult(clients, upload, work.params, loss / plan.lengths)
+            for step in plan.steps.of_epoch(epoch - 1):
+                for move, optimizer in moves:
+                    scores = work.move(move, optimizer, step)
+                if epoch == epochs:  # only the last epoch's loss is reported
+                    loss += binary_cross_entropy(scores, *step.batch) * step.sizes
+    after = work.result()
+    upload = Upload.declared(method.leaves, plan.rows, plan.row_counts, before, after)
+    return ClientResult(clients, upload, after, loss / plan.lengths)
 
 
 def _start(method: Method, state: State, clients: Ints, plan: BlockPlan) -> Params:
@@ -121,37 +124,57 @@ def _start(method: Method, state: State, clients: Ints, plan: BlockPlan) -> Para
 
 
 class _Work:
-    """The parameters of a block while it trains."""
+    """The parameters of a block while it trains; per-item leaves as tables [clients × width, *shape]."""
 
-    def __init__(self, method: Method, params: Params) -> None:
-        self.params = params
-        self._method = method
+    def __init__(self, method: Method, start: Params, plan: BlockPlan) -> None:
+        self._method, self._plan = method, plan
         self._per_item = {leaf.name for leaf in method.select(per_item=True)}
+        self._params = {
+            name: self._padded(value) if name in self._per_item else value.clone()
+            for name, value in start.items()
+        }
         self._seen: Params = {}
-        self._seen_at: Tensor | None = None
+        self._seen_in: StepPlan | None = None
 
-    def move(self, move: Move, step: Step, place: Tensor, batch: Batch) -> Tensor:
-        """Step some leaves on one batch; the loss of every client before the step."""
-        inputs = self._look(place, batch)
+    def move(self, move: Move, optimizer: Step, step: StepPlan) -> Tensor:
+        """Step some leaves on one batch; the scores before the step.
+
+        The loss's derivative by the scores is known in closed form, so autograd starts at the scores.
+        """
+        inputs = self._look(step)
         moving = {name: inputs[name].detach().requires_grad_() for name in move.leaves}
-        loss = self._method.loss(inputs | moving, batch)
-        gradients = torch.autograd.grad(loss.sum(), list(moving.values()))
-        step([self._gradient(n, g, place) for n, g in zip(moving, gradients, strict=True)])
+        scores = self._method.score(inputs | moving)
+        slope = binary_cross_entropy_slope(scores.detach(), *step.batch)
+        gradients = torch.autograd.grad(scores, list(moving.values()), slope)
+        optimizer([self._gradient(n, g, step.place) for n, g in zip(moving, gradients, strict=True)])
         for name in moving:
             self._seen.pop(name, None)
-        return loss.detach()
+        return scores.detach()
 
-    def _look(self, place: Tensor, batch: Batch) -> Params:
-        """Per-item leaves gathered for the batch; rows that have not moved since are not gathered again."""
-        if place is not self._seen_at:
-            self._seen, self._seen_at = {}, place
+    def result(self) -> Params:
+        """The parameters without padding."""
+        real = self._plan.real
+        return {
+            name: value.index_select(0, real) if name in self._per_item else value
+            for name, value in self._params.items()
+        }
+
+    def _padded(self, rows: Tensor) -> Tensor:
+        clients, width = self._plan.shape
+        return rows.new_zeros(clients * width, *rows.shape[1:]).index_copy_(0, self._plan.real, rows)
+
+    def _look(self, step: StepPlan) -> Params:
+        """Per-item leaves as the step sees them; rows that have not moved since are not gathered again."""
+        if step is not self._seen_in:
+            self._seen, self._seen_in = {}, step
         for name in self._per_item - set(self._seen):
-            values = self.params[name]
-            self._seen[name] = values.index_select(0, place).view(*batch.labels.shape, *values.shape[1:])
-        return self.params | self._seen
+            values = self._params[name]
+            seen = values if step.place is None else values.index_select(0, step.place)
+            self._seen[name] = seen.view(*step.batch.weights.shape, *values.shape[1:])
+        return self._params | self._seen
 
-    def _gradient(self, name: str, gradient: Tensor, place: Tensor) -> Gradient:
-        values = self.params[name]
+    def _gradient(self, name: str, gradient: Tensor, place: Tensor | None) -> Gradient:
+        values = self._params[name]
         if name in self._per_item:
             return Gradient(values, gradient.reshape(-1, *values.shape[1:]), place)
         return Gradient(values, gradient, None)

@@ -79,7 +79,7 @@ def _optimizer(move: Move, params: Params) -> torch.optim.Optimizer:
 def _loss(method: Method, params: Params, place: Tensor, labels: Tensor) -> Tensor:
     per_item = {leaf.name for leaf in method.select(per_item=True)}
     seen = {name: value[place] if name in per_item else value for name, value in params.items()}
-    return method.loss(seen, Batch(labels, torch.full_like(labels, 1 / len(labels))))
+    return method.loss(seen, Batch(torch.full_like(labels, 1 / len(labels)), labels / len(labels)))
 
 
 def _one_client(method: Method, params: Params) -> Params:

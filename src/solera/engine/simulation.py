@@ -137,12 +137,14 @@ class Simulation:
         self.state = replace(self.state, shared=moved)
 
     def _choose(self, round_: int) -> Ints:
-        share, n = self.method.config.clients_per_round, self.data.n_clients
-        count = max(1, round(share * n)) if share <= 1 else min(n, round(share))
-        if count == n:
-            return np.arange(n, dtype=np.int64)
+        """The round's clients, drawn from those that have anything to train on."""
+        able = np.flatnonzero(self.data.train.lengths)
+        share = self.method.config.clients_per_round
+        count = max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
+        if count == len(able):
+            return able
         draw = generator(self.seed, Purpose.CLIENTS, round_)
-        return np.sort(draw.choice(n, count, replace=False)).astype(np.int64)
+        return np.sort(draw.choice(able, count, replace=False))
 
     def _keep(self, result: ClientResult) -> None:
         personal = self.state.personal

@@ -27,6 +27,7 @@ class PersonalStore:
     """The personal leaves of all clients, and the shared rows they keep after fine-tuning."""
 
     def __init__(self, method: Method, initial: Params, n_clients: int) -> None:
+        self.device = next(iter(initial.values())).device
         self._initial = {
             leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL, per_item=True)
         }
@@ -99,13 +100,13 @@ class PersonalStore:
 
     def restore(self, tensors: Params) -> None:
         """Take over what `tensors` gave."""
-        for name, values in self.whole.items():
-            self.whole[name] = tensors[name].to(values.device).clone()
+        moved = {name: value.to(self.device) for name, value in tensors.items()}
+        self.whole = {name: moved[name].clone() for name in self.whole}
         for name in self.rows:
-            clients = tensors[f"{name}/clients"].tolist()
-            counts = tensors[f"{name}/counts"].tolist()
+            clients = moved[f"{name}/clients"].tolist()
+            counts = moved[f"{name}/counts"].tolist()
             self.rows[name] = {}
             if clients:
-                items = torch.split(tensors[f"{name}/items"], counts)
-                held = map(ClientRows, items, torch.split(tensors[f"{name}/values"], counts))
+                items = torch.split(moved[f"{name}/items"], counts)
+                held = map(ClientRows, items, torch.split(moved[f"{name}/values"], counts))
                 self.rows[name] = dict(zip(clients, held, strict=True))

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from solera.data import Interactions
 
-# A busy machine is no finding: only test_fast_enough_for_every_round looks at the clock.
+# A busy machine is no finding: only tests that measure speed look at the clock.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 

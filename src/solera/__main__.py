@@ -1,0 +1,5 @@
+"""`python -m solera`."""
+
+from solera.cli import main
+
+main()

@@ -1,0 +1,250 @@
+"""The command line as a user meets it: real processes, their two streams and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+NEEDS_DATA = pytest.mark.skipif(
+    not os.environ.get("SOLERA_DATA"),
+    reason="SOLERA_DATA is not set: it names the folder that holds the data sets",
+)
+FAST = ("-o", "local_epochs=1", "--threads", "1")
+
+
+def solera(*args: str, cwd: Path | None = None, **more) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "solera", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=cwd, check=False, **more)
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    """A small file of one's own: 30 users, 40 items."""
+    draw = random.Random(0)
+    lines = ["who,what,when"]
+    for user in range(30):
+        for item in draw.sample(range(40), 8 + user % 5):
+            lines.append(f"u{user},i{item},{len(lines)}")
+    path = tmp_path / "ratings.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+OWN = ("--columns", "user=who,item=what,time=when")
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "next_step"),
+    [
+        (("train", "fedfm", "--data", "x.csv"), "unknown method 'fedfm'", "did you mean 'fedmf'?"),
+        (("train", "fedmf", "--data", "ml-10k"), "unknown data set 'ml-10k'", "did you mean 'ml-100k'?"),
+        (("train", "fedmf", "--data", "no/such.csv"), "no/such.csv", "give a"),
+        (
+            ("train", "fedmf", "--data", "ml-100k", "-o", "leaning_rate=1"),
+            "no option 'leaning_rate'",
+            "learning_rate",
+        ),
+        (
+            ("train", "fedmf", "--data", "ml-100k", "-o", "negatives=0"),
+            "negatives: Input should be",
+            "solera methods",
+        ),
+        (
+            ("train", "fedmf", "--data", "ml-100k", "-o", "negatives"),
+            "'negatives' is not of the form",
+            "write -o",
+        ),
+        (
+            ("train", "fedmf", "--data", "ml-100k", "--protocol", "papers"),
+            "unknown protocol 'papers'",
+            "'paper'?",
+        ),
+        (
+            ("train", "fedmf", "--data", "ml-100k", "--engine", "warp"),
+            "unknown engine 'warp'",
+            "block, reference",
+        ),
+        (("train", "fedmf"), "Missing option '--data'", "solera train --help"),
+        (
+            ("train", "fedmf", "--rounds", "0", "--data", "ml-100k"),
+            "--rounds",
+            "solera train --help",
+        ),
+        (("recommend", "no-such-run", "--user", "1"), "no-such-run holds no run", "give the folder"),
+        (("baseline", "eas", "--data", "x"), "unknown data set 'x'", "known:"),
+        (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
+        (("fit",), "No such command 'fit'", "--help"),
+    ],
+)
+def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_path):
+    done = solera(*args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert message in error
+    assert hint.startswith("next: ")
+    assert next_step in hint
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_malformed_file_is_named_with_its_line(ratings):
+    lines = ratings.read_text().splitlines()
+    lines[5] = "u1,i2"
+    ratings.write_text("\n".join(lines))
+    done = solera("train", "fedmf", "--data", str(ratings), *OWN)
+    assert done.returncode == 2
+    assert "line 6" in done.stderr.splitlines()[0]
+
+
+def test_a_user_with_too_few_interactions_is_named(tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("user,item\n" + "".join(f"a,{i}\n" for i in range(9)) + "b,1\nb,2\n")
+    done = solera("train", "fedmf", "--data", str(path), "--min-interactions", "0")
+    assert done.returncode == 2
+    assert "'b'" in done.stderr
+    assert "--min-interactions" in done.stderr
+
+
+def test_an_error_as_json_is_one_object_too(tmp_path):
+    done = solera("train", "fedfm", "--data", "ml-100k", "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["next"] == "did you mean 'fedmf'?"
+
+
+def test_traceback_only_when_asked(tmp_path):
+    assert "Traceback" not in solera("train", "fedfm", "--data", "x", cwd=tmp_path).stderr
+    assert "Traceback" in solera("--traceback", "train", "fedfm", "--data", "x", cwd=tmp_path).stderr
+
+
+def test_from_a_file_to_recommendations(ratings, tmp_path):
+    done = solera(
+        "train", "fedmf", "--data", str(ratings), *OWN, "--rounds", "3", *FAST, "--json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["rounds"] == 3
+    assert not result["leaky"]
+    folder = tmp_path / result["out"]
+    assert json.loads((folder / "result.json").read_text())["test"] == result["test"]
+    listed = solera("recommend", str(folder), "--user", "u3", "-k", "4", "--json")
+    assert len(json.loads(listed.stdout)["items"]) == 4
+    stranger = solera("recommend", str(folder), "--user", "u99")
+    assert stranger.returncode == 2
+    assert "unknown user 'u99'" in stranger.stderr
+
+
+def test_the_same_command_again_makes_a_new_folder_but_never_overwrites(ratings, tmp_path):
+    command = ("train", "local", "--data", str(ratings), *OWN, "--rounds", "1", *FAST, "--json")
+    folders = {json.loads(solera(*command, cwd=tmp_path).stdout)["out"] for _ in range(2)}
+    assert len(folders) == 2
+    out = next(iter(folders))
+    refused = solera(*command[:-1], "--rounds", "2", "--out", out, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "holds another run" in refused.stderr
+
+
+def test_every_table_of_a_leaky_run_says_so(ratings, tmp_path):
+    common = ("--data", str(ratings), *OWN, "--protocol", "paper")
+    trained = solera("train", "local", *common, "--rounds", "1", *FAST, "--out", str(tmp_path / "run"))
+    shown = solera("recommend", str(tmp_path / "run"), "--user", "u3")
+    baseline = solera("baseline", "popularity", *common)
+    audited = solera("data", "audit", str(ratings), *OWN, "--protocol", "paper")
+    for done in (trained, shown, baseline, audited):
+        assert done.returncode == 0, done.stderr
+        assert "LEAKY" in done.stdout
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["leaky"] is True
+    strict = solera("baseline", "popularity", "--data", str(ratings), *OWN)
+    assert "LEAKY" not in strict.stdout
+
+
+def test_json_of_every_other_command(ratings):
+    methods = json.loads(solera("methods", "--json").stdout)
+    assert {"fedmf", "pfedrec", "local"} <= {method["name"] for method in methods}
+    assert {"name", "scorer", "view", "update", "aggregate", "wire", "paper"} == set(methods[0])
+    assert (
+        json.loads(solera("methods", "pfedrec", "--json").stdout)["options"][0]["option"] == "embedding_size"
+    )
+    assert {"ml-100k", "pinterest"} <= {
+        entry["name"] for entry in json.loads(solera("data", "list", "--json").stdout)
+    }
+    stats = json.loads(solera("data", "stats", str(ratings), *OWN, "--json").stdout)
+    assert (stats["users"], stats["items"]) == (30, 40)
+    audit = json.loads(solera("data", "audit", str(ratings), *OWN, "--json").stdout)
+    assert {"rows", "distinct_pairs", "users", "items", "test_in_train"} <= set(audit)
+    assert (
+        json.loads(solera("baseline", "ease", "--data", str(ratings), *OWN, "--json").stdout)["method"]
+        == "ease"
+    )
+    assert "problems" in json.loads(solera("doctor", "--json").stdout)
+
+
+def test_help_has_an_example_for_every_command():
+    commands = [("train",), ("recommend",), ("baseline",), ("methods",), ("doctor",), ("bench", "engine")]
+    commands += [("data", "list"), ("data", "stats"), ("data", "audit")]
+    for command in commands:
+        done = solera(*command, "--help")
+        assert done.returncode == 0
+        assert f"Example: solera {' '.join(command)}" in " ".join(done.stdout.split())
+    assert "Commands" in solera().stdout
+
+
+def figures(folder: Path) -> dict:
+    result = json.loads((folder / "result.json").read_text())
+    return {key: value for key, value in result.items() if key != "seconds_per_round"}
+
+
+@NEEDS_DATA
+@pytest.mark.parametrize("method", ["fedmf", "pfedrec"])
+def test_kill_at_a_random_moment_then_resume(method, tmp_path):
+    """kill -9 at three random moments; the end is as if nothing had happened."""
+    command = ["train", method, "--data", "ml-100k", "--rounds", "12", *FAST]
+    whole = solera(*command, "--out", str(tmp_path / "whole"))
+    assert whole.returncode == 0, whole.stderr
+    seed = random.SystemRandom().randrange(10**6)
+    print("kill moments from seed", seed)
+    draw = random.Random(seed)
+    resume = [sys.executable, "-m", "solera", *command, "--out", str(tmp_path / "cut"), "--resume"]
+    for _ in range(3):
+        process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(1.0, 9.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    ended = subprocess.run(resume, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert figures(tmp_path / "cut") == figures(tmp_path / "whole")
+
+
+@NEEDS_DATA
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "solera",
+        "train",
+        "fedmf",
+        "--data",
+        "ml-100k",
+        "--rounds",
+        "500",
+        *FAST,
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/*/history.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped after round" in said
+    assert "--resume" in said
+    folder = next(tmp_path.glob("runs/*"))
+    assert list(folder.glob("checkpoint-*"))

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from conformance import MethodConformance
+from torch import Tensor
+
+from solera.core.method import Adam, Method, Move, RoundContext, Sgd, Stage
+from solera.core.spec import Home, Leaf, Params
+
+
+# Batches of 12 are much smaller than the rows a client touches, batches of 24 are not: an engine may take
+# them by different ways.
+class TestFedMFAdam(MethodConformance):
+    name = "fedmf"
+    options: ClassVar = {"optimizer": "adam"}
+
+
+class TestFedMFAdamReg(MethodConformance):
+    name = "fedmf"
+    options: ClassVar = {"optimizer": "adam", "reg": 0.01, "batch_size": 12}
+
+
+class TestFedMFSgd(MethodConformance):
+    name = "fedmf"
+    options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0}
+
+
+class TestFedMFSgdReg(MethodConformance):
+    name = "fedmf"
+    options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0, "reg": 0.01, "batch_size": 12}
+
+
+class TestPFedRec(MethodConformance):
+    name = "pfedrec"
+
+
+class TestPFedRecReg(MethodConformance):
+    name = "pfedrec"
+    options: ClassVar = {"item_rate": 1.0, "reg": 0.001, "batch_size": 12}
+
+
+class TestLocal(MethodConformance):
+    name = "local"
+
+
+@dataclass(frozen=True)
+class SharedScale:
+    """⟨w, item⟩ · scale + b, the scale being one shared vector for everybody."""
+
+    label: str = "toy"
+    leaves: tuple[Leaf, ...] = (
+        Leaf("weight", (4,), Home.PERSONAL),
+        Leaf("bias", (1,), Home.PERSONAL),
+        Leaf("scale", (4,), Home.SHARED, upload=True),
+    )
+
+    def score(self, params: Params, items: Tensor) -> Tensor:
+        vector = (params["weight"] * params["scale"]).unsqueeze(-1)
+        return (items @ vector).squeeze(-1) + params["bias"]
+
+
+@dataclass(frozen=True)
+class TwoTables:
+    """A shared table plus a personal one."""
+
+    label: str = "toy"
+    keeps: tuple[str, ...] = ()
+    leaves: tuple[Leaf, ...] = (
+        Leaf("items", (4,), Home.SHARED, per_item=True, upload=True),
+        Leaf("own", (4,), Home.PERSONAL, per_item=True),
+    )
+
+    def see(self, params: Params) -> Tensor:
+        return params["items"] + params["own"]
+
+
+@dataclass(frozen=True)
+class Winding:
+    """Items before the scorer, tables apart, a stage of each optimiser, a leaf that moves twice."""
+
+    label: str = "toy"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        rate, reg = context.hyper["learning_rate"], context.hyper["reg"]
+        first = (Move(("items",), Sgd(rate, reg)), Move(("weight", "scale"), Sgd(rate)))
+        second = (
+            Move(("own", "bias"), Adam(rate, reg)),
+            Move(("items", "weight"), Adam(rate)),
+            Move(("own",), Sgd(rate)),
+        )
+        return Stage(context.local_epochs, first), Stage(1, second)
+
+
+class TestAllThatAMethodMayDo(MethodConformance):
+    """What no published method here uses, but the parts allow."""
+
+    name = "pfedrec"
+    options: ClassVar = {"reg": 0.01, "batch_size": 12}
+
+    def method(self, **more) -> Method:
+        return replace(super().method(**more), scorer=SharedScale(), view=TwoTables(), update=Winding())

@@ -1,0 +1,202 @@
+"""One round of each method, worked out by hand.
+
+Three users, four items, two dimensions. Every user may draw just one item as a negative:
+
+    user   positives   never negative   negatives
+    0      0           0 1 2            3
+    1      3           1 2 3            0
+    2      1 2         0 1 2            3 3
+
+One negative per positive and one batch: users 0 and 1 have two samples, user 2 has four.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import numpy as np
+import pytest
+import torch
+
+from solera.core.method import Method
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData
+from solera.engine.block import BlockTraining
+from solera.engine.reference import train_one_by_one
+from solera.engine.simulation import LocalTraining, RoundResult, Simulation
+from solera.methods import build
+
+DATA = ClientData(
+    Ragged.from_lists([[0], [3], [1, 2]]), Ragged.from_lists([[0, 1, 2], [1, 2, 3], [0, 1, 2]]), n_items=4
+)
+OPTIONS = {"embedding_size": 2, "negatives": 1, "batch_size": 256, "local_epochs": 1}
+L = log(3)  # σ(L) = 3/4, σ(0) = 1/2, σ(−L) = 1/4; −ln of these are ln 4 − L, ln 2 and ln 4
+ITEMS = [[L, 1.0], [0.0, -L], [1.0, 0.0], [-L, 2.0]]
+
+both_engines = pytest.mark.parametrize(
+    "train", [train_one_by_one, BlockTraining(threads=1)], ids=["reference", "block"]
+)
+
+
+def one_round(
+    method: Method, train: LocalTraining, personal: dict[str, list]
+) -> tuple[RoundResult, Simulation]:
+    simulation = Simulation(method, DATA, train, seed=0, device=torch.device("cpu"), dtype=torch.float64)
+    no_rows = torch.zeros(0, dtype=torch.int64)
+    rows = {
+        f"{name}/{part}": no_rows for name in simulation.state.personal.rows for part in ("clients", "counts")
+    }
+    doubles = {name: torch.tensor(values, dtype=torch.float64) for name, values in personal.items()}
+    simulation.restore({"items": torch.tensor(ITEMS, dtype=torch.float64)}, doubles | rows)
+    return simulation.run_round(0), simulation
+
+
+def approx(expected) -> object:
+    return pytest.approx(np.array(expected), rel=1e-12, abs=1e-12)
+
+
+@both_engines
+def test_fedmf(train: LocalTraining) -> None:
+    """SGD of step 1 from p_0 = (1, 0), p_1 = (1, 0), p_2 = (0, 1), with L = ln 3.
+
+    With logit x = ⟨p, q_i⟩ and g = (σ(x) − y) / n, n being the user's samples: the gradient is Σ g q_i for
+    p, and g p, summed over the samples of item i, for q_i. Both are taken at the values before the step.
+
+        user 0, n = 2   item 0, y = 1: x = L,  g = (3/4 − 1)/2 = −1/8
+                        item 3, y = 0: x = −L, g = (1/4 − 0)/2 = 1/8
+            p_0  = (1, 0) + (L, 1)/8 − (−L, 2)/8 = (1 + L/4, −1/8)
+            q_0 += (1/8, 0),  q_3 −= (1/8, 0)
+            loss = (−ln 3/4 − ln 3/4)/2 = ln 4 − L
+        user 1, n = 2   item 3, y = 1: x = −L, g = (1/4 − 1)/2 = −3/8
+                        item 0, y = 0: x = L,  g = (3/4 − 0)/2 = 3/8
+            p_1  = (1, 0) + 3 (−L, 2)/8 − 3 (L, 1)/8 = (1 − 3L/4, 3/8)
+            q_3 += (3/8, 0),  q_0 −= (3/8, 0)
+            loss = (−ln 1/4 − ln 1/4)/2 = ln 4
+        user 2, n = 4   item 1, y = 1: x = −L, g = (1/4 − 1)/4 = −3/16
+                        item 2, y = 1: x = 0,  g = (1/2 − 1)/4 = −1/8
+                        item 3, y = 0: x = 2, twice, each g = σ(2)/4; together s = σ(2)/2
+            p_2  = (0, 1) + 3 (0, −L)/16 + (1, 0)/8 − s (−L, 2) = (1/8 + s L, 1 − 3L/16 − 2s)
+            q_1 += (0, 3/16),  q_2 += (0, 1/8),  q_3 −= (0, s)
+            loss = (ln 4 + ln 2 + 2 ln(1 + e²))/4
+
+    The server divides the sum of the changes by three clients, however many touched the row.
+    Bytes up: users 0 and 1 send two rows, user 2 three, each 4 + 2 · 4 bytes; down: 4 · 2 floats.
+    """
+    method = build("fedmf", OPTIONS | {"optimizer": "sgd", "learning_rate": 1.0})
+    report, simulation = one_round(method, train, {"user": [[1, 0], [1, 0], [0, 1]]})
+    s = 1 / (1 + exp(-2)) / 2
+    assert simulation.state.personal.whole["user"].numpy() == approx(
+        [[1 + L / 4, -1 / 8], [1 - 3 * L / 4, 3 / 8], [1 / 8 + s * L, 1 - 3 * L / 16 - 2 * s]]
+    )
+    assert simulation.state.shared["items"].numpy() == approx(
+        [
+            [L + (1 / 8 - 3 / 8) / 3, 1],
+            [0, -L + 3 / 16 / 3],
+            [1, 1 / 8 / 3],
+            [-L + (-1 / 8 + 3 / 8) / 3, 2 - s / 3],
+        ]
+    )
+    losses = [log(4) - L, log(4), (log(4) + log(2) + 2 * log(1 + exp(2))) / 4]
+    assert report.loss == pytest.approx(sum(losses) / 3, rel=1e-12)
+    assert (report.clients, report.bytes_up, report.bytes_down) == (3, (2 + 2 + 3) * 12 / 3, 32)
+    # Served with the aggregate.
+    users, items = simulation.state.personal.whole["user"], simulation.state.shared["items"]
+    assert simulation.scores(np.arange(3)).numpy() == approx((users @ items.T).numpy())
+
+
+@both_engines
+def test_fedmf_with_penalty(train: LocalTraining) -> None:
+    """As above with reg = 1/4: every touched value v moves by −v/4 besides; rows nobody touches stay.
+
+    Items 1 and 2 are touched by user 2 alone, items 0 by users 0 and 1, item 3 by all three, so the mean
+    takes 1, 1, 2 and 3 thirds of the quarter away.
+    """
+    method = build("fedmf", OPTIONS | {"optimizer": "sgd", "learning_rate": 1.0, "reg": 0.25})
+    _, simulation = one_round(method, train, {"user": [[1, 0], [1, 0], [0, 1]]})
+    s = 1 / (1 + exp(-2)) / 2
+    assert simulation.state.personal.whole["user"].numpy() == approx(
+        [[3 / 4 + L / 4, -1 / 8], [3 / 4 - 3 * L / 4, 3 / 8], [1 / 8 + s * L, 3 / 4 - 3 * L / 16 - 2 * s]]
+    )
+    assert simulation.state.shared["items"].numpy() == approx(
+        [
+            [L * (1 - 2 / 12) - 1 / 12, 1 - 2 / 12],
+            [0, -L * (1 - 1 / 12) + 1 / 16],
+            [1 - 1 / 12, 1 / 24],
+            [-L * (1 - 3 / 12) + 1 / 12, 2 * (1 - 3 / 12) - s / 3],
+        ]
+    )
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + exp(-x))
+
+
+@both_engines
+def test_pfedrec(train: LocalTraining) -> None:
+    """η = 1/2 and item rate 1/2, so η' = 1/2 · 4 items · 1/2 = 1.
+
+    Start: w_0 = (1, 0), b_0 = 0; w_1 = (0, 0), b_1 = L; w_2 = (0, 1), b_2 = 0, with L = ln 3.
+    First the score function steps; g = (σ(⟨w, q_i⟩ + b) − y)/n is the gradient for b, g q_i for w:
+
+        user 0   item 0, y = 1: x = L,  g = −1/8;   item 3, y = 0: x = −L, g = 1/8
+            w_0 = (1, 0) + [(L, 1) − (−L, 2)]/16 = (1 + L/8, −1/16),   b_0 = 0 + (1/8 − 1/8)/2 = 0
+        user 1   item 3, y = 1: x = L,  g = −1/8;   item 0, y = 0: x = L,  g = 3/8
+            w_1 = [(−L, 2) − 3 (L, 1)]/16 = (−L/4, −1/16),   b_1 = L + (1/8 − 3/8)/2 = L − 1/8
+        user 2   item 1, y = 1: x = −L, g = −3/16;   item 2, y = 1: x = 0, g = −1/8;
+                 item 3, y = 0, twice: x = 2, together s = σ(2)/2
+            w_2 = (0, 1) + [3 (0, −L)/16 + (1, 0)/8 − s (−L, 2)]/2 = (1/16 + s L/2, 1 − 3L/32 − s)
+            b_2 = (3/16 + 1/8 − s)/2 = 5/32 − s/2
+
+    Then the items, by the score function just found: q_i −= η' Σ g' w over the samples of item i, with
+    g' = (σ(⟨w, q_i⟩ + b) − y)/n. That is written out below, sample by sample. Every client keeps its q_i;
+    the server's are the old ones plus a third of the changes. The loss reported is that of the last move.
+    """
+    method = build("pfedrec", OPTIONS | {"learning_rate": 0.5, "item_rate": 0.5})
+    start = {"score.weight": [[1, 0], [0, 0], [0, 1]], "score.bias": [[0], [L], [0]]}
+    report, simulation = one_round(method, train, start)
+    s = sigmoid(2) / 2
+    w = [[1 + L / 8, -1 / 16], [-L / 4, -1 / 16], [1 / 16 + s * L / 2, 1 - 3 * L / 32 - s]]
+    b = [0, L - 1 / 8, 5 / 32 - s / 2]
+    personal = simulation.state.personal
+    assert personal.whole["score.weight"].numpy() == approx(w)
+    assert personal.whole["score.bias"].numpy() == approx([[value] for value in b])
+
+    def logit(user: int, item: int) -> float:
+        return w[user][0] * ITEMS[item][0] + w[user][1] * ITEMS[item][1] + b[user]
+
+    g = {  # (user, item): the samples' g' added up
+        (0, 0): (sigmoid(logit(0, 0)) - 1) / 2,
+        (0, 3): sigmoid(logit(0, 3)) / 2,
+        (1, 0): sigmoid(logit(1, 0)) / 2,
+        (1, 3): (sigmoid(logit(1, 3)) - 1) / 2,
+        (2, 1): (sigmoid(logit(2, 1)) - 1) / 4,
+        (2, 2): (sigmoid(logit(2, 2)) - 1) / 4,
+        (2, 3): 2 * sigmoid(logit(2, 3)) / 4,
+    }
+    change = {(u, i): [-value * w[u][0], -value * w[u][1]] for (u, i), value in g.items()}
+    kept = {(u, i): [ITEMS[i][0] + dx, ITEMS[i][1] + dy] for (u, i), (dx, dy) in change.items()}
+    for user, items in enumerate([[0, 3], [0, 3], [1, 2, 3]]):
+        assert personal.rows["items"][user].items.tolist() == items
+        assert personal.rows["items"][user].values.numpy() == approx([kept[user, i] for i in items])
+
+    assert simulation.state.shared["items"].numpy() == approx(
+        [
+            [
+                ITEMS[i][axis] + sum(d[axis] for (_, item), d in change.items() if item == i) / 3
+                for axis in (0, 1)
+            ]
+            for i in range(4)
+        ]
+    )
+    losses = [
+        (-log(sigmoid(logit(0, 0))) - log(1 - sigmoid(logit(0, 3)))) / 2,
+        (-log(1 - sigmoid(logit(1, 0))) - log(sigmoid(logit(1, 3)))) / 2,
+        (-log(sigmoid(logit(2, 1))) - log(sigmoid(logit(2, 2))) - 2 * log(1 - sigmoid(logit(2, 3)))) / 4,
+    ]
+    assert report.loss == pytest.approx(sum(losses) / 3, rel=1e-12)
+
+    # Served with the client's own rows where it has them, with the aggregate elsewhere.
+    table = simulation.state.shared["items"].tolist()
+    served = [[kept.get((user, i), table[i]) for i in range(4)] for user in range(3)]
+    expected = [[w[u][0] * q[0] + w[u][1] * q[1] + b[u] for q in served[u]] for u in range(3)]
+    assert simulation.scores(np.arange(3)).numpy() == approx(expected)

@@ -1,0 +1,104 @@
+"""The rooms of the package and the one way their dependencies go."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import solera
+
+ROOT = Path(solera.__file__).parent
+LIBRARY = {"core", "data", "methods", "engine", "evaluate", "baselines"}
+ALLOWED = {
+    "core": set(),
+    "methods": {"core"},
+    "data": {"core"},
+    "evaluate": {"core", "data"},
+    "baselines": {"core", "data"},
+    "engine": {"core", "data"},
+    "runs": LIBRARY,
+    "api": LIBRARY | {"runs"},
+    "bench": LIBRARY | {"runs", "api"},
+    "cli": LIBRARY | {"runs", "api", "bench"},
+}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def imports(source: str, package: list[str]) -> set[str]:
+    """Full names of all that is imported anywhere in a file, in functions and for type checking too."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def imported_by(file: Path) -> set[str]:
+    return imports(file.read_text(encoding="utf-8"), ["solera", *file.relative_to(ROOT).parent.parts])
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def rooms(names: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in names if name.startswith("solera.")} - {"__version__"}
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = """
+import solera.cli
+from solera import runs
+from .store import x
+from ..core.spec import Leaf
+from .. import data
+def f():
+    from solera.bench.compiled import y
+"""
+    assert rooms(imports(source, ["solera", "engine"])) == {"cli", "runs", "engine", "core", "data", "bench"}
+
+
+def test_every_room_is_known() -> None:
+    """A new room is entered here, with what it may use."""
+    assert {room_of(file) for file in FILES} == set(ALLOWED) | {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_dependencies_go_one_way(room: str) -> None:
+    files = [file for file in FILES if room_of(file) == room]
+    wrong = {
+        str(file.relative_to(ROOT)): sorted(used)
+        for file in files
+        if (used := rooms(imported_by(file)) - ALLOWED[room] - {room})
+    }
+    assert files
+    assert wrong == {}
+
+
+def test_only_the_outer_rooms_know_of_runs() -> None:
+    users = {room_of(file) for file in FILES if "runs" in rooms(imported_by(file))}
+    assert users <= {"runs", "api", "cli", "bench"}
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    """`solera --help` must not wait for torch."""
+    code = "import sys, solera; print(*{'torch', 'polars', 'numba', 'solera.api'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
+
+
+def test_methods_know_no_optimiser() -> None:
+    """A method names its optimiser; the engine has it."""
+    for file in (ROOT / "methods").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        assert not [name for name in imported_by(file) if name.startswith("torch.optim")], file.name
+        named = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "optim"]
+        assert not named, file.name
