@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera.core.randomness import Purpose, below, client_keys, draws, generator, mix
+from solera.core.randomness import Purpose, Streams, below, client_keys, draws, generator, mix
 
 GOLDEN = 0x9E3779B97F4A7C15
 # The published first outputs of SplitMix64 from the state 1234567.
@@ -59,23 +59,15 @@ def test_a_clients_draws_do_not_depend_on_its_company(counts, cuts, order) -> No
         assert together == [bits for c in group.tolist() for bits in alone[c]]
 
 
-@given(
-    before=st.lists(st.integers(0, 5), min_size=1, max_size=6),
-    after=st.lists(st.integers(0, 5), min_size=6, max_size=6),
-)
-def test_start_continues_every_stream(before, after) -> None:
-    first, second = np.array(before), np.array(after[: len(before)])
-    keys = _keys(np.arange(len(before)))
-    whole = np.split(draws(keys, first + second), np.cumsum(first + second)[:-1])
-    head = np.split(draws(keys, first), np.cumsum(first)[:-1])
-    tail = np.split(draws(keys, second, start=first), np.cumsum(second)[:-1])
-    for all_, one, two in zip(whole, head, tail, strict=True):
-        assert all_.tolist() == [*one.tolist(), *two.tolist()]
-
-
-def test_start_may_be_one_number_for_all() -> None:
-    keys, counts = _keys(np.arange(3)), np.array([2, 0, 3])
-    assert (draws(keys, counts, start=4) == draws(keys, counts, start=np.array([4, 4, 4]))).all()
+@given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_next_continues_every_stream(counts) -> None:
+    each = np.array(counts)
+    keys = _keys(np.arange(len(each)))
+    whole = np.split(draws(keys, 3 * each), np.cumsum(3 * each)[:-1])
+    streams = Streams(keys, each)
+    parts = [np.split(streams.next(), np.cumsum(each)[:-1]) for _ in range(3)]
+    for client, expected in enumerate(whole):
+        assert expected.tolist() == [bit for part in parts for bit in part[client].tolist()]
 
 
 def test_nobody_draws_nothing() -> None:

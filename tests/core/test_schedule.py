@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from solera.core.schedule import Schedule, Scheduled
 
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
+FINITE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 
 
 class Config(BaseModel):

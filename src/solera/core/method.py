@@ -7,16 +7,17 @@ engine, the clients of a block in the block engine) belongs to the engine and mu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from solera.core.errors import ConfigError
-from solera.core.losses import binary_cross_entropy
+from solera.core.losses import binary_cross_entropy, binary_cross_entropy_slope
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Totals
@@ -122,6 +123,28 @@ class View(Protocol):
 
     def see(self, params: Params) -> Tensor:
         """Item vectors [..., n, d] from the rows of the per-item leaves."""
+        ...
+
+
+@runtime_checkable
+class ScorerGradient(Protocol):
+    """A scorer that knows its own gradient. Optional: without it autograd finds it, more slowly."""
+
+    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
+        """Gradients of the wanted leaves, from the slope [..., n] of the loss by the scores."""
+        ...
+
+    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
+        """The gradient by the item vectors, [..., n, d]."""
+        ...
+
+
+@runtime_checkable
+class ViewGradient(Protocol):
+    """A view that knows its own gradient. Optional, like `ScorerGradient`."""
+
+    def gradient(self, params: Params, slope: Tensor, wanted: Collection[str]) -> Params:
+        """Gradients of the wanted leaves, from the slope [..., n, d] of the loss by the item vectors."""
         ...
 
 
@@ -258,6 +281,29 @@ class Method:
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Binary cross-entropy of the batch, [...]: one loss per client."""
         return binary_cross_entropy(self.score(params), *batch)
+
+    def gradient(self, params: Params, batch: Batch, wanted: Collection[str]) -> tuple[Tensor, Params]:
+        """The scores [..., n] of a batch, and the gradients of the wanted leaves.
+
+        The loss's slope by the scores is known, so everything starts there; from there on the parts say their
+        gradients where they know them, and autograd finds them where they do not.
+        """
+        if not (isinstance(self.scorer, ScorerGradient) and isinstance(self.view, ViewGradient)):
+            return self._autograd(params, batch, wanted)
+        items = self.view.see(params)
+        scores = self.scorer.score(params, items)
+        slope = binary_cross_entropy_slope(scores, *batch)
+        found = self.scorer.gradient(params, items, slope, wanted)
+        if len(found) < len(wanted):
+            found |= self.view.gradient(params, self.scorer.item_gradient(params, slope), wanted)
+        return scores, found
+
+    def _autograd(self, params: Params, batch: Batch, wanted: Collection[str]) -> tuple[Tensor, Params]:
+        moving = {name: params[name].detach().requires_grad_() for name in wanted}
+        scores = self.score(params | moving)
+        slope = binary_cross_entropy_slope(scores.detach(), *batch)
+        found = torch.autograd.grad(scores, list(moving.values()), slope)
+        return scores.detach(), dict(zip(moving, found, strict=True))
 
     @property
     def choices(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -16,6 +17,11 @@ def inner(vector: Tensor, items: Tensor) -> Tensor:
     if items.dim() == 2 and vector.dim() > 1:
         return vector @ items.T
     return (items @ vector.unsqueeze(-1)).squeeze(-1)
+
+
+def weighted_sum(weights: Tensor, items: Tensor) -> Tensor:
+    """Σ weight · item over the items: [..., n] and [..., n, d] to [..., d]."""
+    return (weights.unsqueeze(-2) @ items).squeeze(-2)
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,14 @@ class Dot:
     def score(self, params: Params, items: Tensor) -> Tensor:
         """Σ_k user_k · item_k."""
         return inner(params["user"], items)
+
+    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
+        """Σ slope · item."""
+        return {"user": weighted_sum(slope, items)} if "user" in wanted else {}
+
+    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
+        """Slope · user."""
+        return slope.unsqueeze(-1) * params["user"].unsqueeze(-2)
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,19 @@ class PersonalLinear:
     def score(self, params: Params, items: Tensor) -> Tensor:
         """Σ_k w_k · item_k + b."""
         return inner(params["score.weight"], items) + params["score.bias"]
+
+    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
+        """Σ slope · item for w, Σ slope for b."""
+        found = {}
+        if "score.weight" in wanted:
+            found["score.weight"] = weighted_sum(slope, items)
+        if "score.bias" in wanted:
+            found["score.bias"] = slope.sum(-1, keepdim=True)
+        return found
+
+    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
+        """Slope · w."""
+        return slope.unsqueeze(-1) * params["score.weight"].unsqueeze(-2)
 
 
 @dataclass(frozen=True)
@@ -85,6 +112,10 @@ class ItemTable:
     def see(self, params: Params) -> Tensor:
         """The rows themselves."""
         return params["items"]
+
+    def gradient(self, params: Params, slope: Tensor, wanted: Collection[str]) -> Params:
+        """The slope as it comes."""
+        return {"items": slope} if "items" in wanted else {}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ class Purpose(IntEnum):
 
 def mix(x: Bits) -> Bits:
     """SplitMix64's finalizer: a bijection of 64 bits that scatters neighbours."""
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = x ^ (x >> np.uint64(30))
+    x *= _MIX_1
     x ^= x >> np.uint64(27)
     x *= _MIX_2
     x ^= x >> np.uint64(31)
@@ -52,13 +53,29 @@ def client_keys(seed: int, purpose: Purpose, round_: int, clients: Ints) -> Bits
         return mix(base + mix((clients.astype(np.uint64) + np.uint64(1)) * _GOLDEN))
 
 
-def draws(keys: Bits, counts: Ints, start: Ints | int = 0) -> Bits:
-    """`counts[c]` draws of every stream, one stream after the other, from draw number `start` on."""
-    ends = np.cumsum(counts)
-    number = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
-    number -= np.repeat(ends - counts - start, counts)
-    with np.errstate(over="ignore"):
-        return mix(np.repeat(keys, counts) + (number + 1).astype(np.uint64) * _GOLDEN)
+class Streams:
+    """Streams of several clients side by side: every `next` is the next `counts[c]` draws of each of them."""
+
+    def __init__(self, keys: Bits, counts: Ints) -> None:
+        ends = np.cumsum(counts)
+        number = np.arange(1, (ends[-1] if len(ends) else 0) + 1) - np.repeat(ends - counts, counts)
+        with np.errstate(over="ignore"):
+            self._state = np.repeat(keys, counts) + number.astype(np.uint64) * _GOLDEN
+            self._stride = counts.astype(np.uint64) * _GOLDEN
+        self._counts = counts
+        self._started = False
+
+    def next(self) -> Bits:
+        """One client's draws after the other's."""
+        if self._started:
+            self._state += np.repeat(self._stride, self._counts)
+        self._started = True
+        return mix(self._state)
+
+
+def draws(keys: Bits, counts: Ints) -> Bits:
+    """The first `counts[c]` draws of every stream, one stream after the other."""
+    return Streams(keys, counts).next()
 
 
 def below(bits: Bits, bounds: Ints) -> Ints:

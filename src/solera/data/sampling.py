@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solera.core.errors import DataError
-from solera.core.randomness import Purpose, below, client_keys, draws
+from solera.core.randomness import Purpose, Streams, below, client_keys, draws
 from solera.data.ragged import Ints, Ragged
 
 _SAMPLE_BITS, _RANDOM_BITS = 24, 24  # up to 16 million samples of 32 thousand clients are shuffled at once
@@ -62,10 +62,10 @@ def _skip(drawn: Ints, counts: Ints, excluded: Ragged, n_items: int) -> Ints:
     With excluded items e_0 < e_1 < …, the k-th free item is k plus the number of j with e_j − j ≤ k.
     """
     rank = np.arange(len(excluded.values)) - np.repeat(excluded.offsets[:-1], excluded.lengths)
-    client = np.repeat(np.arange(len(counts)), counts)
     thresholds = excluded.rows * n_items + (excluded.values - rank)
-    below_or_equal = np.searchsorted(thresholds, client * n_items + drawn, side="right")
-    return drawn + below_or_equal - excluded.offsets[client]
+    asked = np.repeat(np.arange(len(counts)) * n_items, counts) + drawn
+    below_or_equal = np.searchsorted(thresholds, asked, side="right")
+    return drawn + below_or_equal - np.repeat(excluded.offsets[:-1], counts)
 
 
 def shuffles(lengths: Ints, clients: Ints, epochs: int, seed: int, round_: int) -> Ints:
@@ -77,12 +77,14 @@ def shuffles(lengths: Ints, clients: Ints, epochs: int, seed: int, round_: int) 
     total = int(lengths.sum())
     if total >= 1 << _SAMPLE_BITS or len(lengths) >= 1 << (63 - _SAMPLE_BITS - _RANDOM_BITS):
         raise ValueError("too many samples at once: take fewer clients")
-    keys = client_keys(seed, Purpose.SHUFFLE, round_, clients)
+    streams = Streams(client_keys(seed, Purpose.SHUFFLE, round_, clients), lengths)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     fixed = (owner << (_SAMPLE_BITS + _RANDOM_BITS) | np.arange(total)).astype(np.uint64)
     orders = np.empty((epochs, total), dtype=np.int64)
     for epoch in range(epochs):
-        bits = draws(keys, lengths, start=epoch * lengths) >> np.uint64(64 - _RANDOM_BITS)
-        packed = np.sort(fixed | (bits << np.uint64(_SAMPLE_BITS)))
-        orders[epoch] = packed & np.uint64((1 << _SAMPLE_BITS) - 1)
+        packed = streams.next() >> np.uint64(64 - _RANDOM_BITS)
+        packed <<= np.uint64(_SAMPLE_BITS)
+        packed |= fixed
+        packed.sort()
+        np.bitwise_and(packed, np.uint64((1 << _SAMPLE_BITS) - 1), out=orders[epoch], casting="unsafe")
     return orders

@@ -6,6 +6,7 @@ rows of the batch alone; Adam's running means move every row at every step, so i
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -16,18 +17,22 @@ from solera.core.method import Adam, Sgd
 
 
 class Gradient(NamedTuple):
-    """A leaf's values and gradient; with `place`, the gradient is of those rows (which may repeat)."""
+    """A leaf's values and the gradient of its first rows, or with `place` of those rows (which may repeat).
+
+    `bounds` are where the groups of clients that march together begin and end among the values.
+    """
 
     values: Tensor
     gradient: Tensor
     place: Tensor | None
+    bounds: list[int]
 
 
 class Step(Protocol):
     """Changes values in place."""
 
-    def __call__(self, gradients: list[Gradient]) -> None:
-        """One step; the same leaves in the same order every time."""
+    def __call__(self, gradients: list[Gradient], marching: int) -> None:
+        """One step of the first `marching` groups; the same leaves in the same order every time."""
         ...
 
 
@@ -40,42 +45,38 @@ class _SgdStep:
     def __init__(self, settings: Sgd) -> None:
         self._settings = settings
 
-    def __call__(self, gradients: list[Gradient]) -> None:
+    def __call__(self, gradients: list[Gradient], marching: int) -> None:
         rate, reg = self._settings.learning_rate, self._settings.reg
-        for values, gradient, place in gradients:
+        for values, gradient, place, bounds in gradients:
             if reg:
-                values.mul_(1 - rate * reg)
+                values[: bounds[marching]].mul_(1 - rate * reg)
             if place is None:
-                values.add_(gradient, alpha=-rate)
+                values[: len(gradient)].add_(gradient, alpha=-rate)
             else:
                 values.index_add_(0, place, gradient * -rate)  # torch is slower when given alpha
 
 
 class _AdamStep:
-    """torch's fused kernel in its functional form: the optimiser object costs more than the step."""
+    """torch's fused kernel in its functional form: the optimiser object costs more than the step.
+
+    The kernel takes a list of tensors, each with its own number of steps: one per leaf and group.
+    """
 
     def __init__(self, settings: Adam) -> None:
         self._settings = settings
-        self._sums: list[Tensor] = []  # where gradients of repeated rows are added up
-        self._means: list[Tensor] = []
-        self._squares: list[Tensor] = []
-        self._counts: list[Tensor] = []
+        self._leaves: list[_AdamLeaf] = []
 
-    def __call__(self, gradients: list[Gradient]) -> None:
-        values = [gradient.values for gradient in gradients]
-        if not self._counts:
-            self._sums = [torch.empty_like(v) for v in values]
-            self._means = [torch.zeros_like(v) for v in values]
-            self._squares = [torch.zeros_like(v) for v in values]
-            self._counts = [torch.zeros((), dtype=torch.float32, device=v.device) for v in values]
-        each = zip(gradients, self._sums, strict=True)
+    def __call__(self, gradients: list[Gradient], marching: int) -> None:
+        if not self._leaves:
+            self._leaves = [_AdamLeaf(gradient) for gradient in gradients]
+        each = list(zip(self._leaves, gradients, strict=True))
         adam(
-            values,
-            [_summed(gradient, into) for gradient, into in each],
-            self._means,
-            self._squares,
+            [part for leaf in self._leaves for part in leaf.values[:marching]],
+            [part for leaf, gradient in each for part in leaf.split(gradient, marching)],
+            [part for leaf in self._leaves for part in leaf.means[:marching]],
+            [part for leaf in self._leaves for part in leaf.squares[:marching]],
             [],
-            self._counts,
+            [part for leaf in self._leaves for part in leaf.counts[:marching]],
             fused=True,
             amsgrad=False,
             beta1=0.9,
@@ -87,7 +88,23 @@ class _AdamStep:
         )
 
 
-def _summed(gradient: Gradient, into: Tensor) -> Tensor:
-    if gradient.place is None:
-        return gradient.gradient
-    return into.zero_().index_add_(0, gradient.place, gradient.gradient)
+class _AdamLeaf:
+    """The running means of one leaf, cut into groups like its values."""
+
+    def __init__(self, gradient: Gradient) -> None:
+        values, bounds = gradient.values, gradient.bounds
+        self._sizes = [end - start for start, end in pairwise(bounds)]
+        self._bounds = bounds
+        self._sum = torch.empty_like(values) if gradient.place is not None else None
+        self.values = torch.split(values, self._sizes)
+        self.means = torch.split(torch.zeros_like(values), self._sizes)
+        self.squares = torch.split(torch.zeros_like(values), self._sizes)
+        self.counts = [torch.zeros((), dtype=torch.float32, device=values.device) for _ in self._sizes]
+
+    def split(self, gradient: Gradient, marching: int) -> tuple[Tensor, ...]:
+        """The gradient of every marching group; gradients of repeated rows are added up first."""
+        whole = gradient.gradient
+        if gradient.place is not None:
+            assert self._sum is not None
+            whole = self._sum[: self._bounds[marching]].zero_().index_add_(0, gradient.place, whole)
+        return torch.split(whole, self._sizes[:marching])
