@@ -44,7 +44,7 @@ def test_bench_reports_ratios(dataset):
 
     data = dataset("filmtrust")
     found = bench_engine("fedmf", data, {"local_epochs": 1}, rounds=1)
-    assert set(found["seconds_per_round"]) == {"block", "block, 2 threads", "reference", "compiled"}
+    assert {"block", "block, 2 threads", "reference", "compiled"} <= set(found["seconds_per_round"])
     assert found["block_vs_reference"] > 1
     assert found["block_vs_compiled"] > 0
     assert found["largest_difference"] < 1e-4

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from solera.core.choices import Move, Sgd, Stage
+from solera.core.context import MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.method import Method, MethodConfig, Move, RoundContext, Sgd, Stage
+from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
 from solera.core.spec import Home, Leaf
 from solera.methods import METHODS, build

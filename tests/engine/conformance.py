@@ -194,17 +194,19 @@ class MethodConformance:
         return reference(type(self), dtype)
 
     @pytest.mark.parametrize(
-        ("block_samples", "threads", "order"),
-        [  # one client in a block, a few, all that take equally many steps
-            (1, 3, same),
-            (300, 1, same),
-            (300, 2, backwards),
-            (10**9, 1, shuffled),
+        ("block", "order"),
+        [  # one client in a block, a few, all that may share one; both layouts, and both layouts alone
+            (BlockTraining(3, 1), same),
+            (BlockTraining(1, 300), same),
+            (BlockTraining(2, 300), backwards),
+            (BlockTraining(1, 10**9), shuffled),
+            (BlockTraining(1, 10**9, whole_up_to=0), same),
+            (BlockTraining(1, 10**9, whole_up_to=10**9), same),
         ],
     )
-    def test_block_is_reference(self, block_samples: int, threads: int, order: Order) -> None:
+    def test_block_is_reference(self, block: BlockTraining, order: Order) -> None:
         """1e-5 is what is promised; both do the same arithmetic, and come out within 1e-14."""
-        train = Ordered(BlockTraining(threads, block_samples), order)
+        train = Ordered(block, order)
         assert difference(state(run(self.method(), train)), self.expected()) <= 1e-10
 
     def test_reference_does_not_see_the_order_of_clients(self) -> None:

@@ -6,7 +6,9 @@ from typing import ClassVar
 from conformance import MethodConformance
 from torch import Tensor
 
-from solera.core.method import Adam, Method, Move, RoundContext, Sgd, Stage
+from solera.core.choices import Adam, Move, Sgd, Stage
+from solera.core.context import RoundContext
+from solera.core.method import Method
 from solera.core.spec import Home, Leaf, Params
 
 

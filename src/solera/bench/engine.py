@@ -73,6 +73,8 @@ def _engines(method: Method) -> dict[str, LocalTraining]:
     engines: dict[str, LocalTraining] = {
         "block": BlockTraining(threads=1),
         "block, 2 threads": BlockTraining(threads=2),
+        "block, rows always gathered": BlockTraining(threads=1, whole_up_to=0),
+        "block, always whole tables": BlockTraining(threads=1, whole_up_to=10**9),
         "reference": train_one_by_one,
     }
     if method.name == "fedmf" and method.context(0, 1).hyper["reg"] == 0 and _is_adam(method):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from solera.core.method import Adam, Move, RoundContext, Sgd, Stage
+from solera.core.choices import Adam, Move, Sgd, Stage
+from solera.core.context import RoundContext
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 

@@ -57,15 +57,16 @@ def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: i
 
 
 def _skip(drawn: Ints, counts: Ints, excluded: Ragged, n_items: int) -> Ints:
-    """The `drawn`-th item of each client's catalogue without its excluded items.
+    """The `drawn`-th items of each client's catalogue without its excluded items, ascending.
 
     With excluded items e_0 < e_1 < …, the k-th free item is k plus the number of j with e_j − j ≤ k.
     """
     rank = np.arange(len(excluded.values)) - np.repeat(excluded.offsets[:-1], excluded.lengths)
     thresholds = excluded.rows * n_items + (excluded.values - rank)
-    asked = np.repeat(np.arange(len(counts)) * n_items, counts) + drawn
+    base = np.repeat(np.arange(len(counts)) * n_items, counts)
+    asked = np.sort(base + drawn)  # in any order: samples are shuffled later, and a sorted search is faster
     below_or_equal = np.searchsorted(thresholds, asked, side="right")
-    return drawn + below_or_equal - np.repeat(excluded.offsets[:-1], counts)
+    return asked - base + below_or_equal - np.repeat(excluded.offsets[:-1], counts)
 
 
 def shuffles(lengths: Ints, clients: Ints, epochs: int, seed: int, round_: int) -> Ints:

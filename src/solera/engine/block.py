@@ -20,17 +20,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.choices import Move
 from solera.core.losses import binary_cross_entropy
-from solera.core.method import Method, Move
+from solera.core.method import Method
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.engine.optimizers import Gradient, Step, step_of
-from solera.engine.plan import WHOLE_UP_TO, BlockPlan, StepPlan, steps_of
+from solera.engine.plan import BlockPlan, StepPlan, steps_of
 from solera.engine.simulation import ClientResult, State, Task
 
 # Samples of a block: large enough to hide the overhead of torch and Python, small enough to share; measured.
 BLOCK_SAMPLES = 65_536
+# Steps an epoch up to which a client's steps take its whole table instead of gathering rows; measured.
+WHOLE_UP_TO = 3
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,17 @@ class BlockTraining:
 
     threads: int = 0  # 0: one per core
     block_samples: int = BLOCK_SAMPLES
+    whole_up_to: int = WHOLE_UP_TO
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
         """Train block after block; results come in the order of the blocks."""
         samples = task.data.train.lengths[clients] * (1 + task.context.negatives)
-        blocks = partition(samples, task.context.batch_size, self.block_samples)
+        blocks = partition(samples, task.context.batch_size, self.block_samples, self.whole_up_to)
         with _one_torch_thread():
             yield from _in_order(
-                partial(_train_block, task), [clients[block] for block in blocks], self.threads
+                partial(_train_block, task, self.whole_up_to),
+                [clients[block] for block in blocks],
+                self.threads,
             )
 
 
@@ -68,13 +74,13 @@ def _in_order(
             yield waiting.popleft().result()
 
 
-def partition(samples: Ints, batch_size: int, block_samples: int) -> list[Ints]:
+def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: int) -> list[Ints]:
     """Positions of clients in blocks of about `block_samples` samples, largest clients first.
 
     Clients of few steps share a block only with clients of as many; see `BlockPlan`.
     """
     order = np.argsort(-samples, kind="stable")
-    kind = np.minimum(steps_of(samples[order], batch_size), WHOLE_UP_TO + 1)
+    kind = np.minimum(steps_of(samples[order], batch_size), whole_up_to + 1)
     blocks = []
     for group in np.split(order, np.flatnonzero(np.diff(kind)) + 1):
         filled = np.cumsum(samples[group]) // block_samples
@@ -93,12 +99,12 @@ def _one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _train_block(task: Task, clients: Ints) -> ClientResult:
+def _train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
     torch.set_num_threads(1)  # a new thread starts with torch's default
     method, device = task.method, task.state.device
     stages = method.update.stages(task.context)
     epochs = sum(stage.epochs for stage in stages)
-    plan = BlockPlan(task, clients, epochs)
+    plan = BlockPlan(task, clients, epochs, whole_up_to)
     before = _start(method, task.state, clients, plan)
     work = _Work(method, before, plan)
     loss = torch.zeros(len(clients), device=device, dtype=task.state.dtype)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from solera.core.method import Adam, Sgd
+from solera.core.choices import Adam, Sgd
 
 
 class Gradient(NamedTuple):

@@ -9,12 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.method import Batch
+from solera.core.context import Batch
 from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
 from solera.engine.simulation import Task
-
-WHOLE_UP_TO = 3  # steps an epoch up to which a step takes the whole table; measured
 
 
 class StepPlan(NamedTuple):
@@ -37,13 +35,13 @@ class BlockPlan:
     take the same number of steps are a group: `client_bounds` and `row_bounds` say where the groups begin
     and end.
 
-    Clients of few steps (`whole`) are padded to a table [clients, width]: their batches are not much smaller
-    than the table, so a step takes all of it as it stands; samples of the same row collapse into one weight,
-    rows not in the batch weigh nothing, and gathering and scattering disappear. `real` are the places of
-    the rows that are not padding. The tables of larger clients have no padding; a step gathers its samples.
+    Clients of at most `whole_up_to` steps are padded to a table [clients, width]: their batches are not much
+    smaller than the table, so a step takes all of it as it stands; samples of the same row collapse into one
+    weight, rows not in the batch weigh nothing, and gathering and scattering disappear. `real` are the places
+    of the rows that are not padding. The tables of larger clients have none; a step gathers its samples.
     """
 
-    def __init__(self, task: Task, clients: Ints, epochs: int) -> None:
+    def __init__(self, task: Task, clients: Ints, epochs: int, whole_up_to: int) -> None:
         data, context, device = task.data, task.context, task.state.device
         samples = sample(data, clients, context.negatives, task.seed, context.round)
         owner, lengths = samples.items.rows, samples.items.lengths
@@ -52,7 +50,7 @@ class BlockPlan:
         rank = np.arange(len(owner)) - np.repeat(samples.items.offsets[:-1], lengths)
 
         steps = steps_of(lengths, context.batch_size)
-        self.whole = int(steps[0]) <= WHOLE_UP_TO
+        self.whole = int(steps[0]) <= whole_up_to
         first = np.cumsum(counts) - counts
         begin = np.arange(len(clients)) * counts.max() if self.whole else first
         self.table_rows = len(clients) * int(counts.max()) if self.whole else len(keys)

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.method import Adam, Batch, Method, Move
+from solera.core.choices import Adam, Move
+from solera.core.context import Batch
+from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
-from solera.core.method import Method, RoundContext
+from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Params
 from solera.core.upload import Totals, Upload

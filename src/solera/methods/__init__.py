@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest
-from solera.core.method import Method, MethodConfig
+from solera.core.method import Method
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.local import LocalConfig, local
 from solera.methods.pfedrec import PFedRecConfig, pfedrec

@@ -16,7 +16,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from solera.core.method import Adam, Method, MethodConfig, Sgd
+from solera.core.choices import Adam, Sgd
+from solera.core.context import MethodConfig
+from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
 from solera.core.schedule import Schedule, Scheduled
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from solera.core.method import Adam, Method, MethodConfig
+from solera.core.choices import Adam
+from solera.core.context import MethodConfig
+from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Joint, Nothing, Plain
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from solera.core.method import Method, MethodConfig, Move, RoundContext, Sgd, Stage
+from solera.core.choices import Move, Sgd, Stage
+from solera.core.context import MethodConfig, RoundContext
+from solera.core.method import Method
 from solera.core.parts import ItemTable, Mean, PersonalLinear, Plain
 
 

@@ -1,0 +1,148 @@
+"""The five choices: what a scorer, a view, an update, an aggregate and a wire are.
+
+Parts are written over trailing axes. A leaf of a client has its own shape; the rows of a per-item leaf
+have shape [..., n, *shape] for the n items of a batch. Whatever stands in front (nothing in the reference
+engine, the clients of a block in the block engine) belongs to the engine and must be left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from solera.core.context import RoundContext
+from solera.core.spec import Leaf, Params
+from solera.core.upload import Totals
+
+
+class Scorer(Protocol):
+    """How a user scores an item vector."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The leaves it needs."""
+        ...
+
+    def score(self, params: Params, items: Tensor) -> Tensor:
+        """Scores [..., n] of item vectors [..., n, d]."""
+        ...
+
+
+class View(Protocol):
+    """How a client sees the item table."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The leaves it needs."""
+        ...
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Shared per-item leaves whose locally trained rows the client keeps, and is served with."""
+        ...
+
+    def see(self, params: Params) -> Tensor:
+        """Item vectors [..., n, d] from the rows of the per-item leaves."""
+        ...
+
+
+@runtime_checkable
+class ScorerGradient(Protocol):
+    """A scorer that knows its own gradient. Optional: without it autograd finds it, more slowly."""
+
+    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
+        """Gradients of the wanted leaves, from the slope [..., n] of the loss by the scores."""
+        ...
+
+    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
+        """The gradient by the item vectors, [..., n, d]."""
+        ...
+
+
+@runtime_checkable
+class ViewGradient(Protocol):
+    """A view that knows its own gradient. Optional, like `ScorerGradient`."""
+
+    def gradient(self, params: Params, slope: Tensor, wanted: Collection[str]) -> Params:
+        """Gradients of the wanted leaves, from the slope [..., n, d] of the loss by the item vectors."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """p ← p − learning_rate · (gradient + reg · p)."""
+
+    learning_rate: float
+    reg: float = 0.0
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma & Ba 2015) with its usual constants, started afresh every round."""
+
+    learning_rate: float
+    reg: float = 0.0
+
+
+@dataclass(frozen=True)
+class Move:
+    """Leaves that take a step together, on the gradient of the same loss."""
+
+    leaves: tuple[str, ...]
+    optimizer: Sgd | Adam
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some epochs in which, on every batch, the moves are made one after the other."""
+
+    epochs: int
+    moves: tuple[Move, ...]
+
+
+class Update(Protocol):
+    """Which leaves move, in what order."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """The local training of one round; the upload is taken after the last stage."""
+        ...
+
+
+class Aggregate(Protocol):
+    """How the server turns uploads into the next shared state."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """The next shared state."""
+        ...
+
+
+class Wire(Protocol):
+    """What happens to an upload on its way."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...

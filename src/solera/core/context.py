@@ -1,0 +1,74 @@
+"""What holds for a method, for a round, and for a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from solera.core.schedule import Schedule, Scheduled
+
+
+class MethodConfig(BaseModel):
+    """Hyper-parameters every method has. A method's own config adds its own and may change defaults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    embedding_size: int = Field(32, ge=1, description="length of an item vector")
+    learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size; may be e.g. 0.1*0.97^round")
+    reg: float = Field(0.0, ge=0, description="L2 penalty on everything that is trained")
+    local_epochs: int = Field(1, ge=1, description="passes over a client's own data per round")
+    batch_size: int = Field(256, ge=1, description="samples per local step")
+    negatives: int = Field(4, ge=1, description="negatives drawn per positive, anew every round")
+    clients_per_round: float = Field(
+        1.0, gt=0, description="share of the clients per round (up to 1), or their number (above 1)"
+    )
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What holds for one round: frozen, every schedule already resolved."""
+
+    round: int
+    n_items: int
+    hyper: Mapping[str, float]
+
+    @classmethod
+    def of(cls, config: MethodConfig, round_: int, n_items: int) -> RoundContext:
+        """Resolve a config for a round."""
+        values = {name: getattr(config, name) for name in type(config).model_fields}
+        hyper = {
+            name: value.at(round_) if isinstance(value, Schedule) else value
+            for name, value in values.items()
+            if isinstance(value, (Schedule, int, float))
+        }
+        return cls(round_, n_items, hyper)
+
+    @property
+    def local_epochs(self) -> int:
+        """Passes over the client's own data."""
+        return int(self.hyper["local_epochs"])
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per local step."""
+        return int(self.hyper["batch_size"])
+
+    @property
+    def negatives(self) -> int:
+        """Negatives drawn per positive."""
+        return int(self.hyper["negatives"])
+
+
+class Batch(NamedTuple):
+    """The samples of one step, [..., n].
+
+    `weights` sum to 1 over the n samples and are 0 for padding; `positives` are the weights of the positives
+    and 0 for all others. Several samples of one item may stand as one, their weights added up.
+    """
+
+    weights: Tensor
+    positives: Tensor

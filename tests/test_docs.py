@@ -1,0 +1,94 @@
+"""What the documents tell people to type works as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+NEEDS_DATA = pytest.mark.skipif(
+    not os.environ.get("SOLERA_DATA"),
+    reason="SOLERA_DATA is not set: it names the folder that holds the data sets",
+)
+
+
+def block(text: str, after: str, language: str) -> str:
+    """The code block that follows a marker."""
+    found = re.search(rf"{re.escape(after)}.*?```{language}\n(.*?)```", text, re.DOTALL)
+    assert found, f"no {language} block after {after!r}"
+    return found[1]
+
+
+@NEEDS_DATA
+def test_quick_start(tmp_path):
+    commands = block(README, "<!-- quick start", "console").strip().splitlines()
+    assert len(commands) == 4
+    printed = []
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "solera"
+        done = subprocess.run(
+            [sys.executable, "-m", "solera", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert "full ranking" in printed[0]
+    assert "For user 196" in printed[1]
+    assert "LEAKY" in printed[3]
+
+
+@NEEDS_DATA
+def test_python_example(capsys):
+    exec(block(README, "<!-- python", "python"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert 0 < float(lines[0]) < 1
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4", "5"]
+
+
+def test_method_in_ten_lines():
+    from solera.core.context import MethodConfig
+    from solera.core.method import Method
+
+    names: dict = {}
+    exec(block((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "## Add a method", "python"), names)
+    method = names["my_method"](MethodConfig())
+    assert isinstance(method, Method)
+    assert method.choices["aggregate"] == "mean"
+
+
+def test_methods_table_is_what_the_program_says():
+    from solera.methods import METHODS, build
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.MULTILINE))
+    assert {name: rows[name] for name in METHODS} == {
+        name: " | ".join(build(name).choices.values()) for name in METHODS
+    }
+
+
+def test_every_dependency_has_a_reason():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(d for extra in project["optional-dependencies"].values() for d in extra),
+    ]
+    names = {re.match(r"[\w-]+", line)[0] for line in wanted}
+    reasons = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    assert {name for name in names if not re.search(rf"[| ]{name}[ ,|]", reasons)} == set()
+
+
+def test_no_placeholder_is_left():
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        assert not re.search(r"@[A-Z_]+@", path.read_text(encoding="utf-8")), path.name
