@@ -244,6 +244,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert "stopping after this round" in said
     assert "stopped after round" in said
     assert "--resume" in said
     folder = next(tmp_path.glob("runs/*"))

@@ -192,7 +192,6 @@ def test_agrees_with_a_sorted_list(given_split: Split, seed: int) -> None:
     assert got.places.tolist() == wanted
 
 
-@pytest.mark.slow  # ranx compiles for up to a minute
 @settings(deadline=None, max_examples=20)
 @given(splits(), seeds)
 def test_agrees_with_ranx(given_split: Split, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -26,6 +27,7 @@ from solera.runs.folder import Checkpoint, RunFolder, SavedState
 from solera.runs.result import figures, make_result
 from solera.runs.run import Run
 
+_LOG = logging.getLogger(__name__)
 _LEAST_SECONDS = 2.0  # between checkpoints,
 _COST = 20  # and at least this many times what the last one took: about 5 % of the time at most
 
@@ -220,6 +222,7 @@ def _interruptible() -> Iterator[threading.Event]:
 
     def first(*_: Any) -> None:
         wish.set()
+        _LOG.warning("stopping after this round; press Ctrl-C again to stop at once")
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, first)
