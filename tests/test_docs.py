@@ -70,7 +70,7 @@ def test_method_in_ten_lines():
 def test_methods_table_is_what_the_program_says():
     from solera.methods import METHODS, build
 
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", README, re.MULTILINE))
     assert {name: rows[name] for name in METHODS} == {
         name: " | ".join(build(name).choices.values()) for name in METHODS
     }

@@ -43,6 +43,40 @@ class TestPFedRecReg(MethodConformance):
     options: ClassVar = {"item_rate": 1.0, "reg": 0.001, "batch_size": 12}
 
 
+# Rates at which a few steps on the toy data neither stand still nor run away.
+_FEDRAP = {
+    "learning_rate": 0.05,
+    "item_learning_rate": "5*0.9^round",
+    "independence": 0.01,
+    "local_epochs": 3,
+}
+
+
+class TestFedRAP(MethodConformance):
+    name = "fedrap"
+    options: ClassVar = _FEDRAP
+
+
+class TestFedRAPSmallBatches(MethodConformance):
+    name = "fedrap"
+    options: ClassVar = {**_FEDRAP, "batch_size": 12, "norm": "l2", "reg": 0.001, "curriculum": "sin"}
+
+
+class TestFedRAPNo(MethodConformance):
+    name = "fedrap"
+    options: ClassVar = {**_FEDRAP, "norm": "none", "curriculum": "fixed"}
+
+
+class TestFedRAPC(MethodConformance):
+    name = "fedrap-c"
+    options: ClassVar = _FEDRAP
+
+
+class TestFedRAPD(MethodConformance):
+    name = "fedrap-d"
+    options: ClassVar = _FEDRAP
+
+
 class TestLocal(MethodConformance):
     name = "local"
 

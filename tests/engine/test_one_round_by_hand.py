@@ -200,3 +200,68 @@ def test_pfedrec(train: LocalTraining) -> None:
     served = [[kept.get((user, i), table[i]) for i in range(4)] for user in range(3)]
     expected = [[w[u][0] * q[0] + w[u][1] * q[1] + b[u] for q in served[u]] for u in range(3)]
     assert simulation.scores(np.arange(3)).numpy() == approx(expected)
+
+
+@both_engines
+def test_fedrap(train: LocalTraining) -> None:
+    """One step with η = 1 for the scorer, η' = 2 for the tables, λ = 0.3 and μ = 0.4, from D = 0.
+
+    With D = 0 the logits are those of C alone; s = samples of the item / n is its weight in the batch, d = 2:
+
+        ∂/∂C_i = g w + s (2λ (D − C_i) + μ sign C_i)/d = g w − s λ C_i + s μ/2 sign C_i
+        ∂/∂D_i = g w − s 2λ (D − C_i)/d                = g w + s λ C_i
+
+        user 0, w = (1, 0), b = 0, s = 1/2:
+            item 0, y = 1: x = L,  g = −1/8;   item 3, y = 0: x = −L, g = 1/8
+            w_0 = (1, 0) + (L, 1)/8 − (−L, 2)/8 = (1 + L/4, −1/8),   b_0 = 0
+            C_0 = (L, 1) − 2 [(−1/8, 0) − 0.15 (L, 1) + 0.1 (1, 1)]  = (1.3 L + 0.05, 1.1)
+            C_3 = (−L, 2) − 2 [(1/8, 0) − 0.15 (−L, 2) + 0.1 (−1, 1)] = (−1.3 L − 0.05, 2.4)
+            D_0 = −2 [(−1/8, 0) + 0.15 (L, 1)]  = (1/4 − 0.3 L, −0.3)
+            D_3 = −2 [(1/8, 0) + 0.15 (−L, 2)]  = (−1/4 + 0.3 L, −0.6)
+        user 1, w = (0, 0), b = L, s = 1/2:  item 3, y = 1: x = L, g = −1/8;  item 0, y = 0: x = L, g = 3/8
+            w_1 = (−L, 2)/8 − 3 (L, 1)/8 = (−L/2, −1/8),   b_1 = L − 1/4
+            C_0 = (L, 1) − 2 [−0.15 (L, 1) + 0.1 (1, 1)]   = (1.3 L − 0.2, 1.1)
+            C_3 = (−L, 2) − 2 [−0.15 (−L, 2) + 0.1 (−1, 1)] = (−1.3 L + 0.2, 2.4)
+        user 2, w = (0, 0), b = 0: x = 0 everywhere. Items 1 and 2, y = 1: g = −1/8, s = 1/4;
+                item 3, y = 0, twice: g = 1/4, s = 1/2
+            w_2 = [(0, −L) + (1, 0)]/8 − (−L, 2)/4 = (1/8 + L/4, −L/8 − 1/2),   b_2 = 1/4 − 1/4 = 0
+            C_1 = (0, −L) − 2 [−0.075 (0, −L) + 0.05 (0, −1)] = (0, −1.15 L + 0.1)
+            C_2 = (1, 0) − 2 [−0.075 (1, 0) + 0.05 (1, 0)]    = (1.05, 0)
+            C_3 as user 1's
+
+    The server's C is the old one plus a third of the changes.
+    """
+    options = {"learning_rate": 1, "item_learning_rate": 2, "reg": 0, "curriculum": "fixed"}
+    method = build("fedrap", OPTIONS | options | {"independence": 0.3, "sparsity": 0.4})
+    simulation = Simulation(method, DATA, train, seed=0, device=torch.device("cpu"), dtype=torch.float64)
+    zero = {
+        "own/clients": torch.arange(3),
+        "own/counts": torch.full((3,), 4),
+        "own/items": torch.arange(4).repeat(3),
+        "own/values": torch.zeros(12, 2, dtype=torch.float64),
+    }
+    start = {"score.weight": [[1, 0], [0, 0], [0, 0]], "score.bias": [[0], [L], [0]]}
+    doubles = {name: torch.tensor(values, dtype=torch.float64) for name, values in start.items()}
+    simulation.restore({"items": torch.tensor(ITEMS, dtype=torch.float64)}, doubles | zero)
+    report = simulation.run_round(0)
+
+    personal = simulation.state.personal
+    weights = [[1 + L / 4, -1 / 8], [-L / 2, -1 / 8], [1 / 8 + L / 4, -L / 8 - 1 / 2]]
+    assert personal.whole["score.weight"].numpy() == approx(weights)
+    assert personal.whole["score.bias"].numpy() == approx([[0], [L - 1 / 4], [0]])
+    own = personal.rows["own"][0].values.numpy()
+    assert own == approx([[1 / 4 - 0.3 * L, -0.3], [0, 0], [0, 0], [-1 / 4 + 0.3 * L, -0.6]])
+    third = [-1.3 * L + 0.2, 2.4]
+    moved = {
+        0: [[1.3 * L + 0.05, 1.1], [1.3 * L - 0.2, 1.1]],
+        1: [[0, -1.15 * L + 0.1]],
+        2: [[1.05, 0]],
+        3: [[-1.3 * L - 0.05, 2.4], third, third],
+    }
+    expected = [
+        [ITEMS[i][axis] + sum(c[axis] - ITEMS[i][axis] for c in moved[i]) / 3 for axis in (0, 1)]
+        for i in range(4)
+    ]
+    assert simulation.state.shared["items"].numpy() == approx(expected)
+    fits = [log(4) - L, (log(4) - L + log(4)) / 2, log(2)]
+    assert report.loss == pytest.approx(sum(fits) / 3, rel=1e-12)

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from solera.core.context import RoundContext
+from solera.core.context import Batch, RoundContext
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Totals
 
@@ -76,17 +76,30 @@ class ScorerGradient(Protocol):
 class ViewGradient(Protocol):
     """A view that knows its own gradient. Optional, like `ScorerGradient`."""
 
-    def gradient(self, params: Params, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Gradients of the wanted leaves, from the slope [..., n, d] of the loss by the item vectors."""
+    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
+        """Gradients of the view's leaves, from the slope [..., n, d] of the loss by the item vectors.
+
+        Those of the view's own penalty included, if it has one.
+        """
+        ...
+
+
+@runtime_checkable
+class ViewPenalty(Protocol):
+    """A view with a penalty of its own, added to the loss."""
+
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
+        """One penalty per client, [...]."""
         ...
 
 
 @dataclass(frozen=True)
 class Sgd:
-    """p ← p − learning_rate · (gradient + reg · p)."""
+    """p ← p − rate · (gradient + reg · p), where rate = learning_rate · decay^(steps taken this round)."""
 
     learning_rate: float
     reg: float = 0.0
+    decay: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -99,10 +112,24 @@ class Adam:
 
 @dataclass(frozen=True)
 class Move:
-    """Leaves that take a step together, on the gradient of the same loss."""
+    """Leaves that take a step together, on the gradient of the same loss.
+
+    `along` are further leaves that step at the same time with an optimiser of their own.
+    """
 
     leaves: tuple[str, ...]
     optimizer: Sgd | Adam
+    along: tuple[Move, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Move, ...]:
+        """This one and those along with it."""
+        return (self, *self.along)
+
+    @property
+    def all_leaves(self) -> tuple[str, ...]:
+        """The leaves of all parts."""
+        return tuple(name for part in self.parts for name in part.leaves)
 
 
 @dataclass(frozen=True)

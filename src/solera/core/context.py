@@ -27,6 +27,15 @@ class MethodConfig(BaseModel):
         1.0, gt=0, description="share of the clients per round (up to 1), or their number (above 1)"
     )
 
+    def resolve(self, round_: int) -> dict[str, float]:
+        """All numbers as they are in a round, the first being 0."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return {
+            name: value.at(round_) if isinstance(value, Schedule) else value
+            for name, value in values.items()
+            if isinstance(value, (Schedule, int, float))
+        }
+
 
 @dataclass(frozen=True)
 class RoundContext:
@@ -39,13 +48,7 @@ class RoundContext:
     @classmethod
     def of(cls, config: MethodConfig, round_: int, n_items: int) -> RoundContext:
         """Resolve a config for a round."""
-        values = {name: getattr(config, name) for name in type(config).model_fields}
-        hyper = {
-            name: value.at(round_) if isinstance(value, Schedule) else value
-            for name, value in values.items()
-            if isinstance(value, (Schedule, int, float))
-        }
-        return cls(round_, n_items, hyper)
+        return cls(round_, n_items, config.resolve(round_))
 
     @property
     def local_epochs(self) -> int:

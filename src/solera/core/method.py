@@ -9,7 +9,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from solera.core.choices import Aggregate, Scorer, ScorerGradient, Update, View, ViewGradient, Wire
+from solera.core.choices import (
+    Aggregate,
+    Scorer,
+    ScorerGradient,
+    Update,
+    View,
+    ViewGradient,
+    ViewPenalty,
+    Wire,
+)
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.losses import binary_cross_entropy, binary_cross_entropy_slope
@@ -39,7 +48,7 @@ class Method:
             name
             for stage in self.update.stages(self.context(0, 1))
             for move in stage.moves
-            for name in move.leaves
+            for name in move.all_leaves
         }
         problems += [
             f"the update moves {name!r}, which no part declares" for name in sorted(moved - set(names))
@@ -83,27 +92,36 @@ class Method:
         """Binary cross-entropy of the batch, [...]: one loss per client."""
         return binary_cross_entropy(self.score(params), *batch)
 
-    def gradient(self, params: Params, batch: Batch, wanted: Collection[str]) -> tuple[Tensor, Params]:
-        """The scores [..., n] of a batch, and the gradients of the wanted leaves.
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
+        """What the view adds to the loss, [...]."""
+        return self.view.penalty(params, batch, context) if isinstance(self.view, ViewPenalty) else 0.0
+
+    def gradient(
+        self, params: Params, batch: Batch, context: RoundContext, wanted: Collection[str]
+    ) -> tuple[Tensor, Params]:
+        """The scores [..., n] of a batch, and the gradients of loss and penalty by the wanted leaves.
 
         The loss's slope by the scores is known, so everything starts there; from there on the parts say their
         gradients where they know them, and autograd finds them where they do not.
         """
         if not (isinstance(self.scorer, ScorerGradient) and isinstance(self.view, ViewGradient)):
-            return self._autograd(params, batch, wanted)
+            return self._autograd(params, batch, context, wanted)
         items = self.view.see(params)
         scores = self.scorer.score(params, items)
         slope = binary_cross_entropy_slope(scores, *batch)
         found = self.scorer.gradient(params, items, slope, wanted)
         if len(found) < len(wanted):
-            found |= self.view.gradient(params, self.scorer.item_gradient(params, slope), wanted)
+            found |= self.view.gradient(params, self.scorer.item_gradient(params, slope), batch, context)
         return scores, found
 
-    def _autograd(self, params: Params, batch: Batch, wanted: Collection[str]) -> tuple[Tensor, Params]:
+    def _autograd(
+        self, params: Params, batch: Batch, context: RoundContext, wanted: Collection[str]
+    ) -> tuple[Tensor, Params]:
         moving = {name: params[name].detach().requires_grad_() for name in wanted}
         scores = self.score(params | moving)
         slope = binary_cross_entropy_slope(scores.detach(), *batch)
-        found = torch.autograd.grad(scores, list(moving.values()), slope)
+        goal = (scores * slope).sum() + self.penalty(params | moving, batch, context)
+        found = torch.autograd.grad(goal.sum(), list(moving.values()))
         return scores.detach(), dict(zip(moving, found, strict=True))
 
     @property

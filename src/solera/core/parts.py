@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from solera.core.choices import Adam, Move, Sgd, Stage
-from solera.core.context import RoundContext
+from solera.core.context import Batch, RoundContext
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 
@@ -114,9 +114,9 @@ class ItemTable:
         """The rows themselves."""
         return params["items"]
 
-    def gradient(self, params: Params, slope: Tensor, wanted: Collection[str]) -> Params:
+    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
         """The slope as it comes."""
-        return {"items": slope} if "items" in wanted else {}
+        return {"items": slope}
 
 
 @dataclass(frozen=True)

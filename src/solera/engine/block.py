@@ -106,16 +106,16 @@ def _train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
     epochs = sum(stage.epochs for stage in stages)
     plan = BlockPlan(task, clients, epochs, whole_up_to)
     before = _start(method, task.state, clients, plan)
-    work = _Work(method, before, plan)
+    work = _Work(task, before, plan)
     loss = torch.zeros(len(clients), device=device, dtype=task.state.dtype)
     epoch = 0
     for stage in stages:
-        moves = [(move, step_of(move.optimizer)) for move in stage.moves]
+        moves = [(move, [step_of(part.optimizer) for part in move.parts]) for move in stage.moves]
         for _ in range(stage.epochs):
             epoch += 1
             for step in plan.steps(epoch - 1):
-                for move, optimizer in moves:
-                    scores = work.move(move, optimizer, step)
+                for move, optimizers in moves:
+                    scores = work.move(move, optimizers, step)
                 if epoch == epochs:  # only the last epoch's loss is reported
                     loss[: len(scores)] += binary_cross_entropy(scores, *step.batch) * step.sizes
     after = work.result()
@@ -146,9 +146,9 @@ def _start(method: Method, state: State, clients: Ints, plan: BlockPlan) -> Para
 class _Work:
     """The parameters of a block while it trains; per-item leaves as the plan's table."""
 
-    def __init__(self, method: Method, start: Params, plan: BlockPlan) -> None:
-        self._method, self._plan = method, plan
-        self._per_item = {leaf.name for leaf in method.select(per_item=True)}
+    def __init__(self, task: Task, start: Params, plan: BlockPlan) -> None:
+        self._task, self._plan = task, plan
+        self._per_item = {leaf.name for leaf in task.method.select(per_item=True)}
         self._params = {
             name: self._padded(value) if name in self._per_item and plan.whole else value.clone()
             for name, value in start.items()
@@ -156,12 +156,14 @@ class _Work:
         self._seen: Params = {}
         self._seen_in: StepPlan | None = None
 
-    def move(self, move: Move, optimizer: Step, step: StepPlan) -> Tensor:
+    def move(self, move: Move, optimizers: list[Step], step: StepPlan) -> Tensor:
         """Step some leaves on one batch; the scores before the step."""
         self._look(step)
-        scores, gradients = self._method.gradient(self._seen, step.batch, move.leaves)
-        optimizer([self._gradient(name, gradients[name], step.place) for name in move.leaves], step.marching)
-        for name in self._per_item.intersection(move.leaves):
+        wanted = move.all_leaves
+        scores, gradients = self._task.method.gradient(self._seen, step.batch, self._task.context, wanted)
+        for part, optimizer in zip(move.parts, optimizers, strict=True):
+            optimizer([self._gradient(name, gradients[name], step) for name in part.leaves], step.marching)
+        for name in self._per_item.intersection(wanted):
             del self._seen[name]
         return scores
 
@@ -189,8 +191,10 @@ class _Work:
             rows = values if step.place is None else values.index_select(0, step.place)
             self._seen[name] = rows.view(*step.batch.weights.shape, *values.shape[1:])
 
-    def _gradient(self, name: str, gradient: Tensor, place: Tensor | None) -> Gradient:
-        values = self._params[name]
-        if name in self._per_item:
-            return Gradient(values, gradient.reshape(-1, *values.shape[1:]), place, self._plan.row_bounds)
-        return Gradient(values, gradient, None, self._plan.client_bounds)
+    def _gradient(self, name: str, gradient: Tensor, step: StepPlan) -> Gradient:
+        values, clients = self._params[name], self._plan.client_bounds
+        if name not in self._per_item:
+            return Gradient(values, gradient, None, clients, clients)
+        width = gradient.shape[1]
+        flat = gradient.reshape(-1, *values.shape[1:])
+        return Gradient(values, flat, step.place, self._plan.row_bounds, [bound * width for bound in clients])

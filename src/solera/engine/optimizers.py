@@ -19,13 +19,15 @@ from solera.core.choices import Adam, Sgd
 class Gradient(NamedTuple):
     """A leaf's values and the gradient of its first rows, or with `place` of those rows (which may repeat).
 
-    `bounds` are where the groups of clients that march together begin and end among the values.
+    `bounds` are where the groups of clients that march together begin and end among the values, and
+    `gradient_bounds` where they do among the gradient's rows.
     """
 
     values: Tensor
     gradient: Tensor
     place: Tensor | None
     bounds: list[int]
+    gradient_bounds: list[int]
 
 
 class Step(Protocol):
@@ -44,16 +46,30 @@ def step_of(optimizer: Sgd | Adam) -> Step:
 class _SgdStep:
     def __init__(self, settings: Sgd) -> None:
         self._settings = settings
+        self._steps: list[int] = []  # that each group has taken
 
     def __call__(self, gradients: list[Gradient], marching: int) -> None:
-        rate, reg = self._settings.learning_rate, self._settings.reg
-        for values, gradient, place, bounds in gradients:
-            if reg:
-                values[: bounds[marching]].mul_(1 - rate * reg)
-            if place is None:
-                values[: len(gradient)].add_(gradient, alpha=-rate)
+        if not self._steps:
+            self._steps = [0] * (len(gradients[0].bounds) - 1)
+        rates = [self._settings.learning_rate * self._settings.decay**n for n in self._steps[:marching]]
+        for gradient in gradients:
+            if rates.count(rates[0]) == marching:
+                self._step(gradient, 0, marching, rates[0])
             else:
-                values.index_add_(0, place, gradient * -rate)  # torch is slower when given alpha
+                for group, rate in enumerate(rates):
+                    self._step(gradient, group, group + 1, rate)
+        self._steps = [n + (group < marching) for group, n in enumerate(self._steps)]
+
+    def _step(self, gradient: Gradient, first: int, end: int, rate: float) -> None:
+        """Step the groups from `first` to `end`."""
+        values = gradient.values[gradient.bounds[first] : gradient.bounds[end]]
+        here = slice(gradient.gradient_bounds[first], gradient.gradient_bounds[end])
+        if self._settings.reg:
+            values.mul_(1 - rate * self._settings.reg)
+        if gradient.place is None:
+            values.add_(gradient.gradient[here], alpha=-rate)
+        else:  # torch is slower when given alpha
+            gradient.values.index_add_(0, gradient.place[here], gradient.gradient[here] * -rate)
 
 
 class _AdamStep:

@@ -42,15 +42,18 @@ def _train_client(task: Task, client: int) -> ClientResult:
     epochs = iter(torch.from_numpy(orders))
     loss_sum = 0.0
     for stage in stages:
-        optimizers = [_optimizer(move, params) for move in stage.moves]
+        moves = [[_optimizer(part, params) for part in move.parts] for move in stage.moves]
         for _ in range(stage.epochs):
             loss_sum = 0.0
             for batch in next(epochs).split(context.batch_size):
-                for optimizer in optimizers:
-                    loss = _loss(method, params, place_of[batch], labels[batch])
-                    optimizer.zero_grad()
-                    torch.autograd.backward(loss)
-                    optimizer.step()
+                for optimizers in moves:
+                    loss, penalty = _loss(task, params, place_of[batch], labels[batch])
+                    for optimizer, _decay in optimizers:
+                        optimizer.zero_grad()
+                    torch.autograd.backward(loss + penalty)
+                    for optimizer, decay in optimizers:
+                        optimizer.step()
+                        decay.step()
                 loss_sum += float(loss.detach()) * len(batch)
 
     before = _one_client(method, before)
@@ -72,16 +75,23 @@ def _start(method: Method, state: State, client: int, rows: Tensor) -> Params:
     return start
 
 
-def _optimizer(move: Move, params: Params) -> torch.optim.Optimizer:
+def _optimizer(
+    move: Move, params: Params
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """The optimiser of a move, and what lowers its rate after every step."""
     leaves = [params[name] for name in move.leaves]
-    kind = torch.optim.Adam if isinstance(move.optimizer, Adam) else torch.optim.SGD
-    return kind(leaves, lr=move.optimizer.learning_rate, weight_decay=move.optimizer.reg)
+    settings = move.optimizer
+    kind = torch.optim.Adam if isinstance(settings, Adam) else torch.optim.SGD
+    optimizer = kind(leaves, lr=settings.learning_rate, weight_decay=settings.reg)
+    decay = 1.0 if isinstance(settings, Adam) else settings.decay
+    return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
 
 
-def _loss(method: Method, params: Params, place: Tensor, labels: Tensor) -> Tensor:
-    per_item = {leaf.name for leaf in method.select(per_item=True)}
+def _loss(task: Task, params: Params, place: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | float]:
+    per_item = {leaf.name for leaf in task.method.select(per_item=True)}
     seen = {name: value[place] if name in per_item else value for name, value in params.items()}
-    return method.loss(seen, Batch(torch.full_like(labels, 1 / len(labels)), labels / len(labels)))
+    batch = Batch(torch.full_like(labels, 1 / len(labels)), labels / len(labels))
+    return task.method.loss(seen, batch), task.method.penalty(seen, batch, task.context)
 
 
 def _one_client(method: Method, params: Params) -> Params:
