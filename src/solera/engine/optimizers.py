@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from solera.core.choices import Adam, Sgd
 
@@ -52,24 +53,42 @@ class _SgdStep:
         if not self._steps:
             self._steps = [0] * (len(gradients[0].bounds) - 1)
         rates = [self._settings.learning_rate * self._settings.decay**n for n in self._steps[:marching]]
-        for gradient in gradients:
-            if rates.count(rates[0]) == marching:
-                self._step(gradient, 0, marching, rates[0])
-            else:
-                for group, rate in enumerate(rates):
-                    self._step(gradient, group, group + 1, rate)
+        groups = [(0, marching, rates[0])] if rates.count(rates[0]) == marching else []
+        groups = groups or [(group, group + 1, rate) for group, rate in enumerate(rates)]
+        for first, end, rate in groups:
+            self._step(gradients, first, end, rate)
         self._steps = [n + (group < marching) for group, n in enumerate(self._steps)]
 
-    def _step(self, gradient: Gradient, first: int, end: int, rate: float) -> None:
+    def _step(self, gradients: list[Gradient], first: int, end: int, rate: float) -> None:
         """Step the groups from `first` to `end`."""
-        values = gradient.values[gradient.bounds[first] : gradient.bounds[end]]
-        here = slice(gradient.gradient_bounds[first], gradient.gradient_bounds[end])
-        if self._settings.reg:
-            values.mul_(1 - rate * self._settings.reg)
-        if gradient.place is None:
-            values.add_(gradient.gradient[here], alpha=-rate)
-        else:  # torch is slower when given alpha
+        values, slopes = [], []
+        for gradient in gradients:
+            mine = gradient.values[gradient.bounds[first] : gradient.bounds[end]]
+            here = slice(gradient.gradient_bounds[first], gradient.gradient_bounds[end])
+            if gradient.place is None:
+                values.append(mine)
+                slopes.append(gradient.gradient[here])
+                continue
+            if self._settings.reg:
+                mine.mul_(1 - rate * self._settings.reg)
+            # torch is slower when given alpha
             gradient.values.index_add_(0, gradient.place[here], gradient.gradient[here] * -rate)
+        if values:
+            self._fused(values, slopes, rate)
+
+    def _fused(self, values: list[Tensor], slopes: list[Tensor], rate: float) -> None:
+        sgd(
+            values,
+            slopes,
+            [None] * len(values),
+            fused=True,
+            weight_decay=self._settings.reg,
+            momentum=0.0,
+            lr=rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
 
 
 class _AdamStep:

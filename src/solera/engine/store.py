@@ -41,12 +41,11 @@ class PersonalStore:
 
     def get_rows(self, name: str, client: int, items: Tensor) -> Tensor:
         """A client's rows of a personal per-item leaf; those it never touched are as they started."""
-        values = self._initial[name][items]
+        values = self._initial[name].index_select(0, items)
         held = self.rows[name].get(client)
         if held is not None:
-            position = torch.searchsorted(held.items, items).clamp_(max=len(held.items) - 1)
-            known = held.items[position] == items
-            values[known] = held.values[position[known]]
+            position, known = _find(held.items, items)
+            values[known] = held.values.index_select(0, position[known])
         return values
 
     def put_rows(self, name: str, client: int, items: Tensor, values: Tensor) -> None:
@@ -55,11 +54,15 @@ class PersonalStore:
         if held is None or name not in self._initial:
             self.rows[name][client] = ClientRows(items, values)
             return
-        union = torch.unique(torch.cat([held.items, items]), sorted=True)
+        position, known = _find(held.items, items)
+        union = torch.cat([held.items, items[~known]]).sort().values
         merged = values.new_empty((len(union), *values.shape[1:]))
-        merged[torch.searchsorted(union, held.items)] = held.values
-        merged[torch.searchsorted(union, items)] = values
-        self.rows[name][client] = ClientRows(union, merged)
+        if len(union) == len(held.items):
+            merged.copy_(held.values)
+        else:
+            merged.index_copy_(0, torch.searchsorted(union, held.items), held.values)
+            position = torch.searchsorted(union, items)
+        self.rows[name][client] = ClientRows(union, merged.index_copy_(0, position, values))
 
     def put_whole(self, name: str, clients: Tensor, values: Tensor) -> None:
         """Store the clients' values of a personal leaf that is not per item."""
@@ -110,3 +113,9 @@ class PersonalStore:
                 items = torch.split(moved[f"{name}/items"], counts)
                 held = map(ClientRows, items, torch.split(moved[f"{name}/values"], counts))
                 self.rows[name] = dict(zip(clients, held, strict=True))
+
+
+def _find(held: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    """Where `items` stand among the ascending `held`, and which of them do."""
+    position = torch.searchsorted(held, items).clamp_(max=len(held) - 1)
+    return position, held.index_select(0, position) == items

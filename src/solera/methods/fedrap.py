@@ -116,11 +116,12 @@ class Additive:
         shared, own = params["items"], params["own"]
         weights = batch.weights.unsqueeze(-1) / self.embedding_size
         apart = (own - shared).mul_(weights * (2 * context.hyper["independence"]))
-        gradient = slope + apart
+        own_gradient = slope - apart
+        gradient = apart.add_(slope)
         if self.norm != "none":
             direction = shared.sign() if self.norm == "l1" else 2 * shared
             gradient.addcmul_(direction, weights, value=context.hyper["sparsity"])
-        return {"items": gradient, "own": slope - apart}
+        return {"items": gradient, "own": own_gradient}
 
 
 @dataclass(frozen=True)
