@@ -110,7 +110,7 @@ def test_totals_do_not_depend_on_order_and_grouping(rows, cuts, order) -> None:
     order.shuffle(shuffled)
     ends = [0, *sorted(cut for cut in cuts if cut < len(clients)), len(clients)]
     got = totals_of([shuffled[a:b] for a, b in pairwise(ends)])
-    assert got.n_clients == expected.n_clients == len(clients)
+    assert got.weight == expected.weight == len(clients)
     for leaf in SENT:
         assert torch.equal(got.leaf(leaf.name).change, expected.leaf(leaf.name).change)
         assert torch.equal(got.leaf(leaf.name).touched, expected.leaf(leaf.name).touched)
@@ -129,7 +129,7 @@ def test_totals_by_hand() -> None:
     totals.add(upload)
     ones = {"items": torch.ones(1, 2), "scale": torch.ones(1)}
     totals.add(Upload(torch.tensor([1]), torch.tensor([1]), ones))
-    assert totals.n_clients == 3
+    assert totals.weight == 3
     assert totals.leaf("items").change.tolist() == [[0, 0], [2, 3], [0, 0], [13, 24]]
     assert totals.leaf("items").touched.tolist() == [0, 2, 0, 2]
     assert float(totals.leaf("scale").change) == 13
@@ -146,5 +146,23 @@ def test_nothing_uploaded_leaves_nothing_to_see() -> None:
     """Of clients that send nothing the server must not learn which rows they touched."""
     totals = Totals((USER, FROZEN), N_ITEMS, CPU)
     totals.add(Upload.declared((USER, FROZEN), torch.tensor([2, 3]), torch.tensor([2]), {}, {}))
-    assert totals.n_clients == 1
+    assert totals.weight == 1
     assert totals._touched.tolist() == [0] * N_ITEMS
+
+
+def test_weights_by_hand() -> None:
+    """Clients of weight 3 and 1; item 1 is touched by both: 3 · 2 + 1 · 10 = 16."""
+    leaf = Leaf("items", (1,), Home.SHARED, per_item=True, upload=True)
+    whole = Leaf("scale", (2,), Home.SHARED, upload=True)
+    changes = {
+        "items": torch.tensor([[1.0], [2.0], [10.0]]),
+        "scale": torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
+    }
+    upload = Upload(torch.tensor([0, 1, 1]), torch.tensor([2, 1]), changes)
+    totals = Totals((leaf, whole), 3, CPU)
+    totals.add(upload, torch.tensor([3.0, 1.0], dtype=torch.float64))
+    assert totals.weight == 4
+    assert totals.leaf("items").change.tolist() == [[3.0], [16.0], [0.0]]
+    assert totals.leaf("items").touched.tolist() == [1, 2, 0]
+    assert totals.leaf("scale").change.tolist() == [3.0, 1.0]
+    assert changes["items"].tolist() == [[1.0], [2.0], [10.0]]

@@ -77,6 +77,32 @@ class TestFedRAPD(MethodConformance):
     options: ClassVar = _FEDRAP
 
 
+class TestPFedCLR(MethodConformance):
+    name = "pfedclr"
+    options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
+
+
+class TestPFedCLRSmallBatches(MethodConformance):
+    name = "pfedclr"
+    options: ClassVar = {
+        "local_epochs": 1,
+        "rank": 3,
+        "reg": 0.01,
+        "batch_size": 12,
+        "clients_per_round": 1.0,
+    }
+
+
+class TestPFedCLRCF(MethodConformance):
+    name = "pfedclr-cf"
+    options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
+
+
+class TestPFedCLRAF(MethodConformance):
+    name = "pfedclr-af"
+    options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
+
+
 class TestLocal(MethodConformance):
     name = "local"
 

@@ -265,3 +265,70 @@ def test_fedrap(train: LocalTraining) -> None:
     assert simulation.state.shared["items"].numpy() == approx(expected)
     fits = [log(4) - L, (log(4) - L + log(4)) / 2, log(2)]
     assert report.loss == pytest.approx(sum(fits) / 3, rel=1e-12)
+
+
+def adam_once(value: float, gradient: float, rate: float) -> float:
+    """Adam's first step: both bias corrections cancel the constants, and rate · g / (|g| + ε) is left."""
+    return value - rate * gradient / (abs(gradient) + 1e-8)
+
+
+@both_engines
+def test_pfedclr(train: LocalTraining) -> None:
+    """One epoch of each step, rank 1, from p_0 = (1, 0), p_1 = (1, 0), p_2 = (0, 1), A = 0 and B = ((1, 2)).
+
+    Step 1 is FedMF's gradient of the items alone, at the old p: g p for each item (see test_fedmf):
+
+        user 0: item 0: −1/8 p, item 3: 1/8 p        user 1: item 3: −3/8 p, item 0: 3/8 p
+        user 2: item 1: −3/16 p, item 2: −1/8 p, item 3: σ(2)/2 p
+
+    Adam's first step is the rate against the sign of each coordinate (ε apart), and 0 where p is 0. So with
+    η = 0.1 user 0's q_0 becomes (L + 0.1, 1) and its q_3 (−L − 0.1, 2); user 1 moves them the other way.
+    The server weighs by training items: (1, 1, 2)/4.
+
+    Step 2 has q_i + A B = q_i, as A is 0, at the q_i just found; with g' = (σ(⟨p, q_i⟩) − y)/n:
+
+        ∂p = Σ g' q_i,   ∂a_i = g' ⟨p, B⟩,   ∂B = Σ a_i g' p = 0
+
+    so B stays, p and A move by their rates, 0.1 and 0.2, against the sign of their gradients. They are
+    written out below.
+    """
+    options = {"learning_rate": 0.1, "buffer_learning_rate": 0.2, "rank": 1, "clients_per_round": 1.0}
+    method = build("pfedclr", OPTIONS | options)
+    p, b = [[1, 0], [1, 0], [0, 1]], [1, 2]
+    start = {"user": p, "buffer.b": [[b]] * 3}
+    _, simulation = one_round(method, train, start)
+
+    samples = {0: [(0, 1), (3, 0)], 1: [(3, 1), (0, 0)], 2: [(1, 1), (2, 1), (3, 0), (3, 0)]}
+    table, totals = {}, [[0.0, 0.0] for _ in ITEMS]
+    for user, mine in samples.items():
+        for item in {item for item, _ in mine}:
+            x = sum(a * q for a, q in zip(p[user], ITEMS[item], strict=True))
+            g = sum(sigmoid(x) - y for i, y in mine if i == item) / len(mine)
+            moved = [adam_once(q, g * a, 0.1) for q, a in zip(ITEMS[item], p[user], strict=True)]
+            table[user, item] = moved
+            for axis in (0, 1):
+                totals[item][axis] += len(mine) / 2 * (moved[axis] - ITEMS[item][axis]) / 4
+    assert table[0, 0] == pytest.approx([L + 0.1, 1], abs=1e-7)
+    expected = [[ITEMS[i][axis] + totals[i][axis] for axis in (0, 1)] for i in range(4)]
+    assert simulation.state.shared["items"].numpy() == approx(expected)
+
+    personal = simulation.state.personal
+    for user, mine in samples.items():
+        items = sorted({item for item, _ in mine})
+        assert personal.rows["items"][user].values.numpy() == approx([table[user, i] for i in items])
+        g = {
+            i: sum(
+                sigmoid(sum(a * q for a, q in zip(p[user], table[user, i], strict=True))) - y
+                for item, y in mine
+                if item == i
+            )
+            / len(mine)
+            for i in items
+        }
+        slope = [sum(g[i] * table[user, i][axis] for i in items) for axis in (0, 1)]
+        user_vector = [adam_once(p[user][axis], slope[axis], 0.1) for axis in (0, 1)]
+        assert personal.whole["user"][user].numpy() == approx(user_vector)
+        along = sum(a * c for a, c in zip(p[user], b, strict=True))
+        buffer = [[adam_once(0.0, g[i] * along, 0.2)] for i in items]
+        assert personal.rows["buffer.a"][user].values.numpy() == approx(buffer)
+        assert personal.whole["buffer.b"][user].numpy() == approx([b])

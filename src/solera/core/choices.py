@@ -134,10 +134,14 @@ class Move:
 
 @dataclass(frozen=True)
 class Stage:
-    """Some epochs in which, on every batch, the moves are made one after the other."""
+    """Some epochs in which, on every batch, the moves are made one after the other.
+
+    `view` replaces the method's view for the stage, where a part of it is yet to come into play.
+    """
 
     epochs: int
     moves: tuple[Move, ...]
+    view: View | None = None
 
 
 class Update(Protocol):
@@ -159,6 +163,11 @@ class Aggregate(Protocol):
     @property
     def label(self) -> str:
         """The choice in a few words."""
+        ...
+
+    @property
+    def weighted(self) -> bool:
+        """Whether clients count by their numbers of training items, or all alike."""
         ...
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:

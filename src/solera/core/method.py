@@ -84,43 +84,52 @@ class Method:
         """The context of a round."""
         return RoundContext.of(self.config, round_, n_items)
 
-    def score(self, params: Params) -> Tensor:
+    def score(self, params: Params, view: View | None = None) -> Tensor:
         """What is served and evaluated: scores [..., n] of the items whose rows are in `params`."""
-        return self.scorer.score(params, self.view.see(params))
+        return self.scorer.score(params, (view or self.view).see(params))
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
+    def loss(self, params: Params, batch: Batch, view: View | None = None) -> Tensor:
         """Binary cross-entropy of the batch, [...]: one loss per client."""
-        return binary_cross_entropy(self.score(params), *batch)
+        return binary_cross_entropy(self.score(params, view), *batch)
 
-    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
+    def penalty(
+        self, params: Params, batch: Batch, context: RoundContext, view: View | None = None
+    ) -> Tensor | float:
         """What the view adds to the loss, [...]."""
-        return self.view.penalty(params, batch, context) if isinstance(self.view, ViewPenalty) else 0.0
+        view = view or self.view
+        return view.penalty(params, batch, context) if isinstance(view, ViewPenalty) else 0.0
 
     def gradient(
-        self, params: Params, batch: Batch, context: RoundContext, wanted: Collection[str]
+        self,
+        params: Params,
+        batch: Batch,
+        context: RoundContext,
+        wanted: Collection[str],
+        view: View | None = None,
     ) -> tuple[Tensor, Params]:
         """The scores [..., n] of a batch, and the gradients of loss and penalty by the wanted leaves.
 
         The loss's slope by the scores is known, so everything starts there; from there on the parts say their
         gradients where they know them, and autograd finds them where they do not.
         """
-        if not (isinstance(self.scorer, ScorerGradient) and isinstance(self.view, ViewGradient)):
-            return self._autograd(params, batch, context, wanted)
-        items = self.view.see(params)
+        view = view or self.view
+        if not (isinstance(self.scorer, ScorerGradient) and isinstance(view, ViewGradient)):
+            return self._autograd(params, batch, context, wanted, view)
+        items = view.see(params)
         scores = self.scorer.score(params, items)
         slope = binary_cross_entropy_slope(scores, *batch)
         found = self.scorer.gradient(params, items, slope, wanted)
         if len(found) < len(wanted):
-            found |= self.view.gradient(params, self.scorer.item_gradient(params, slope), batch, context)
+            found |= view.gradient(params, self.scorer.item_gradient(params, slope), batch, context)
         return scores, found
 
     def _autograd(
-        self, params: Params, batch: Batch, context: RoundContext, wanted: Collection[str]
+        self, params: Params, batch: Batch, context: RoundContext, wanted: Collection[str], view: View
     ) -> tuple[Tensor, Params]:
         moving = {name: params[name].detach().requires_grad_() for name in wanted}
-        scores = self.score(params | moving)
+        scores = self.score(params | moving, view)
         slope = binary_cross_entropy_slope(scores.detach(), *batch)
-        goal = (scores * slope).sum() + self.penalty(params | moving, batch, context)
+        goal = (scores * slope).sum() + self.penalty(params | moving, batch, context, view)
         found = torch.autograd.grad(goal.sum(), list(moving.values()))
         return scores.detach(), dict(zip(moving, found, strict=True))
 

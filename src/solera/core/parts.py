@@ -135,14 +135,22 @@ class Joint:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of the clients' tables: shared + (sum of changes) / (number of clients)."""
+    """The mean of the clients' tables: shared + Σ weight · change / Σ weight.
 
-    label: str = "mean"
+    All clients weigh alike, or with `weighted` each as much as it has training items.
+    """
+
+    weighted: bool = False
+
+    @property
+    def label(self) -> str:
+        """Mean, or weighted mean."""
+        return "weighted mean" if self.weighted else "mean"
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """FedAvg with equal weights; a row nobody touched stays as it is."""
+        """FedAvg; a row nobody touched stays as it is."""
         moved = {
-            name: (shared[name].double() + totals.leaf(name).change / totals.n_clients).to(shared[name].dtype)
+            name: (shared[name].double() + totals.leaf(name).change / totals.weight).to(shared[name].dtype)
             for name in totals.names
         }
         return shared | moved
@@ -153,6 +161,7 @@ class Nothing:
     """No aggregation: nothing is uploaded."""
 
     label: str = "none"
+    weighted: bool = False
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """The shared state as it was."""

@@ -50,7 +50,7 @@ class Upload:
 
 
 class LeafTotal(NamedTuple):
-    """The sum of all clients' changes of one leaf, and how many clients changed each row."""
+    """The weighted sum of all clients' changes of one leaf, and how many clients changed each row."""
 
     change: Tensor
     touched: Tensor
@@ -63,7 +63,7 @@ class Totals:
     """
 
     def __init__(self, leaves: tuple[Leaf, ...], n_items: int, device: torch.device) -> None:
-        self.n_clients = 0
+        self.weight = 0.0  # of all clients together
         self._leaves = [leaf for leaf in leaves if leaf.upload]
         self._sums = {
             leaf.name: torch.zeros(
@@ -73,13 +73,16 @@ class Totals:
         }
         self._touched = torch.zeros(n_items, dtype=torch.int64, device=device)
 
-    def add(self, upload: Upload) -> None:
-        """Take one more group of clients into the sums."""
-        self.n_clients += upload.n_clients
+    def add(self, upload: Upload, weights: Tensor | None = None) -> None:
+        """Take one more group of clients into the sums, each with its weight (or all with weight 1)."""
+        self.weight += upload.n_clients if weights is None else float(weights.sum())
         if upload.changes:
             self._touched += torch.bincount(upload.rows, minlength=len(self._touched))
         for leaf in self._leaves:
             change = upload.changes[leaf.name].double()
+            if weights is not None:
+                each = weights.repeat_interleave(upload.row_counts) if leaf.per_item else weights
+                change *= each.view(-1, *[1] * len(leaf.shape))
             if leaf.per_item:
                 self._sums[leaf.name].index_add_(0, upload.rows, change)
             else:

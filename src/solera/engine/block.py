@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.choices import Move
+from solera.core.choices import Move, View
 from solera.core.losses import binary_cross_entropy
 from solera.core.method import Method
 from solera.core.spec import Home, Leaf, Params
@@ -119,7 +119,7 @@ def _train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
             epoch += 1
             for step in plan.steps(epoch - 1):
                 for move, optimizers in moves:
-                    scores = work.move(move, optimizers, step)
+                    scores = work.move(move, optimizers, step, stage.view)
                 if epoch == epochs:  # only the last epoch's loss is reported
                     loss[: len(scores)] += binary_cross_entropy(scores, *step.batch) * step.sizes
     after = work.result()
@@ -160,11 +160,11 @@ class _Work:
         self._seen: Params = {}
         self._seen_in: StepPlan | None = None
 
-    def move(self, move: Move, optimizers: list[Step], step: StepPlan) -> Tensor:
+    def move(self, move: Move, optimizers: list[Step], step: StepPlan, view: View | None) -> Tensor:
         """Step some leaves on one batch; the scores before the step."""
         self._look(step)
-        wanted = move.all_leaves
-        scores, gradients = self._task.method.gradient(self._seen, step.batch, self._task.context, wanted)
+        wanted, context = move.all_leaves, self._task.context
+        scores, gradients = self._task.method.gradient(self._seen, step.batch, context, wanted, view)
         for part, optimizer in zip(move.parts, optimizers, strict=True):
             optimizer([self._gradient(name, gradients[name], step) for name in part.leaves], step.marching)
         for name in self._per_item.intersection(wanted):

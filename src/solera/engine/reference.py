@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.choices import Adam, Move
+from solera.core.choices import Adam, Move, View
 from solera.core.context import Batch
 from solera.core.method import Method
 from solera.core.spec import Home, Params
@@ -47,7 +47,7 @@ def _train_client(task: Task, client: int) -> ClientResult:
             loss_sum = 0.0
             for batch in next(epochs).split(context.batch_size):
                 for optimizers in moves:
-                    loss, penalty = _loss(task, params, place_of[batch], labels[batch])
+                    loss, penalty = _loss(task, stage.view, params, place_of[batch], labels[batch])
                     for optimizer, _decay in optimizers:
                         optimizer.zero_grad()
                     torch.autograd.backward(loss + penalty)
@@ -87,11 +87,13 @@ def _optimizer(
     return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
 
 
-def _loss(task: Task, params: Params, place: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | float]:
+def _loss(
+    task: Task, view: View | None, params: Params, place: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor | float]:
     per_item = {leaf.name for leaf in task.method.select(per_item=True)}
     seen = {name: value[place] if name in per_item else value for name, value in params.items()}
     batch = Batch(torch.full_like(labels, 1 / len(labels)), labels / len(labels))
-    return task.method.loss(seen, batch), task.method.penalty(seen, batch, task.context)
+    return task.method.loss(seen, batch, view), task.method.penalty(seen, batch, task.context, view)
 
 
 def _one_client(method: Method, params: Params) -> Params:

@@ -105,7 +105,7 @@ class Simulation:
         totals = Totals(method.leaves, self.data.n_items, self.state.device)
         losses, sent = 0.0, 0
         for result in self.train(Task(method, self.data, self.state, context, self.seed), clients):
-            totals.add(result.upload)
+            totals.add(result.upload, self._weights(result.clients))
             self._keep(result)
             losses += float(result.loss.sum())
             sent += int(result.upload.bytes_per_client(method.leaves).sum())
@@ -146,6 +146,11 @@ class Simulation:
             return able
         draw = generator(self.seed, Purpose.CLIENTS, round_)
         return np.sort(draw.choice(able, count, replace=False))
+
+    def _weights(self, clients: Ints) -> Tensor | None:
+        if not self.method.aggregate.weighted:
+            return None
+        return torch.from_numpy(self.data.train.lengths[clients]).to(self.state.device, torch.float64)
 
     def _keep(self, result: ClientResult) -> None:
         personal = self.state.personal

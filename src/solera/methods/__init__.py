@@ -13,6 +13,7 @@ from solera.core.method import Method
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.fedrap import FedRAPConfig, fedrap, fedrap_c, fedrap_d
 from solera.methods.local import LocalConfig, local
+from solera.methods.pfedclr import PFedCLRConfig, pfedclr, pfedclr_af, pfedclr_cf
 from solera.methods.pfedrec import PFedRecConfig, pfedrec
 
 
@@ -29,6 +30,9 @@ METHODS: dict[str, Recipe] = {
     "fedrap-c": Recipe(FedRAPConfig, fedrap_c),
     "fedrap-d": Recipe(FedRAPConfig, fedrap_d),
     "local": Recipe(LocalConfig, local),
+    "pfedclr": Recipe(PFedCLRConfig, pfedclr),
+    "pfedclr-af": Recipe(PFedCLRConfig, pfedclr_af),
+    "pfedclr-cf": Recipe(PFedCLRConfig, pfedclr_cf),
     "pfedrec": Recipe(PFedRecConfig, pfedrec),
 }
 
