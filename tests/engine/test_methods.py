@@ -43,6 +43,16 @@ class TestPFedRecReg(MethodConformance):
     options: ClassVar = {"item_rate": 1.0, "reg": 0.001, "batch_size": 12}
 
 
+class TestFedNCF(MethodConformance):
+    name = "fedncf"
+    options: ClassVar = {"hidden": (16, 8)}
+
+
+class TestFedNCFSmallBatches(MethodConformance):
+    name = "fedncf"
+    options: ClassVar = {"hidden": (16, 8), "batch_size": 12, "reg": 0.01}
+
+
 # Rates at which a few steps on the toy data neither stand still nor run away.
 _FEDRAP = {
     "learning_rate": 0.05,

@@ -196,9 +196,11 @@ class _Work:
             self._seen[name] = rows.view(*step.batch.weights.shape, *values.shape[1:])
 
     def _gradient(self, name: str, gradient: Tensor, step: StepPlan) -> Gradient:
+        """A leaf for the optimisers, whose fused kernels pair numbers by memory: hence `contiguous`."""
         values, clients = self._params[name], self._plan.client_bounds
+        gradient = gradient.contiguous()
         if name not in self._per_item:
             return Gradient(values, gradient, None, clients, clients)
         width = gradient.shape[1]
-        flat = gradient.reshape(-1, *values.shape[1:])
+        flat = gradient.view(-1, *values.shape[1:])
         return Gradient(values, flat, step.place, self._plan.row_bounds, [bound * width for bound in clients])

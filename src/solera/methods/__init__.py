@@ -11,6 +11,7 @@ from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest
 from solera.core.method import Method
 from solera.methods.fedmf import FedMFConfig, fedmf
+from solera.methods.fedncf import FedNCFConfig, fedncf
 from solera.methods.fedrap import FedRAPConfig, fedrap, fedrap_c, fedrap_d
 from solera.methods.local import LocalConfig, local
 from solera.methods.pfedclr import PFedCLRConfig, pfedclr, pfedclr_af, pfedclr_cf
@@ -26,6 +27,7 @@ class Recipe(NamedTuple):
 
 METHODS: dict[str, Recipe] = {
     "fedmf": Recipe(FedMFConfig, fedmf),
+    "fedncf": Recipe(FedNCFConfig, fedncf),
     "fedrap": Recipe(FedRAPConfig, fedrap),
     "fedrap-c": Recipe(FedRAPConfig, fedrap_c),
     "fedrap-d": Recipe(FedRAPConfig, fedrap_d),

@@ -1,0 +1,91 @@
+"""FedNCF: federated neural collaborative filtering.
+
+Perifanis & Efraimidis, "Federated Neural Collaborative Filtering" (Knowledge-Based Systems 2022), in the form
+that later papers compare with: a multi-layer perceptron on user and item vectors.
+
+    score(u, i) = W_3 φ(W_2 φ(W_1 [p_u ; q_i] + b_1) + b_2) + b_3       φ(x) = max(x, 0)
+    local:      p_u, Q and all W, b step together
+    server:     Q and all W, b ← mean of the clients'
+
+p_u is personal; the perceptron is shared, uploaded and averaged like the items. The original's generalized
+matrix factorization branch is left out, as in those papers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from solera.core.context import MethodConfig
+from solera.core.method import Method
+from solera.core.parts import ItemTable, Joint, Mean, Plain
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Home, Init, Leaf, Params
+
+
+class FedNCFConfig(MethodConfig):
+    """Defaults: plain SGD with the rate that PFedRec's paper found for it."""
+
+    learning_rate: Scheduled = Field(Schedule(start=0.5), description="step size of everything")
+    hidden: tuple[int, int] = Field((32, 16), description="widths of the two hidden layers")
+
+
+@dataclass(frozen=True)
+class SharedPerceptron:
+    """A perceptron of two hidden layers on the user's and the item's vector, the same for everybody."""
+
+    embedding_size: int
+    hidden: tuple[int, int]
+    label: str = "shared perceptron"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The user vector, and weight and bias of each layer; the first weight in two halves."""
+        d, (first, second) = self.embedding_size, self.hidden
+        layers = {
+            "mlp.1.user": ((first, d), 2 * d),
+            "mlp.1.item": ((first, d), 2 * d),
+            "mlp.1.bias": ((first,), 2 * d),
+            "mlp.2.weight": ((second, first), first),
+            "mlp.2.bias": ((second,), first),
+            "mlp.3.weight": ((1, second), second),
+            "mlp.3.bias": ((1,), second),
+        }
+        return (
+            Leaf("user", (d,), Home.PERSONAL),
+            *(
+                Leaf(name, shape, Home.SHARED, Init.LINEAR, upload=True, fan_in=fan_in)
+                for name, (shape, fan_in) in layers.items()
+            ),
+        )
+
+    def score(self, params: Params, items: Tensor) -> Tensor:
+        """The perceptron's output; the user's half of the first layer is computed once for all items."""
+        user = _linear(params["user"].unsqueeze(-2), params["mlp.1.user"], params["mlp.1.bias"])
+        x = torch.relu(user + items @ params["mlp.1.item"].transpose(-1, -2))
+        x = torch.relu(_linear(x, params["mlp.2.weight"], params["mlp.2.bias"]))
+        return _linear(x, params["mlp.3.weight"], params["mlp.3.bias"]).squeeze(-1)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """[..., n, in], [..., out, in] and [..., out] to [..., n, out]."""
+    return x @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
+
+
+def fedncf(config: FedNCFConfig) -> Method:
+    """shared perceptron × shared × joint × mean × plain."""
+    scorer = SharedPerceptron(config.embedding_size, config.hidden)
+    moving = tuple(leaf.name for leaf in scorer.leaves)
+    return Method(
+        name="fedncf",
+        paper="Perifanis & Efraimidis 2022",
+        config=config,
+        scorer=scorer,
+        view=ItemTable(config.embedding_size),
+        update=Joint((*moving, "items")),
+        aggregate=Mean(),
+        wire=Plain(),
+    )
