@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ExponentialLR
 
 from solera.core.choices import Adam, Move, View
 from solera.core.context import Batch
@@ -53,7 +55,8 @@ def _train_client(task: Task, client: int) -> ClientResult:
                     torch.autograd.backward(loss + penalty)
                     for optimizer, decay in optimizers:
                         optimizer.step()
-                        decay.step()
+                        if decay:
+                            decay.step()
                 loss_sum += float(loss.detach()) * len(batch)
 
     before = _one_client(method, before)
@@ -75,16 +78,14 @@ def _start(method: Method, state: State, client: int, rows: Tensor) -> Params:
     return start
 
 
-def _optimizer(
-    move: Move, params: Params
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """The optimiser of a move, and what lowers its rate after every step."""
+def _optimizer(move: Move, params: Params) -> tuple[Optimizer, ExponentialLR | None]:
+    """The optimiser of a move, and what lowers its rate after every step, if anything does."""
     leaves = [params[name] for name in move.leaves]
     settings = move.optimizer
-    kind = torch.optim.Adam if isinstance(settings, Adam) else torch.optim.SGD
-    optimizer = kind(leaves, lr=settings.learning_rate, weight_decay=settings.reg)
-    decay = 1.0 if isinstance(settings, Adam) else settings.decay
-    return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
+    if isinstance(settings, Adam):
+        return torch.optim.Adam(leaves, lr=settings.learning_rate, weight_decay=settings.reg), None
+    sgd = torch.optim.SGD(leaves, lr=settings.learning_rate, weight_decay=settings.reg)
+    return sgd, ExponentialLR(sgd, settings.decay) if settings.decay != 1 else None
 
 
 def _loss(
