@@ -129,8 +129,8 @@ class Method:
         moving = {name: params[name].detach().requires_grad_() for name in wanted}
         scores = self.score(params | moving, view)
         slope = binary_cross_entropy_slope(scores.detach(), *batch)
-        goal = (scores * slope).sum() + self.penalty(params | moving, batch, context, view)
-        found = torch.autograd.grad(goal.sum(), list(moving.values()))
+        penalty = torch.as_tensor(self.penalty(params | moving, batch, context, view))
+        found = torch.autograd.grad((scores * slope).sum() + penalty.sum(), list(moving.values()))
         return scores.detach(), dict(zip(moving, found, strict=True))
 
     @property
