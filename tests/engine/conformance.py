@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
@@ -22,6 +21,7 @@ from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import ClientResult, LocalTraining, Simulation, Task
+from solera.engine.threads import torch_threads
 from solera.methods import build
 
 CPU = torch.device("cpu")
@@ -135,17 +135,6 @@ class Watched:
             yield result
 
 
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Tensors this small only get slower with more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def run(
     method: Method, train: LocalTraining, rounds: int = ROUNDS, dtype: torch.dtype = torch.float64
 ) -> Simulation:
@@ -184,7 +173,7 @@ class MethodConformance:
 
     @pytest.fixture(autouse=True)
     def surroundings(self) -> Iterator[None]:
-        with one_torch_thread():
+        with torch_threads(1):  # tensors this small only get slower with more
             yield
 
     def method(self, **more: Any) -> Method:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from conformance import difference, one_torch_thread, state
+from conformance import difference, state
 
 from solera.data import Interactions
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import LocalTraining, Simulation
+from solera.engine.threads import torch_threads
 from solera.evaluate import split
 from solera.methods import build
 
@@ -30,7 +31,7 @@ def test_block_is_reference(name: str, dataset: Callable[[str], Interactions]) -
             simulation.run_round(round_)
         return simulation
 
-    with one_torch_thread():
+    with torch_threads(1):
         expected, got = trained(train_one_by_one), trained(BlockTraining(threads=2))
         assert difference(state(got), state(expected)) <= 1e-9
         scores = expected.scores(users)

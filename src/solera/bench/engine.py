@@ -16,6 +16,7 @@ from solera.data.sampling import ClientData
 from solera.data.split import Split
 from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.engine.simulation import LocalTraining
+from solera.engine.threads import torch_threads
 from solera.evaluate import split
 from solera.methods import build
 
@@ -38,9 +39,7 @@ def bench_engine(
     engines = _engines(method)
     federations = {key: _federation(method, parts, train) for key, train in engines.items()}
     seconds: dict[str, list[float]] = {key: [] for key in engines}
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with torch_threads(1):
         for round_ in range(rounds + 1):
             for key, federation in federations.items():
                 on_round(f"round {round_}, {key}" if round_ else f"warming up, {key}")
@@ -48,8 +47,6 @@ def bench_engine(
                 federation.run_round(round_)
                 if round_:  # the first one compiles, allocates and warms up
                     seconds[key].append(time.perf_counter() - start)
-    finally:
-        torch.set_num_threads(before)
 
     def ratio(slow: str, fast: str) -> float | None:
         if slow not in seconds or fast not in seconds:

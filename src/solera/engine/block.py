@@ -12,7 +12,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +28,7 @@ from solera.data.ragged import Ints
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
 from solera.engine.simulation import ClientResult, State, Task
+from solera.engine.threads import torch_threads
 
 # Samples of a block: large enough to hide the overhead of torch and Python, small enough to share; fewer
 # where a row has many numbers, for the cache. Both measured.
@@ -52,7 +52,7 @@ class BlockTraining:
         numbers = sum(leaf.size for leaf in task.method.select(per_item=True))
         size = min(self.block_samples, BLOCK_NUMBERS // max(1, numbers))
         blocks = partition(samples, task.context.batch_size, size, self.whole_up_to)
-        with _one_torch_thread():
+        with torch_threads(1):  # parallelism comes from the blocks: torch's own would only get in its way
             yield from _in_order(
                 partial(_train_block, task, self.whole_up_to),
                 [clients[block] for block in blocks],
@@ -90,17 +90,6 @@ def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: i
         filled = np.cumsum(samples[group]) // block_samples
         blocks += np.split(group, np.flatnonzero(np.diff(filled)) + 1)
     return [block for block in blocks if len(block)]
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Parallelism comes from the blocks: torch's own would only get in its way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:

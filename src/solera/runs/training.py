@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from solera.core.errors import RunError
 from solera.core.method import Method
 from solera.data.interactions import Interactions
 from solera.engine import State
+from solera.engine.threads import torch_threads
 from solera.evaluate import Evaluator, get, split
 from solera.methods import build
 from solera.runs.config import RunConfig
@@ -70,17 +70,6 @@ def train(
     folder = _folder(out, config, resume, environment(threads, device))
     with torch_threads(threads):
         return training.run(folder, on_round)
-
-
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use that many threads (0: as many as it likes) for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _finished(out: Path, config: RunConfig, data: Interactions) -> Run | None:
