@@ -81,7 +81,7 @@ def held(simulation: Simulation, client: int) -> Params:
                 f"{name}/items": rows[client].items.clone(),
                 f"{name}/values": rows[client].values.clone(),
             }
-    return mine
+    return mine | {name: tables[client].clone() for name, tables in personal.tables.items()}
 
 
 def part(method: Method, result: ClientResult, client: int) -> Params:
@@ -257,7 +257,7 @@ class MethodConformance:
     def test_nothing_undeclared_leaves_a_client(self, train: LocalTraining) -> None:
         watched, method = Watched(train), self.method()
         simulation = run(method, watched, rounds=1)
-        allowed = {leaf.name for leaf in method.leaves if leaf.upload}
+        allowed = {leaf.sent_as for leaf in method.leaves if leaf.sent_as}
         personal = {leaf.name for leaf in method.leaves if leaf.home is Home.PERSONAL}
         assert sorted(c for r in watched.results for c in r.clients) == list(range(N_CLIENTS))
         for result in watched.results:

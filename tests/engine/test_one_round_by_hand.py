@@ -42,12 +42,9 @@ def one_round(
     method: Method, train: LocalTraining, personal: dict[str, list]
 ) -> tuple[RoundResult, Simulation]:
     simulation = Simulation(method, DATA, train, seed=0, device=torch.device("cpu"), dtype=torch.float64)
-    no_rows = torch.zeros(0, dtype=torch.int64)
-    rows = {
-        f"{name}/{part}": no_rows for name in simulation.state.personal.rows for part in ("clients", "counts")
-    }
     doubles = {name: torch.tensor(values, dtype=torch.float64) for name, values in personal.items()}
-    simulation.restore({"items": torch.tensor(ITEMS, dtype=torch.float64)}, doubles | rows)
+    shared = {"items": torch.tensor(ITEMS, dtype=torch.float64)}
+    simulation.restore(simulation.state.shared | shared, simulation.state.personal.tensors() | doubles)
     return simulation.run_round(0), simulation
 
 
@@ -233,23 +230,14 @@ def test_fedrap(train: LocalTraining) -> None:
     """
     options = {"learning_rate": 1, "item_learning_rate": 2, "reg": 0, "curriculum": "fixed"}
     method = build("fedrap", OPTIONS | options | {"independence": 0.3, "sparsity": 0.4})
-    simulation = Simulation(method, DATA, train, seed=0, device=torch.device("cpu"), dtype=torch.float64)
-    zero = {
-        "own/clients": torch.arange(3),
-        "own/counts": torch.full((3,), 4),
-        "own/items": torch.arange(4).repeat(3),
-        "own/values": torch.zeros(12, 2, dtype=torch.float64),
-    }
     start = {"score.weight": [[1, 0], [0, 0], [0, 0]], "score.bias": [[0], [L], [0]]}
-    doubles = {name: torch.tensor(values, dtype=torch.float64) for name, values in start.items()}
-    simulation.restore({"items": torch.tensor(ITEMS, dtype=torch.float64)}, doubles | zero)
-    report = simulation.run_round(0)
+    report, simulation = one_round(method, train, start | {"own": np.zeros((3, 4, 2))})
 
     personal = simulation.state.personal
     weights = [[1 + L / 4, -1 / 8], [-L / 2, -1 / 8], [1 / 8 + L / 4, -L / 8 - 1 / 2]]
     assert personal.whole["score.weight"].numpy() == approx(weights)
     assert personal.whole["score.bias"].numpy() == approx([[0], [L - 1 / 4], [0]])
-    own = personal.rows["own"][0].values.numpy()
+    own = personal.tables["own"][0].numpy()
     assert own == approx([[1 / 4 - 0.3 * L, -0.3], [0, 0], [0, 0], [-1 / 4 + 0.3 * L, -0.6]])
     third = [-1.3 * L + 0.2, 2.4]
     moved = {
@@ -330,5 +318,5 @@ def test_pfedclr(train: LocalTraining) -> None:
         assert personal.whole["user"][user].numpy() == approx(user_vector)
         along = sum(a * c for a, c in zip(p[user], b, strict=True))
         buffer = [[adam_once(0.0, g[i] * along, 0.2)] for i in items]
-        assert personal.rows["buffer.a"][user].values.numpy() == approx(buffer)
+        assert personal.tables["buffer.a"][user][items].numpy() == approx(buffer)
         assert personal.whole["buffer.b"][user].numpy() == approx([b])

@@ -7,15 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.method import Method
-from solera.engine.store import PersonalStore
+from solera.engine.store import Group, PersonalStore
 from solera.methods import build
 
 N_CLIENTS, N_ITEMS = 4, 6
 
 
-def store_of(name: str) -> tuple[Method, PersonalStore]:
+ROWS, TABLES = 0, 1 << 20  # bytes up to which a personal table stands as it is
+FORMS = pytest.mark.parametrize("form", [ROWS, TABLES], ids=["rows", "tables"])
+
+
+def store_of(name: str, form: int = ROWS) -> tuple[Method, PersonalStore]:
     method = build(name, {"embedding_size": 2})
-    return method, PersonalStore(method, initial(method, seed=0), N_CLIENTS)
+    return method, PersonalStore(method, initial(method, seed=0), N_CLIENTS, form)
 
 
 def initial(method: Method, seed: int) -> dict[str, torch.Tensor]:
@@ -30,10 +34,10 @@ def filled(items: torch.Tensor, value: float) -> torch.Tensor:
     return torch.full((len(items), 2), float(value))
 
 
-@pytest.fixture
-def personal() -> PersonalStore:
+@pytest.fixture(params=[ROWS, TABLES], ids=["rows", "tables"])
+def personal(request: pytest.FixtureRequest) -> PersonalStore:
     """A personal table: "items" of Local."""
-    return store_of("local")[1]
+    return store_of("local", request.param)[1]
 
 
 @pytest.fixture
@@ -43,46 +47,54 @@ def kept() -> PersonalStore:
 
 
 def put(store: PersonalStore, client: int, items: torch.Tensor, value: float) -> None:
-    store.put_rows("items", client, items, filled(items, value))
+    store.put("items", group(client, items), filled(items, value))
 
 
-def test_everybody_starts_alike() -> None:
-    method, store = store_of("local")
+def get(store: PersonalStore, client: int, items: torch.Tensor) -> torch.Tensor:
+    return store.get("items", group(client, items))
+
+
+def group(client: int, items: torch.Tensor) -> Group:
+    return Group(np.array([client]), items, torch.tensor([len(items)]))
+
+
+@FORMS
+def test_everybody_starts_alike(form: int) -> None:
+    method, store = store_of("local", form)
     start = initial(method, seed=0)
     for client in range(N_CLIENTS):
         assert torch.equal(store.whole["user"][client], start["user"])
-        assert torch.equal(store.get_rows("items", client, rows(0, 5)), start["items"][[0, 5]])
+        assert torch.equal(get(store, client, rows(0, 5)), start["items"][[0, 5]])
 
 
 def test_whole_leaves(personal: PersonalStore) -> None:
     before = personal.whole["user"].clone()
-    personal.put_whole("user", rows(3, 1), torch.tensor([[3.0, 3], [1, 1]]))
+    personal.whole["user"][rows(3, 1)] = torch.tensor([[3.0, 3], [1, 1]])
     assert personal.whole["user"][[1, 3]].tolist() == [[1, 1], [3, 3]]
     assert torch.equal(personal.whole["user"][[0, 2]], before[[0, 2]])
 
 
 def test_personal_rows_grow(personal: PersonalStore) -> None:
-    start = personal.get_rows("items", 0, torch.arange(N_ITEMS))
+    start = get(personal, 0, torch.arange(N_ITEMS))
     put(personal, 0, rows(1, 4), 1)
     put(personal, 0, rows(0, 4), 2)
-    assert personal.rows["items"][0].items.tolist() == [0, 1, 4]
-    got = personal.get_rows("items", 0, torch.arange(N_ITEMS))
+    got = get(personal, 0, torch.arange(N_ITEMS))
     assert got[[0, 1, 4]].tolist() == [[2, 2], [1, 1], [2, 2]]
     assert torch.equal(got[[2, 3, 5]], start[[2, 3, 5]])
-    assert torch.equal(personal.get_rows("items", 1, torch.arange(N_ITEMS)), start)
+    assert torch.equal(get(personal, 1, torch.arange(N_ITEMS)), start)
 
 
 def test_kept_rows_are_replaced(kept: PersonalStore) -> None:
     base = torch.zeros(N_ITEMS, 2)
     put(kept, 0, rows(1, 4), 1)
     put(kept, 0, rows(0, 4), 2)
-    assert kept.tables("items", np.array([0]), base)[0, :, 0].tolist() == [2, 0, 0, 0, 2, 0]
+    assert kept.table("items", np.array([0]), base)[0, :, 0].tolist() == [2, 0, 0, 0, 2, 0]
 
 
 def test_tables_lie_over_the_shared_one(kept: PersonalStore) -> None:
     base = torch.arange(2.0 * N_ITEMS).view(N_ITEMS, 2)
     put(kept, 2, rows(1, 5), -1)
-    tables = kept.tables("items", np.array([2, 0, 2]), base)
+    tables = kept.table("items", np.array([2, 0, 2]), base)
     expected = base.clone()
     expected[[1, 5]] = -1
     assert torch.equal(tables, torch.stack([expected, base, expected]))
@@ -92,9 +104,9 @@ def test_tables_lie_over_the_shared_one(kept: PersonalStore) -> None:
 
 
 def test_tables_of_a_personal_leaf_lie_over_its_start(personal: PersonalStore) -> None:
-    start = personal.get_rows("items", 0, torch.arange(N_ITEMS))
+    start = get(personal, 0, torch.arange(N_ITEMS))
     put(personal, 1, rows(3), 7)
-    tables = personal.tables("items", np.array([0, 1]), None)
+    tables = personal.table("items", np.array([0, 1]), None)
     assert torch.equal(tables[0], start)
     assert tables[1, 3].tolist() == [7, 7]
     assert torch.equal(tables[1, [0, 1, 2, 4, 5]], start[[0, 1, 2, 4, 5]])
@@ -105,18 +117,19 @@ PUTS = st.lists(
 )
 
 
+@FORMS
 @given(puts=PUTS)
-def test_personal_rows_are_the_last_put(puts) -> None:
+def test_personal_rows_are_the_last_put(form: int, puts) -> None:
     """Against a table of every client that is simply written over."""
-    _, store = store_of("local")
-    plain = store.tables("items", np.arange(N_CLIENTS), None)
+    _, store = store_of("local", form)
+    plain = store.table("items", np.arange(N_CLIENTS), None)
     for value, (client, items) in enumerate(puts):
         put(store, client, rows(*sorted(items)), value)
         plain[client, sorted(items)] = value
-    assert torch.equal(store.tables("items", np.arange(N_CLIENTS), None), plain)
+    assert torch.equal(store.table("items", np.arange(N_CLIENTS), None), plain)
     everything = torch.arange(N_ITEMS)
     for client in range(N_CLIENTS):
-        assert torch.equal(store.get_rows("items", client, everything), plain[client])
+        assert torch.equal(get(store, client, everything), plain[client])
 
 
 def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
@@ -131,29 +144,31 @@ def saved(store: PersonalStore) -> dict[str, torch.Tensor]:
 def put_all(store: PersonalStore, puts) -> None:
     whole = next(iter(store.whole))
     for value, (client, items) in enumerate(puts):
-        if store.rows:
+        if store.rows or store.tables:
             put(store, client, rows(*sorted(items)), value)
-        store.put_whole(whole, rows(client), torch.full((1, 2), float(value)))
+        store.whole[whole][client] = float(value)
 
 
 @pytest.mark.parametrize("name", ["local", "pfedrec", "fedmf"])
+@FORMS
 @given(puts=PUTS)
-def test_saved_and_restored(name: str, puts) -> None:
-    method, store = store_of(name)
+def test_saved_and_restored(name: str, form: int, puts) -> None:
+    _, store = store_of(name, form)
     put_all(store, puts)
-    fresh = PersonalStore(method, initial(method, seed=0), N_CLIENTS)
+    _, fresh = store_of(name, form)
     fresh.restore(saved(store))
     assert same(fresh.tensors(), store.tensors())
     base = None if name == "local" else torch.zeros(N_ITEMS, 2)
     everybody = np.arange(N_CLIENTS)
-    for leaf in store.rows:
-        assert torch.equal(fresh.tables(leaf, everybody, base), store.tables(leaf, everybody, base))
+    for leaf in (*store.rows, *store.tables):
+        assert torch.equal(fresh.table(leaf, everybody, base), store.table(leaf, everybody, base))
 
 
 @pytest.mark.parametrize("name", ["local", "pfedrec", "fedmf"])
+@FORMS
 @given(before=PUTS, after=PUTS)
-def test_a_copy_stays_as_it_was(name: str, before, after) -> None:
-    _, store = store_of(name)
+def test_a_copy_stays_as_it_was(name: str, form: int, before, after) -> None:
+    _, store = store_of(name, form)
     put_all(store, before)
     expected = saved(store)
     copy = store.copy()
@@ -165,8 +180,9 @@ def test_a_copy_stays_as_it_was(name: str, before, after) -> None:
 
 
 @pytest.mark.parametrize("name", ["local", "pfedrec", "fedmf"])
-def test_what_was_restored_from_stays_as_it_was(name: str) -> None:
-    _, store = store_of(name)
+@FORMS
+def test_what_was_restored_from_stays_as_it_was(name: str, form: int) -> None:
+    _, store = store_of(name, form)
     put_all(store, [(0, {1, 2}), (2, {3})])
     tensors = saved(store)
     expected = {key: value.clone() for key, value in tensors.items()}
@@ -181,3 +197,21 @@ def test_restore_forgets_what_came_after(kept: PersonalStore) -> None:
     kept.restore(empty)
     assert kept.rows["items"] == {}
     assert same(kept.tensors(), empty)
+
+
+def test_rows_of_several_clients_at_once() -> None:
+    """Two clients' rows in one call, in the order given, are what one call each gives."""
+    together = Group(np.array([3, 0]), rows(1, 4, 0), torch.tensor([2, 1]))
+    values = torch.tensor([[1.0, 1], [2, 2], [3, 3]])
+    for form in (ROWS, TABLES):
+        _, store = store_of("local", form)
+        store.put("items", together, values)
+        assert torch.equal(store.get("items", together), values)
+        assert get(store, 3, rows(1, 4)).tolist() == [[1, 1], [2, 2]]
+        assert get(store, 0, rows(0)).tolist() == [[3, 3]]
+
+
+def test_tables_beyond_the_limit_are_held_by_rows() -> None:
+    size = N_CLIENTS * N_ITEMS * 2 * 4
+    assert store_of("local", size)[1].tables.keys() == {"items"}
+    assert store_of("local", size - 1)[1].rows.keys() == {"items"}

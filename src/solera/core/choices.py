@@ -93,13 +93,50 @@ class ViewPenalty(Protocol):
         ...
 
 
+@runtime_checkable
+class ViewSettles(Protocol):
+    """A view whose outcome becomes one of its leaves: of every item, also of those a client does not touch.
+
+    Such a method trains, stores and sends whole tables.
+    """
+
+    @property
+    def settles(self) -> str:
+        """The personal per-item leaf that takes the outcome."""
+        ...
+
+    def settle(self, params: Params) -> Tensor:
+        """The leaf's rows [..., n, d] once the view's outcome is final."""
+        ...
+
+
+@runtime_checkable
+class ViewDerives(Protocol):
+    """A view with leaves that are computed from whole tables, and kept up to date from the touched rows."""
+
+    def derive(self, tables: Params) -> Params:
+        """The leaves `derived_from` the given tables [..., n_items, d]."""
+        ...
+
+    def observe(self, before: Params, now: Params) -> Params:
+        """The personal derived leaves, from the client's rows [..., n, d] before the round and as they are.
+
+        Rows that are padding are zero in both. Called at the start of every epoch and after the last one.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Sgd:
-    """p ← p − rate · (gradient + reg · p), where rate = learning_rate · decay^(steps taken this round)."""
+    """p ← S(p − rate · (gradient + reg · p)), where rate = learning_rate · decay^(steps taken this round).
+
+    S is soft-thresholding: it takes `shrink` off every absolute value, as far as there is any.
+    """
 
     learning_rate: float
     reg: float = 0.0
     decay: float = 1.0
+    shrink: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -136,12 +173,16 @@ class Move:
 class Stage:
     """Some epochs in which, on every batch, the moves are made one after the other.
 
-    `view` replaces the method's view for the stage, where a part of it is yet to come into play.
+    `view` replaces the method's view for the stage, where a part of it is yet to come into play. `settle`
+    makes the outcome of the method's view final before the first epoch, see `ViewSettles`. A client leaves
+    the stage after an epoch whose mean loss differs from the last one's by less than `stop` times that one.
     """
 
     epochs: int
     moves: tuple[Move, ...]
     view: View | None = None
+    settle: bool = False
+    stop: float = 0.0
 
 
 class Update(Protocol):
@@ -172,6 +213,33 @@ class Aggregate(Protocol):
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """The next shared state."""
+        ...
+
+
+@runtime_checkable
+class Tailoring(Protocol):
+    """An aggregate that gives every client a version of a table of its own, mixed of the clients' tables.
+
+    It needs to see single clients' uploads, so it cannot work under secure aggregation, and its state is of
+    the size clients × items.
+    """
+
+    @property
+    def source(self) -> str:
+        """The shared leaf whose versions on the clients are mixed."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """The shared leaf that every client gets its own version of; may be the source."""
+        ...
+
+    def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
+        """Weights [c, c]: row u says what client u's next table is made of.
+
+        `tables` [c, n_items · d] are the round's clients' as they sent them, `weights` [c] their numbers of
+        training items.
+        """
         ...
 
 

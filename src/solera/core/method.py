@@ -13,10 +13,13 @@ from solera.core.choices import (
     Aggregate,
     Scorer,
     ScorerGradient,
+    Tailoring,
     Update,
     View,
+    ViewDerives,
     ViewGradient,
     ViewPenalty,
+    ViewSettles,
     Wire,
 )
 from solera.core.context import Batch, MethodConfig, RoundContext
@@ -44,21 +47,40 @@ class Method:
         problems = [
             f"leaf {name!r} is declared twice" for name in sorted({n for n in names if names.count(n) > 1})
         ]
-        moved = {
-            name
-            for stage in self.update.stages(self.context(0, 1))
-            for move in stage.moves
-            for name in move.all_leaves
-        }
+        stages = self.update.stages(self.context(0, 1))
+        moved = {name for stage in stages for move in stage.moves for name in move.all_leaves}
         problems += [
             f"the update moves {name!r}, which no part declares" for name in sorted(moved - set(names))
         ]
         problems += [
             f"leaf {leaf.name!r} is uploaded but never trained"
             for leaf in self.leaves
-            if leaf.upload and leaf.name not in moved
+            if leaf.sent_as and leaf.name not in moved
         ]
         by_name = {leaf.name: leaf for leaf in self.leaves}
+        shared_tables = {leaf.name: leaf.shape for leaf in self.select(home=Home.SHARED, per_item=True)}
+        sent = [to for to, _ in {(leaf.sent_as, leaf.name) for leaf in self.leaves} if to]
+        problems += [
+            f"two leaves are sent for {name!r}" for name in sorted({n for n in sent if sent.count(n) > 1})
+        ]
+        problems += [
+            f"leaf {leaf.name!r} feeds {leaf.feeds!r}, which is not a shared per-item leaf of its shape"
+            for leaf in self.leaves
+            if leaf.feeds and (not leaf.per_item or shared_tables.get(leaf.feeds) != leaf.shape)
+        ]
+        if any(stage.settle for stage in stages) and not isinstance(self.view, ViewSettles):
+            problems.append("the update settles the view, which has nothing to settle")
+        if any(leaf.derived_from for leaf in self.leaves) and not isinstance(self.view, ViewDerives):
+            problems.append("a leaf is derived, but the view derives nothing")
+        if isinstance(self.aggregate, Tailoring):
+            problems += [
+                f"the aggregate's {what} {name!r} is not {needs}"
+                for what, name, known, needs in (
+                    ("source", self.aggregate.source, sent, "sent by the clients"),
+                    ("target", self.aggregate.target, shared_tables, "a shared per-item leaf"),
+                )
+                if name not in known
+            ]
         problems += [
             f"the view keeps {name!r}, which is not a shared per-item leaf"
             for name in self.view.keeps
@@ -79,6 +101,19 @@ class Method:
             for leaf in self.leaves
             if (home is None or leaf.home is home) and (per_item is None or leaf.per_item is per_item)
         )
+
+    @cached_property
+    def tailored(self) -> frozenset[str]:
+        """The shared leaves of which every client has its own version."""
+        if not isinstance(self.aggregate, Tailoring):
+            return frozenset()
+        target = self.aggregate.target
+        derived = (leaf.name for leaf in self.select(home=Home.SHARED) if leaf.derived_from == target)
+        return frozenset((target, *derived))
+
+    def derive(self, tables: Params) -> Params:
+        """What the view computes from whole tables."""
+        return self.view.derive(tables) if isinstance(self.view, ViewDerives) else {}
 
     def context(self, round_: int, n_items: int) -> RoundContext:
         """The context of a round."""

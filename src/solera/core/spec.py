@@ -35,8 +35,11 @@ class Init(StrEnum):
 class Leaf:
     """One named parameter.
 
-    `shape` is the shape of one item's row where `per_item`, of the whole leaf otherwise. Only leaves with
-    `upload` ever leave a device, and a personal leaf cannot have it.
+    `shape` is the shape of one item's row where `per_item`, of the whole leaf otherwise. Two kinds of leaf
+    leave a device, and no other: shared ones with `upload`, and personal ones that say by `feeds` which
+    shared leaf is made of them, and start as that one does. A `fresh` personal leaf starts anew in every
+    round, and lasts only to serve its user. A leaf `derived_from` a table is computed from it by the
+    view's `derive`.
     """
 
     name: str
@@ -46,18 +49,28 @@ class Leaf:
     per_item: bool = False
     upload: bool = False
     fan_in: int = 1
+    feeds: str = ""
+    fresh: bool = False
+    derived_from: str = ""
 
     def __post_init__(self) -> None:
         if self.upload and self.home is Home.PERSONAL:
             raise ConfigError(
                 f"leaf {self.name!r} is personal and marked for upload",
-                "a leaf that travels is shared; keep the personal part in a leaf of its own",
+                "a leaf that travels is shared, or says by `feeds` which shared leaf is made of it",
             )
+        if self.home is Home.SHARED and (self.feeds or self.fresh):
+            raise ConfigError(f"leaf {self.name!r} is shared: only a personal leaf feeds another or is fresh")
+
+    @property
+    def sent_as(self) -> str:
+        """The shared leaf that its changes are sent for; empty if they stay on the device."""
+        return self.feeds or (self.name if self.upload else "")
 
     def initial(self, n_items: int, seed: int) -> Tensor:
         """The value before the first round: [n_items, *shape] where per item, else [*shape], in doubles."""
         shape = (n_items, *self.shape) if self.per_item else self.shape
-        draw = generator(seed, Purpose.INIT, *self.name.encode())
+        draw = generator(seed, Purpose.INIT, *(self.feeds or self.name).encode())
         match self.init:
             case Init.ZEROS:
                 values = np.zeros(shape)

@@ -31,9 +31,9 @@ class Upload:
     def declared(
         cls, leaves: tuple[Leaf, ...], rows: Tensor, row_counts: Tensor, before: Params, after: Params
     ) -> Upload:
-        """The change of every leaf whose spec says `upload`."""
-        sent = [leaf.name for leaf in leaves if leaf.upload]
-        return cls(rows, row_counts, {name: after[name] - before[name] for name in sent})
+        """The change of every leaf whose spec lets it travel, under the name of the shared leaf it is for."""
+        sent = {leaf.sent_as: leaf.name for leaf in leaves if leaf.sent_as}
+        return cls(rows, row_counts, {to: after[name] - before[name] for to, name in sent.items()})
 
     @property
     def n_clients(self) -> int:
@@ -43,7 +43,7 @@ class Upload:
     def bytes_per_client(self, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Size of each client's upload: row numbers and float32 values."""
         counts = self.row_counts.cpu().numpy().astype(np.int64)
-        sent = [leaf for leaf in leaves if leaf.upload]
+        sent = [leaf for leaf in leaves if leaf.sent_as]
         per_row = sum(leaf.size for leaf in sent if leaf.per_item) * _FLOAT
         fixed = sum(leaf.size for leaf in sent if not leaf.per_item) * _FLOAT
         return counts * (per_row + _ROW_ID if per_row else 0) + fixed
@@ -64,12 +64,12 @@ class Totals:
 
     def __init__(self, leaves: tuple[Leaf, ...], n_items: int, device: torch.device) -> None:
         self.weight = 0.0  # of all clients together
-        self._leaves = [leaf for leaf in leaves if leaf.upload]
+        self._leaves = {leaf.sent_as: leaf for leaf in leaves if leaf.sent_as}
         self._sums = {
-            leaf.name: torch.zeros(
+            name: torch.zeros(
                 (n_items, *leaf.shape) if leaf.per_item else leaf.shape, dtype=torch.float64, device=device
             )
-            for leaf in self._leaves
+            for name, leaf in self._leaves.items()
         }
         self._touched = torch.zeros(n_items, dtype=torch.int64, device=device)
 
@@ -78,19 +78,19 @@ class Totals:
         self.weight += upload.n_clients if weights is None else float(weights.sum())
         if upload.changes:
             self._touched += torch.bincount(upload.rows, minlength=len(self._touched))
-        for leaf in self._leaves:
-            change = upload.changes[leaf.name].double()
+        for name, leaf in self._leaves.items():
+            change = upload.changes[name].double()
             if weights is not None:
                 each = weights.repeat_interleave(upload.row_counts) if leaf.per_item else weights
                 change *= each.view(-1, *[1] * len(leaf.shape))
             if leaf.per_item:
-                self._sums[leaf.name].index_add_(0, upload.rows, change)
+                self._sums[name].index_add_(0, upload.rows, change)
             else:
-                self._sums[leaf.name] += change.sum(0)
+                self._sums[name] += change.sum(0)
 
     @property
     def names(self) -> list[str]:
-        """The leaves that are uploaded."""
+        """The shared leaves that clients sent changes for."""
         return list(self._sums)
 
     def leaf(self, name: str) -> LeafTotal:

@@ -19,15 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.choices import Move, View
+from solera.core.choices import Move, Stage, View, ViewDerives, ViewSettles
 from solera.core.losses import binary_cross_entropy
-from solera.core.method import Method
-from solera.core.spec import Home, Leaf, Params
+from solera.core.spec import Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
-from solera.engine.simulation import ClientResult, State, Task
+from solera.engine.rows import Trained, settled, start
+from solera.engine.simulation import ClientResult, Task
+from solera.engine.store import Group
 from solera.engine.threads import torch_threads
 
 # Samples of a block: large enough to hide the overhead of torch and Python, small enough to share; fewer
@@ -94,46 +95,23 @@ def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: i
 
 def _train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
     torch.set_num_threads(1)  # a new thread starts with torch's default
-    method, device = task.method, task.state.device
+    method = task.method
     stages = method.update.stages(task.context)
-    epochs = sum(stage.epochs for stage in stages)
-    plan = BlockPlan(task, clients, epochs, whole_up_to)
-    before = _start(method, task.state, clients, plan)
+    plan = BlockPlan(task, clients, sum(stage.epochs for stage in stages), whole_up_to)
+    group = Group(clients, plan.rows, plan.row_counts)
+    before = start(task, group)
     work = _Work(task, before, plan)
-    loss = torch.zeros(len(clients), device=device, dtype=task.state.dtype)
     epoch = 0
     for stage in stages:
-        moves = [(move, [step_of(part.optimizer) for part in move.parts]) for move in stage.moves]
-        for _ in range(stage.epochs):
-            epoch += 1
-            for step in plan.steps(epoch - 1):
-                for move, optimizers in moves:
-                    scores = work.move(move, optimizers, step, stage.view)
-                if epoch == epochs:  # only the last epoch's loss is reported
-                    loss[: len(scores)] += binary_cross_entropy(scores, *step.batch) * step.sizes
-    after = work.result()
-    upload = Upload.declared(method.leaves, plan.rows, plan.row_counts, before, after)
-    return ClientResult(clients, upload, after, loss / plan.lengths)
-
-
-def _start(method: Method, state: State, clients: Ints, plan: BlockPlan) -> Params:
-    """Parameters before training: rows of per-item leaves, one value per client of all others."""
-    index = torch.from_numpy(clients).to(state.device)
-
-    def value(leaf: Leaf) -> Tensor:
-        match leaf.home, leaf.per_item:
-            case Home.SHARED, True:
-                return state.shared[leaf.name].index_select(0, plan.rows)
-            case Home.SHARED, False:
-                return state.shared[leaf.name].expand(len(clients), *leaf.shape)
-            case Home.PERSONAL, True:
-                rows = torch.split(plan.rows, plan.row_counts.tolist())
-                each = zip(clients.tolist(), rows, strict=True)
-                return torch.cat([state.personal.get_rows(leaf.name, c, r) for c, r in each])
-            case _:
-                return state.personal.whole[leaf.name].index_select(0, index)
-
-    return {leaf.name: value(leaf) for leaf in method.leaves}
+        last = stage is stages[-1]
+        loss = work.run(stage, range(epoch, epoch + stage.epochs), report=last)
+        epoch += stage.epochs
+    trained = Trained(group, before, work.result())
+    if work.settled_with is not None:
+        trained = settled(task, trained, work.settled_with)
+    (_, rows, counts), before, after = trained
+    upload = Upload.declared(method.leaves, rows, counts, before, after)
+    return ClientResult(clients, upload, after, loss)
 
 
 class _Work:
@@ -148,6 +126,82 @@ class _Work:
         }
         self._seen: Params = {}
         self._seen_in: StepPlan | None = None
+        self.settled_with: Params | None = None
+        if isinstance(task.method.view, ViewDerives):
+            self._before = self._by_client(
+                {n: self._padded(v) if n in self._per_item and plan.whole else v for n, v in start.items()}
+            )
+
+    def run(self, stage: Stage, epochs: range, *, report: bool) -> Tensor:
+        """Train one epoch after the other; with `report`, each client's mean loss in its last one."""
+        if stage.settle:
+            self._settle()
+        moves = [(move, [step_of(part.optimizer) for part in move.parts]) for move in stage.moves]
+        stopping = _Stopping(stage, len(self._plan.row_counts)) if stage.stop else None
+        loss = self._plan.lengths.new_zeros(len(self._plan.row_counts), dtype=self._task.state.dtype)
+        for epoch in epochs:
+            self._observe()
+            asked = stopping is not None or (report and epoch == epochs[-1])
+            now = self._epoch(moves, epoch, stage.view, asked=asked)
+            if stopping is None:
+                loss = now
+                continue
+            left = stopping.after(now)
+            if left is not None:
+                stopping.keep(left, {n: self._rows_of(n, left) for n in stopping.leaves}, self._params)
+            if stopping.all:
+                break
+        if stopping is not None:
+            loss = stopping.loss
+            for clients, kept in stopping.kept:
+                for name, values in kept.items():
+                    self._params[name][self._rows_of(name, clients)] = values
+            self._seen_in = None
+        return loss
+
+    def _epoch(
+        self, moves: list[tuple[Move, list[Step]]], epoch: int, view: View | None, *, asked: bool
+    ) -> Tensor:
+        """All steps of an epoch; if it is asked for, each client's mean loss."""
+        loss = self._plan.lengths.new_zeros(len(self._plan.row_counts), dtype=self._task.state.dtype)
+        for step in self._plan.steps(epoch):
+            for move, optimizers in moves:
+                scores = self.move(move, optimizers, step, view)
+            if asked:
+                loss[: len(scores)] += binary_cross_entropy(scores, *step.batch) * step.sizes
+        return loss / self._plan.lengths
+
+    def _rows_of(self, name: str, clients: Tensor) -> Tensor:
+        """Which of a leaf's values belong to some clients, given as a mask."""
+        return clients[self._plan.owner] if name in self._per_item else clients
+
+    def _by_client(self, params: Params) -> Params:
+        """Per-item leaves as [clients, width, ...], zero where a client has no row."""
+        if self._plan.whole:
+            n = len(self._plan.row_counts)
+            return {
+                name: v.view(n, -1, *v.shape[1:]) if name in self._per_item else v
+                for name, v in params.items()
+            }
+        padding = self._plan.padding
+        return {name: padding.pad(v) if name in self._per_item else v for name, v in params.items()}
+
+    def _settle(self) -> None:
+        """Make the outcome of the method's view final."""
+        view = self._task.method.view
+        assert isinstance(view, ViewSettles)
+        self.settled_with = {n: v.clone() for n, v in self._params.items() if n not in self._per_item}
+        outcome = view.settle(self._by_client(self._params))
+        table = outcome.flatten(0, 1) if self._plan.whole else self._plan.padding.unpad(outcome)
+        self._params[view.settles] = table.contiguous()
+        self._seen_in = None
+
+    def _observe(self) -> None:
+        """Bring derived leaves up to date."""
+        view = self._task.method.view
+        if isinstance(view, ViewDerives):
+            self._params |= view.observe(self._before, self._by_client(self._params))
+            self._seen_in = None
 
     def move(self, move: Move, optimizers: list[Step], step: StepPlan, view: View | None) -> Tensor:
         """Step some leaves on one batch; the scores before the step."""
@@ -162,6 +216,7 @@ class _Work:
 
     def result(self) -> Params:
         """The parameters without padding."""
+        self._observe()
         if not self._plan.whole:
             return self._params
         real = self._plan.real
@@ -193,3 +248,39 @@ class _Work:
         width = gradient.shape[1]
         flat = gradient.view(-1, *values.shape[1:])
         return Gradient(values, flat, step.place, self._plan.row_bounds, [bound * width for bound in clients])
+
+
+class _Stopping:
+    """Clients that leave a stage before its last epoch.
+
+    A block marches in lockstep, so those who have left march on; what they had when they left is kept, and is
+    what counts.
+    """
+
+    def __init__(self, stage: Stage, clients: int) -> None:
+        self._stop = stage.stop
+        self._last: Tensor | None = None
+        self.leaves = sorted({name for move in stage.moves for name in move.all_leaves})
+        self.kept: list[tuple[Tensor, Params]] = []
+        self.loss = torch.full((clients,), float("nan"))
+        self._here = torch.ones(clients, dtype=torch.bool)
+
+    @property
+    def all(self) -> bool:
+        """Whether nobody is left."""
+        return not bool(self._here.any())
+
+    def after(self, loss: Tensor) -> Tensor | None:
+        """Who leaves after an epoch of that loss, as a mask; None if nobody does."""
+        here = self._here.to(loss.device)
+        self.loss = torch.where(here, loss, self.loss.to(loss))
+        last, self._last = self._last, loss
+        if last is None:
+            return None
+        leaving = here & ((loss - last).abs() < self._stop * last.abs())
+        self._here = here & ~leaving
+        return leaving if bool(leaving.any()) else None
+
+    def keep(self, clients: Tensor, rows: dict[str, Tensor], params: Params) -> None:
+        """Remember what the leaving clients have."""
+        self.kept.append((clients, {name: params[name][mask].clone() for name, mask in rows.items()}))

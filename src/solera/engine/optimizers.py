@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
@@ -75,6 +76,10 @@ class _SgdStep:
             gradient.values.index_add_(0, gradient.place[here], gradient.gradient[here] * -rate)
         if values:
             self._fused(values, slopes, rate)
+        if self._settings.shrink:
+            for gradient in gradients:
+                mine = gradient.values[gradient.bounds[first] : gradient.bounds[end]]
+                mine.copy_(functional.softshrink(mine, self._settings.shrink))
 
     def _fused(self, values: list[Tensor], slopes: list[Tensor], rate: float) -> None:
         sgd(

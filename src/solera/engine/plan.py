@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from solera.core.context import Batch
 from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
+from solera.engine.rows import Padding
 from solera.engine.simulation import Task
 
 
@@ -82,6 +84,20 @@ class BlockPlan:
             orders = orders[:, layout]
         self._orders = torch.from_numpy(orders).to(device)
         self._weights = torch.from_numpy(weights).to(device, task.state.dtype)
+
+    @cached_property
+    def padding(self) -> Padding:
+        """The rows of a table without padding as one with it."""
+        return Padding(self.row_counts, self.rows.device)
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """Of every row of the table, the client (by its place in the block)."""
+        if self.whole:
+            width = self.table_rows // len(self.row_counts)
+            return torch.arange(self.table_rows, device=self.rows.device) // width
+        clients = torch.arange(len(self.row_counts))
+        return clients.repeat_interleave(self.row_counts).to(self.rows.device)
 
     def steps(self, epoch: int) -> Iterator[StepPlan]:
         """The steps of an epoch."""

@@ -6,21 +6,24 @@ Whatever another engine does faster must come out as it does here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
-from solera.core.choices import Adam, Move, View
+from solera.core.choices import Adam, Move, Stage, View, ViewDerives, ViewSettles
 from solera.core.context import Batch
-from solera.core.method import Method
-from solera.core.spec import Home, Params
+from solera.core.spec import Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
-from solera.engine.simulation import ClientResult, State, Task
+from solera.engine.rows import Trained, settled, start
+from solera.engine.simulation import ClientResult, Task
+from solera.engine.store import Group
 
 
 def train_one_by_one(task: Task, clients: Ints) -> Iterator[ClientResult]:
@@ -36,68 +39,110 @@ def _train_client(task: Task, client: int) -> ClientResult:
     items, place = np.unique(samples.items.values, return_inverse=True)
     rows, place_of = torch.from_numpy(items), torch.from_numpy(place)
     labels = (torch.arange(len(place)) < int(samples.positives[0])).to(task.state.dtype)
+    group = Group(who, rows, torch.tensor([len(rows)]))
+    before = start(task, group)
+    training = _Training(task, before, place_of, labels)
 
-    before = _start(method, task.state, client, rows)
-    params = {name: value.clone().requires_grad_() for name, value in before.items()}
     stages = method.update.stages(context)
     orders = shuffles(samples.items.lengths, who, sum(s.epochs for s in stages), seed, context.round)
-    epochs = iter(torch.from_numpy(orders))
-    loss_sum = 0.0
-    for stage in stages:
-        moves = [[_optimizer(part, params) for part in move.parts] for move in stage.moves]
-        for _ in range(stage.epochs):
-            loss_sum = 0.0
-            for batch in next(epochs).split(context.batch_size):
-                for optimizers in moves:
-                    loss, penalty = _loss(task, stage.view, params, place_of[batch], labels[batch])
-                    for optimizer, _decay in optimizers:
-                        optimizer.zero_grad()
-                    torch.autograd.backward(loss + penalty)
-                    for optimizer, decay in optimizers:
-                        optimizer.step()
-                        if decay:
-                            decay.step()
-                loss_sum += float(loss.detach()) * len(batch)
+    epochs = torch.split(torch.from_numpy(orders), [stage.epochs for stage in stages])
+    for stage, stage_orders in zip(stages, epochs, strict=True):
+        loss = training.run(stage, stage_orders)
 
-    before = _one_client(method, before)
-    after = _one_client(method, {name: value.detach() for name, value in params.items()})
-    upload = Upload.declared(method.leaves, rows, torch.tensor([len(rows)]), before, after)
-    return ClientResult(who, upload, after, torch.tensor([loss_sum / len(place)], dtype=task.state.dtype))
+    trained = Trained(group, before, training.result())
+    if training.settled_with is not None:
+        trained = settled(task, trained, training.settled_with)
+    (clients, rows, counts), before, after = trained
+    upload = Upload.declared(method.leaves, rows, counts, before, after)
+    return ClientResult(clients, upload, after, torch.tensor([loss], dtype=task.state.dtype))
 
 
-def _start(method: Method, state: State, client: int, rows: Tensor) -> Params:
-    """The client's parameters before training, per-item leaves cut to the rows it touches."""
-    start = {}
-    for leaf in method.leaves:
-        if leaf.home is Home.SHARED:
-            start[leaf.name] = state.shared[leaf.name][rows] if leaf.per_item else state.shared[leaf.name]
-        elif leaf.per_item:
-            start[leaf.name] = state.personal.get_rows(leaf.name, client, rows)
-        else:
-            start[leaf.name] = state.personal.whole[leaf.name][client]
-    return start
+class _Training:
+    """One client's parameters while it trains."""
+
+    def __init__(self, task: Task, before: Params, place: Tensor, labels: Tensor) -> None:
+        self._task, self._place, self._labels = task, place, labels
+        self._per_item = {leaf.name for leaf in task.method.select(per_item=True)}
+        self._before = {n: v if n in self._per_item else v[0] for n, v in before.items()}
+        self._params = {name: value.clone().requires_grad_() for name, value in self._before.items()}
+        self.settled_with: Params | None = None
+
+    def run(self, stage: Stage, orders: Tensor) -> float:
+        """Train one epoch after the other; the mean loss of the last one."""
+        if stage.settle:
+            self._settle()
+        moves = [[_optimizer(part, self._params) for part in move.parts] for move in stage.moves]
+        loss = float("nan")
+        for epoch, order in enumerate(orders):
+            self._observe()
+            last, loss = loss, self._epoch(moves, order, stage.view)
+            if epoch and abs(loss - last) < stage.stop * abs(last):
+                break
+        return loss
+
+    def result(self) -> Params:
+        """The parameters as those of a group of one: leaves that are not per item get a client axis."""
+        self._observe()
+        done = {name: value.detach() for name, value in self._params.items()}
+        return {name: value if name in self._per_item else value[None] for name, value in done.items()}
+
+    def _epoch(self, moves: list[list[_Step]], order: Tensor, view: View | None) -> float:
+        loss_sum = 0.0
+        for batch in torch.split(order, self._task.context.batch_size):
+            for steps in moves:
+                loss, penalty = self._loss(view, batch)
+                for step in steps:
+                    step.optimizer.zero_grad()
+                torch.autograd.backward(loss + penalty)
+                for step in steps:
+                    step.make()
+            loss_sum += float(loss.detach()) * len(batch)
+        return loss_sum / len(order)
+
+    def _loss(self, view: View | None, batch: Tensor) -> tuple[Tensor, Tensor | float]:
+        method, place, labels = self._task.method, self._place[batch], self._labels[batch]
+        seen = {n: value[place] if n in self._per_item else value for n, value in self._params.items()}
+        weights = Batch(torch.full_like(labels, 1 / len(labels)), labels / len(labels))
+        return method.loss(seen, weights, view), method.penalty(seen, weights, self._task.context, view)
+
+    def _settle(self) -> None:
+        view = self._task.method.view
+        assert isinstance(view, ViewSettles)
+        with torch.no_grad():
+            whole = self._params.keys() - self._per_item
+            self.settled_with = {name: self._params[name].clone()[None] for name in whole}
+            self._params[view.settles].copy_(view.settle(self._params))
+
+    def _observe(self) -> None:
+        view = self._task.method.view
+        if isinstance(view, ViewDerives):
+            with torch.no_grad():
+                for name, value in view.observe(self._before, self._params).items():
+                    self._params[name].copy_(value)
 
 
-def _optimizer(move: Move, params: Params) -> tuple[Optimizer, ExponentialLR | None]:
-    """The optimiser of a move, and what lowers its rate after every step, if anything does."""
+@dataclass(frozen=True)
+class _Step:
+    """An optimiser, what lowers its rate after every step, and what it takes off every value."""
+
+    optimizer: Optimizer
+    decay: ExponentialLR | None = None
+    shrink: float = 0.0
+
+    def make(self) -> None:
+        self.optimizer.step()
+        if self.decay:
+            self.decay.step()
+        if self.shrink:
+            for values in self.optimizer.param_groups[0]["params"]:
+                values.data = functional.softshrink(values.data, self.shrink)
+
+
+def _optimizer(move: Move, params: Params) -> _Step:
     leaves = [params[name] for name in move.leaves]
     settings = move.optimizer
     if isinstance(settings, Adam):
-        return torch.optim.Adam(leaves, lr=settings.learning_rate, weight_decay=settings.reg), None
+        return _Step(torch.optim.Adam(leaves, lr=settings.learning_rate, weight_decay=settings.reg))
     sgd = torch.optim.SGD(leaves, lr=settings.learning_rate, weight_decay=settings.reg)
-    return sgd, ExponentialLR(sgd, settings.decay) if settings.decay != 1 else None
-
-
-def _loss(
-    task: Task, view: View | None, params: Params, place: Tensor, labels: Tensor
-) -> tuple[Tensor, Tensor | float]:
-    per_item = {leaf.name for leaf in task.method.select(per_item=True)}
-    seen = {name: value[place] if name in per_item else value for name, value in params.items()}
-    batch = Batch(torch.full_like(labels, 1 / len(labels)), labels / len(labels))
-    return task.method.loss(seen, batch, view), task.method.penalty(seen, batch, task.context, view)
-
-
-def _one_client(method: Method, params: Params) -> Params:
-    """The same parameters as those of a group of one: leaves that are not per item get a client axis."""
-    whole = {leaf.name for leaf in method.select(per_item=False)}
-    return {name: value[None] if name in whole else value for name, value in params.items()}
+    decay = ExponentialLR(sgd, settings.decay) if settings.decay != 1 else None
+    return _Step(sgd, decay, settings.shrink)

@@ -18,24 +18,27 @@ from solera.core.errors import DivergedError
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Params
-from solera.core.upload import Totals, Upload
+from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.data.sampling import ClientData
-from solera.engine.store import PersonalStore
+from solera.engine.server import Server
+from solera.engine.store import Group, PersonalStore
 
 
 @dataclass(frozen=True)
 class State:
     """Everything that lasts from one round to the next."""
 
-    shared: Params  # on the server
+    shared: Params  # on the server; tailored leaves have a first axis of clients
     personal: PersonalStore  # on the clients
     device: torch.device
     dtype: torch.dtype
+    tailored: frozenset[str] = frozenset()
 
     def copy(self) -> State:
-        """The same state, unaffected by further rounds."""
-        return replace(self, shared=dict(self.shared), personal=self.personal.copy())
+        """The same state, unaffected by further rounds, which change tailored tables in place."""
+        shared = {name: v.clone() if name in self.tailored else v for name, v in self.shared.items()}
+        return replace(self, shared=shared, personal=self.personal.copy())
 
 
 @dataclass(frozen=True)
@@ -94,18 +97,22 @@ class Simulation:
         self.method, self.data, self.train, self.seed = method, data, train, seed
         dtype = dtype or torch.get_default_dtype()
         initial = {leaf.name: leaf.initial(data.n_items, seed).to(device, dtype) for leaf in method.leaves}
+        initial |= method.derive({leaf.name: initial[leaf.name] for leaf in method.select(per_item=True)})
         shared = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.SHARED)}
+        for name in method.tailored:
+            shared[name] = shared[name].expand(data.n_clients, *shared[name].shape).clone()
         personal = PersonalStore(method, initial, data.n_clients)
-        self.state = State(shared, personal, device, dtype)
+        self.state = State(shared, personal, device, dtype, method.tailored)
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
         method, context = self.method, self.method.context(round_, self.data.n_items)
         clients = self._choose(round_)
-        totals = Totals(method.leaves, self.data.n_items, self.state.device)
+        sizes, state = self.data.train.lengths, self.state
+        server = Server(method, state.shared, sizes, self.data.n_items, state.device)
         losses, sent = 0.0, 0
-        for result in self.train(Task(method, self.data, self.state, context, self.seed), clients):
-            totals.add(result.upload, self._weights(result.clients))
+        for result in self.train(Task(method, self.data, state, context, self.seed), clients):
+            server.add(result.clients, result.upload)
             self._keep(result)
             losses += float(result.loss.sum())
             sent += int(result.upload.bytes_per_client(method.leaves).sum())
@@ -114,10 +121,13 @@ class Simulation:
                 f"the training loss of {method.name!r} is not finite in round {round_ + 1}",
                 "lower it with -o learning_rate=…",
             )
-        shared = method.aggregate.combine(self.state.shared, totals, context)
-        self.state = replace(self.state, shared=shared)
-        down = sum(value.numel() * 4 for value in shared.values())
+        self.state = replace(state, shared=server.conclude(state.personal, context))
         n = len(clients)
+        down = 4 * sum(
+            leaf.size * (self.data.n_items if leaf.per_item else 1)
+            for leaf in method.select(home=Home.SHARED)
+            if not leaf.derived_from
+        )
         return RoundResult(round_, n, losses / n, sent / n, down)
 
     def scores(self, clients: Ints) -> Tensor:
@@ -125,9 +135,10 @@ class Simulation:
         method, personal = self.method, self.state.personal
         index = torch.from_numpy(clients).to(self.state.device)
         params = {name: values[index] for name, values in personal.whole.items()}
-        params |= self.state.shared
-        for name in personal.rows:
-            params[name] = personal.tables(name, clients, self.state.shared.get(name))
+        for name, values in self.state.shared.items():
+            params[name] = values[index] if name in method.tailored else values
+        for name in (*personal.tables, *personal.rows):
+            params[name] = personal.table(name, clients, params.get(name))
         with torch.no_grad():
             return method.score(params)
 
@@ -135,7 +146,7 @@ class Simulation:
         """Continue from a state that was saved as `state.shared` and `state.personal.tensors()`."""
         self.state.personal.restore(personal)
         moved = {name: value.to(self.state.device) for name, value in shared.items()}
-        self.state = replace(self.state, shared=moved)
+        self.state = replace(self.state, shared=moved).copy()
 
     def _choose(self, round_: int) -> Ints:
         """The round's clients, drawn from those that have anything to train on."""
@@ -147,19 +158,11 @@ class Simulation:
         draw = generator(self.seed, Purpose.CLIENTS, round_)
         return np.sort(draw.choice(able, count, replace=False))
 
-    def _weights(self, clients: Ints) -> Tensor | None:
-        if not self.method.aggregate.weighted:
-            return None
-        return torch.from_numpy(self.data.train.lengths[clients]).to(self.state.device, torch.float64)
-
     def _keep(self, result: ClientResult) -> None:
         personal = self.state.personal
         index = torch.from_numpy(result.clients).to(self.state.device)
         for name in personal.whole:
-            personal.put_whole(name, index, result.params[name])
-        counts = result.upload.row_counts.tolist()
-        for name in personal.rows:
-            rows = torch.split(result.upload.rows, counts)
-            values = torch.split(result.params[name], counts)
-            for client, client_rows, client_values in zip(result.clients.tolist(), rows, values, strict=True):
-                personal.put_rows(name, client, client_rows, client_values)
+            personal.whole[name][index] = result.params[name]
+        group = Group(result.clients, result.upload.rows, result.upload.row_counts)
+        for name in (*personal.tables, *personal.rows):
+            personal.put(name, group, result.params[name])

@@ -1,6 +1,7 @@
-"""Personal state of simulated clients: what each of them holds, and nothing of order clients × items.
+"""Personal state of simulated clients.
 
-Values handed in are never changed in place, so a snapshot is a shallow copy.
+A personal table stands as it is while all clients' together fit into `TABLE_BYTES`. Beyond that, and for
+shared rows that clients keep, each holds the rows it touched, and nothing has the size clients × items.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.data.ragged import Ints
 
+TABLE_BYTES = 4 << 30  # of one leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
+
 
 class ClientRows(NamedTuple):
     """Rows of a per-item leaf that one client holds: item numbers in ascending order, and their values."""
@@ -23,35 +26,87 @@ class ClientRows(NamedTuple):
     values: Tensor
 
 
+class Group(NamedTuple):
+    """Some clients and rows of theirs: item numbers, one client after the other, `counts[c]` of client c."""
+
+    clients: Ints
+    items: Tensor
+    counts: Tensor
+
+
 class PersonalStore:
-    """The personal leaves of all clients, and the shared rows they keep after fine-tuning."""
+    """The personal leaves of all clients, and the shared rows they keep after fine-tuning.
 
-    def __init__(self, method: Method, initial: Params, n_clients: int) -> None:
+    `whole` are the leaves that are not per item, [n_clients, *shape]; `tables` those that are, [n_clients,
+    n_items, *shape]; `rows` those that are held row by row. Rows handed in are never changed in place.
+    """
+
+    def __init__(
+        self, method: Method, initial: Params, n_clients: int, table_bytes: int = TABLE_BYTES
+    ) -> None:
         self.device = next(iter(initial.values())).device
-        self._initial = {
-            leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL, per_item=True)
-        }
-        self.whole: Params = {
-            leaf.name: initial[leaf.name].expand(n_clients, *leaf.shape).clone()
-            for leaf in method.select(home=Home.PERSONAL, per_item=False)
-        }
-        self.rows: dict[str, dict[int, ClientRows]] = {
-            name: {} for name in (*self._initial, *method.view.keeps)
-        }
+        self.initial = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL)}
+        self.whole: Params = {}
+        self.tables: Params = {}
+        self.rows: dict[str, dict[int, ClientRows]] = {name: {} for name in method.view.keeps}
+        for leaf in method.select(home=Home.PERSONAL):
+            start = self.initial[leaf.name]
+            if leaf.per_item and n_clients * start.nbytes > table_bytes:
+                self.rows[leaf.name] = {}
+                continue
+            place = self.tables if leaf.per_item else self.whole
+            place[leaf.name] = start.expand(n_clients, *start.shape).clone()
 
-    def get_rows(self, name: str, client: int, items: Tensor) -> Tensor:
-        """A client's rows of a personal per-item leaf; those it never touched are as they started."""
-        values = self._initial[name].index_select(0, items)
+    def get(self, name: str, group: Group) -> Tensor:
+        """The group's rows of a personal per-item leaf; those never touched are as they started."""
+        if name in self.tables:
+            return _flat(self.tables[name]).index_select(0, self._places(name, group))
+        items = torch.split(group.items, group.counts.tolist())
+        each = zip(group.clients.tolist(), items, strict=True)
+        return torch.cat([self._get_rows(name, client, mine) for client, mine in each])
+
+    def put(self, name: str, group: Group, values: Tensor) -> None:
+        """Store the group's rows. Those of a shared leaf are replaced whole, a personal one grows."""
+        if name in self.tables:
+            _flat(self.tables[name]).index_copy_(0, self._places(name, group), values)
+            return
+        counts = group.counts.tolist()
+        each = zip(
+            group.clients.tolist(), torch.split(group.items, counts), torch.split(values, counts), strict=True
+        )
+        for client, items, mine in each:
+            self._put_rows(name, client, items, mine)
+
+    def table(self, name: str, clients: Ints, base: Tensor | None = None) -> Tensor:
+        """The clients' tables [len(clients), n_items, *shape].
+
+        Rows kept of a shared leaf stand over `base`, that leaf's table or one table per client.
+        """
+        if name in self.tables:
+            return self.tables[name].index_select(0, torch.from_numpy(clients).to(self.device))
+        under = self.initial[name] if base is None else base
+        table = under.expand(len(clients), *under.shape[-2:]).clone()
+        for place, client in enumerate(clients.tolist()):
+            held = self.rows[name].get(client)
+            if held is not None:
+                table[place, held.items] = held.values
+        return table
+
+    def _places(self, name: str, group: Group) -> Tensor:
+        clients = torch.from_numpy(group.clients).to(self.device)
+        return clients.repeat_interleave(group.counts) * self.tables[name].shape[1] + group.items
+
+    def _get_rows(self, name: str, client: int, items: Tensor) -> Tensor:
+        values = self.initial[name].index_select(0, items)
         held = self.rows[name].get(client)
         if held is not None:
             position, known = _find(held.items, items)
             values[known] = held.values.index_select(0, position[known])
         return values
 
-    def put_rows(self, name: str, client: int, items: Tensor, values: Tensor) -> None:
-        """Store rows (ascending items). A kept leaf is replaced whole, a personal one grows."""
+    def _put_rows(self, name: str, client: int, items: Tensor, values: Tensor) -> None:
         held = self.rows[name].get(client)
-        if held is None or name not in self._initial:
+        if held is None or name not in self.initial:
             self.rows[name][client] = ClientRows(items, values)
             return
         position, known = _find(held.items, items)
@@ -64,33 +119,17 @@ class PersonalStore:
             position = torch.searchsorted(union, items)
         self.rows[name][client] = ClientRows(union, merged.index_copy_(0, position, values))
 
-    def put_whole(self, name: str, clients: Tensor, values: Tensor) -> None:
-        """Store the clients' values of a personal leaf that is not per item."""
-        self.whole[name][clients] = values
-
-    def tables(self, name: str, clients: Ints, base: Tensor | None) -> Tensor:
-        """The clients' whole tables [len(clients), n_items, *shape]: their own rows over `base`.
-
-        `base` is the shared table for a kept leaf; a personal leaf stands over its initial values.
-        """
-        under = self._initial[name] if base is None else base
-        tables = under.expand(len(clients), *under.shape).clone()
-        for place, client in enumerate(clients.tolist()):
-            held = self.rows[name].get(client)
-            if held is not None:
-                tables[place, held.items] = held.values
-        return tables
-
     def copy(self) -> PersonalStore:
-        """The same state, unaffected by what happens to this one from now on. Rows are not copied."""
+        """The same state, unaffected by what happens to this one from now on. Held rows are not copied."""
         twin = copy(self)
         twin.whole = {name: values.clone() for name, values in self.whole.items()}
+        twin.tables = {name: values.clone() for name, values in self.tables.items()}
         twin.rows = {name: dict(rows) for name, rows in self.rows.items()}
         return twin
 
     def tensors(self) -> Params:
         """Everything as named tensors, ready to be saved: rows as (clients, counts, items, values)."""
-        tensors = dict(self.whole)
+        tensors = self.whole | self.tables
         for name, rows in self.rows.items():
             clients = sorted(rows)
             held = [rows[client] for client in clients]
@@ -105,6 +144,7 @@ class PersonalStore:
         """Take over what `tensors` gave."""
         moved = {name: value.to(self.device) for name, value in tensors.items()}
         self.whole = {name: moved[name].clone() for name in self.whole}
+        self.tables = {name: moved[name].clone() for name in self.tables}
         for name in self.rows:
             clients = moved[f"{name}/clients"].tolist()
             counts = moved[f"{name}/counts"].tolist()
@@ -113,6 +153,10 @@ class PersonalStore:
                 items = torch.split(moved[f"{name}/items"], counts)
                 held = map(ClientRows, items, torch.split(moved[f"{name}/values"], counts))
                 self.rows[name] = dict(zip(clients, held, strict=True))
+
+
+def _flat(tables: Tensor) -> Tensor:
+    return tables.view(-1, *tables.shape[2:])
 
 
 def _find(held: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,88 @@
+"""Clients' rows: where they come from at the start of a round, and whole tables made of them at its end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from solera.core.choices import ViewSettles
+from solera.core.spec import Home, Leaf, Params
+from solera.engine.simulation import Task
+from solera.engine.store import Group
+
+
+def start(task: Task, group: Group) -> Params:
+    """Parameters before training: the group's rows of per-item leaves, one value per client of all others."""
+    state, index = task.state, torch.from_numpy(group.clients).to(task.state.device)
+    n = len(group.clients)
+
+    def value(leaf: Leaf) -> Tensor:
+        if leaf.home is Home.PERSONAL:
+            if leaf.fresh:
+                return state.personal.initial[leaf.name].expand(n, *leaf.shape)
+            if leaf.per_item:
+                return state.personal.get(leaf.name, group)
+            return state.personal.whole[leaf.name].index_select(0, index)
+        shared = state.shared[leaf.name]
+        if leaf.name in task.method.tailored:
+            if not leaf.per_item:
+                return shared.index_select(0, index)
+            places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
+            return shared.view(-1, *leaf.shape).index_select(0, places)
+        return shared.index_select(0, group.items) if leaf.per_item else shared.expand(n, *leaf.shape)
+
+    return {leaf.name: value(leaf) for leaf in task.method.leaves}
+
+
+class Padding:
+    """Rows of several clients, one client after the other, as a table [clients, width] with zeros behind."""
+
+    def __init__(self, counts: Tensor, device: torch.device) -> None:
+        width = int(counts.max())
+        ends = counts.cumsum(0)
+        begin = torch.arange(len(counts)) * width - (ends - counts)
+        self._place = (torch.arange(int(ends[-1])) + begin.repeat_interleave(counts)).to(device)
+        self._shape = len(counts), width
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """[rows, ...] to [clients, width, ...]."""
+        shape = rows.shape[1:]
+        flat = rows.new_zeros(self._shape[0] * self._shape[1], *shape).index_copy_(0, self._place, rows)
+        return flat.view(*self._shape, *shape)
+
+    def unpad(self, table: Tensor) -> Tensor:
+        """The reverse."""
+        return table.flatten(0, 1).index_select(0, self._place)
+
+
+class Trained(NamedTuple):
+    """A group's parameters before and after training."""
+
+    group: Group
+    before: Params
+    after: Params
+
+
+def settled(task: Task, trained: Trained, whole: Params) -> Trained:
+    """The same for all items: those that were not touched are as the view settled them.
+
+    `whole` are the leaves that are not per item as they were when it did.
+    """
+    view, n_items, clients = task.method.view, task.data.n_items, trained.group.clients
+    assert isinstance(view, ViewSettles)
+    device = task.state.device
+    items = torch.arange(n_items, device=device).repeat(len(clients))
+    group = Group(clients, items, torch.full((len(clients),), n_items))
+    before = start(task, group)
+    tables = {leaf.name for leaf in task.method.select(per_item=True)}
+    shape = len(clients), n_items
+    seen = whole | {name: before[name].view(*shape, *before[name].shape[1:]) for name in tables}
+    after = dict(trained.after)
+    owner = torch.arange(len(clients), device=device).repeat_interleave(trained.group.counts)
+    touched = owner * n_items + trained.group.items
+    for name in tables:
+        base = view.settle(seen).flatten(0, 1) if name == view.settles else before[name].clone()
+        after[name] = base.index_copy_(0, touched, trained.after[name])
+    return Trained(group, before, after)

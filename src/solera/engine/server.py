@@ -1,0 +1,91 @@
+"""The server's half of a round: from the clients' changes to the next shared state."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.choices import Tailoring
+from solera.core.context import RoundContext
+from solera.core.method import Method
+from solera.core.spec import Params
+from solera.core.upload import Totals, Upload
+from solera.data.ragged import Ints
+from solera.engine.store import PersonalStore
+
+_COLUMNS = 16_384  # of the clients' tables that are mixed at once
+
+
+class Server:
+    """What the server knows of one round.
+
+    Most methods need sums over clients and nothing else. An aggregate that tailors tables sees the single
+    uploads as well.
+    """
+
+    def __init__(
+        self, method: Method, shared: Params, sizes: Ints, n_items: int, device: torch.device
+    ) -> None:
+        self._method, self._shared = method, shared
+        self._sizes = torch.from_numpy(sizes).to(device, torch.float64)  # training items of every client
+        self._totals = Totals(method.leaves, n_items, device)
+        self._single: list[tuple[Ints, Upload]] = []
+
+    def add(self, clients: Ints, upload: Upload) -> None:
+        """Take in what some clients sent."""
+        weighted = self._method.aggregate.weighted
+        self._totals.add(upload, self._sizes[clients] if weighted else None)
+        if isinstance(self._method.aggregate, Tailoring):
+            self._single.append((clients, upload))
+
+    def conclude(self, personal: PersonalStore, context: RoundContext) -> Params:
+        """The next shared state. Tables of tailoring aggregates change in place: they are large."""
+        aggregate = self._method.aggregate
+        common = {name: v for name, v in self._shared.items() if name not in self._method.tailored}
+        if isinstance(aggregate, Tailoring):
+            # The clients' own tables first: they may be made of what `combine` is about to replace.
+            clients = np.sort(np.concatenate([clients for clients, _ in self._single]))
+            tables = self._tables(aggregate, clients, personal)
+            mixing = aggregate.mixing(tables, self._sizes[clients], context)
+            self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
+        combined = aggregate.combine(common, self._totals, context)
+        shared = self._shared | combined
+        return shared | self._derived(shared)
+
+    def _derived(self, shared: Params) -> Params:
+        derived = {leaf.derived_from: leaf.name for leaf in self._method.leaves if leaf.name in shared}
+        found = self._method.derive({name: shared[name] for name in derived if name in shared})
+        return {name: value for name, value in found.items() if name in shared}
+
+    def _tables(self, aggregate: Tailoring, clients: Ints, personal: PersonalStore) -> Tensor:
+        """[c, n_items · d]: every client's table of the source, as it stands after its training.
+
+        A table that clients keep is in the server's hands as the sum of all they ever sent. That is what they
+        hold, so a simulation needs it only once.
+        """
+        source, everybody = aggregate.source, len(clients) == len(self._sizes)
+        fed = [leaf.name for leaf in self._method.leaves if leaf.feeds == source]
+        if fed:
+            table = personal.tables[fed[0]]
+            return (table if everybody else table[torch.from_numpy(clients)]).flatten(1)
+        tables = self._shared[source]
+        if source not in self._method.tailored:
+            tables = tables.expand(len(clients), *tables.shape).clone()
+        elif not everybody:
+            tables = tables[torch.from_numpy(clients)]
+        n_items = tables.shape[1]
+        flat = tables.view(-1, *tables.shape[2:])
+        for who, upload in self._single:
+            place = torch.from_numpy(np.searchsorted(clients, who)).to(flat.device)
+            rows = place.repeat_interleave(upload.row_counts) * n_items + upload.rows
+            flat.index_add_(0, rows, upload.changes[source])
+        return tables.flatten(1)
+
+    def _mix(self, mixing: Tensor, tables: Tensor, target: str, clients: Ints) -> None:
+        """Rows `clients` of the target become mixing · tables, some columns at a time."""
+        into = self._shared[target].flatten(1)
+        who = torch.from_numpy(clients).to(into.device)
+        for start in range(0, into.shape[1], _COLUMNS):
+            columns = slice(start, start + _COLUMNS)
+            into[:, columns].index_copy_(0, who, mixing @ tables[:, columns])
