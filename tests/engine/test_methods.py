@@ -113,6 +113,38 @@ class TestPFedCLRAF(MethodConformance):
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
 
 
+class TestFedEM(MethodConformance):
+    name = "fedem"
+    options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05}
+
+
+class TestFedEMSmallBatches(MethodConformance):
+    name = "fedem"
+    options: ClassVar = {"adapter": (4, 3), "adapter_learning_rate": 0.05, "batch_size": 12}
+
+
+class TestFedEMCode(MethodConformance):
+    name = "fedem"
+    options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05, "form": "code", "server": "code"}
+
+
+class TestFedEMCodeSmallBatches(MethodConformance):
+    name = "fedem"
+    options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05, "form": "code", "batch_size": 12}
+
+
+class TestFedEMDM(MethodConformance):
+    name = "fedem-dm"
+
+
+class TestFedEMSM(MethodConformance):
+    name = "fedem-sm"
+
+
+class TestFedEMSR(MethodConformance):
+    name = "fedem-sr"
+
+
 class TestLocal(MethodConformance):
     name = "local"
 

@@ -7,7 +7,7 @@ engine, the clients of a block in the block engine) belongs to the engine and mu
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -163,6 +163,11 @@ class Move:
         """This one and those along with it."""
         return (self, *self.along)
 
+    def renamed(self, names: Mapping[str, str]) -> Move:
+        """The same with other leaves in the place of some."""
+        leaves = tuple(names.get(name, name) for name in self.leaves)
+        return Move(leaves, self.optimizer, tuple(part.renamed(names) for part in self.along))
+
     @property
     def all_leaves(self) -> tuple[str, ...]:
         """The leaves of all parts."""
@@ -237,7 +242,7 @@ class Tailoring(Protocol):
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """Weights [c, c]: row u says what client u's next table is made of.
 
-        `tables` [c, n_items · d] are the round's clients' as they sent them, `weights` [c] their numbers of
+        `tables` [c, n_items, d] are the round's clients' as they sent them, `weights` [c] their numbers of
         training items.
         """
         ...

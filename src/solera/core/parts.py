@@ -148,10 +148,11 @@ class Mean:
         return "weighted mean" if self.weighted else "mean"
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """FedAvg; a row nobody touched stays as it is."""
+        """FedAvg on all leaves in `shared`; a row nobody touched stays as it is."""
         moved = {
             name: (shared[name].double() + totals.leaf(name).change / totals.weight).to(shared[name].dtype)
             for name in totals.names
+            if name in shared
         }
         return shared | moved
 

@@ -82,7 +82,7 @@ class Totals:
             change = upload.changes[name].double()
             if weights is not None:
                 each = weights.repeat_interleave(upload.row_counts) if leaf.per_item else weights
-                change *= each.view(-1, *[1] * len(leaf.shape))
+                change = change * each.view(-1, *[1] * len(leaf.shape))  # the upload stays as it is
             if leaf.per_item:
                 self._sums[name].index_add_(0, upload.rows, change)
             else:

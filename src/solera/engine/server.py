@@ -15,6 +15,7 @@ from solera.data.ragged import Ints
 from solera.engine.store import PersonalStore
 
 _COLUMNS = 16_384  # of the clients' tables that are mixed at once
+_SPARSE = 0.05  # share of weights that are not zero, below which the others are not even looked at
 
 
 class Server:
@@ -59,7 +60,7 @@ class Server:
         return {name: value for name, value in found.items() if name in shared}
 
     def _tables(self, aggregate: Tailoring, clients: Ints, personal: PersonalStore) -> Tensor:
-        """[c, n_items · d]: every client's table of the source, as it stands after its training.
+        """[c, n_items, d]: every client's table of the source, as it stands after its training.
 
         A table that clients keep is in the server's hands as the sum of all they ever sent. That is what they
         hold, so a simulation needs it only once.
@@ -68,7 +69,7 @@ class Server:
         fed = [leaf.name for leaf in self._method.leaves if leaf.feeds == source]
         if fed:
             table = personal.tables[fed[0]]
-            return (table if everybody else table[torch.from_numpy(clients)]).flatten(1)
+            return table if everybody else table[torch.from_numpy(clients)]
         tables = self._shared[source]
         if source not in self._method.tailored:
             tables = tables.expand(len(clients), *tables.shape).clone()
@@ -80,12 +81,14 @@ class Server:
             place = torch.from_numpy(np.searchsorted(clients, who)).to(flat.device)
             rows = place.repeat_interleave(upload.row_counts) * n_items + upload.rows
             flat.index_add_(0, rows, upload.changes[source])
-        return tables.flatten(1)
+        return tables
 
     def _mix(self, mixing: Tensor, tables: Tensor, target: str, clients: Ints) -> None:
         """Rows `clients` of the target become mixing · tables, some columns at a time."""
-        into = self._shared[target].flatten(1)
+        into, tables = self._shared[target].flatten(1), tables.flatten(1)
         who = torch.from_numpy(clients).to(into.device)
+        if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
+            mixing = mixing.to_sparse()
         for start in range(0, into.shape[1], _COLUMNS):
             columns = slice(start, start + _COLUMNS)
             into[:, columns].index_copy_(0, who, mixing @ tables[:, columns])

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest
 from solera.core.method import Method
+from solera.methods.fedem import FedEMConfig, FedEMStaticConfig, fedem, fedem_dm, fedem_sm, fedem_sr
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.fedncf import FedNCFConfig, fedncf
 from solera.methods.fedrap import FedRAPConfig, fedrap, fedrap_c, fedrap_d
@@ -26,6 +27,10 @@ class Recipe(NamedTuple):
 
 
 METHODS: dict[str, Recipe] = {
+    "fedem": Recipe(FedEMConfig, fedem),
+    "fedem-dm": Recipe(FedEMConfig, fedem_dm),
+    "fedem-sm": Recipe(FedEMStaticConfig, fedem_sm),
+    "fedem-sr": Recipe(FedEMConfig, fedem_sr),
     "fedmf": Recipe(FedMFConfig, fedmf),
     "fedncf": Recipe(FedNCFConfig, fedncf),
     "fedrap": Recipe(FedRAPConfig, fedrap),

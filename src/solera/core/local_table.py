@@ -1,0 +1,102 @@
+"""Methods whose clients keep an item table of their own beside the shared one that is made of them.
+
+The shared table "items" is downloaded and only looked at; the client trains "items.local", which starts like
+it, stays on the client from round to round, and is sent. Any method with a shared item table can be turned
+into one: wherever its parts say "items", they get the client's table instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from solera.core.choices import Stage, View, ViewGradient, ViewPenalty
+from solera.core.context import Batch, RoundContext
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+from solera.core.spec import Home, Leaf, Params
+
+ITEMS, LOCAL = "items", "items.local"
+
+
+def require_shared_table(method: Method, plugin: str) -> None:
+    """Refuse a method that has no shared item table, or already has a local one."""
+    tables = {leaf.name: leaf for leaf in method.leaves if leaf.per_item}
+    if LOCAL in tables:
+        raise ConfigError(
+            f"{plugin!r} cannot be used with {method.name!r}: its clients already keep a local table "
+            "beside the shared one, and two rules for mixing them cannot hold at once",
+            "leave one of them out",
+        )
+    if ITEMS not in tables or tables[ITEMS].home is not Home.SHARED or not tables[ITEMS].upload:
+        raise ConfigError(
+            f"{plugin!r} cannot be used with {method.name!r}: it has no shared item table that clients "
+            "train and send, so there is nothing to mix with",
+            "choose a method whose view has one; `solera methods` shows the views",
+        )
+
+
+def with_local_table(leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+    """A view's leaves, the shared table no longer trained but fed by a local one."""
+    (items,) = (leaf for leaf in leaves if leaf.name == ITEMS)
+    local = replace(items, name=LOCAL, home=Home.PERSONAL, upload=False, feeds=ITEMS)
+    return (*(replace(leaf, upload=False) if leaf is items else leaf for leaf in leaves), local)
+
+
+def on_local_table(stage: Stage, view: View) -> Stage:
+    """A stage that trains the local table where it trained the shared one, and sees it so."""
+    return replace(
+        stage,
+        moves=tuple(move.renamed({ITEMS: LOCAL}) for move in stage.moves),
+        view=on_local(stage.view or view),
+    )
+
+
+def on_local(view: View) -> View:
+    """The view with the local table in the place of the shared one."""
+    return OnLocalKnowing(view) if isinstance(view, ViewGradient) else OnLocal(view)
+
+
+@dataclass(frozen=True)
+class OnLocal:
+    """What a view sees if "items" is the client's local table."""
+
+    inner: View
+
+    @property
+    def label(self) -> str:
+        """As the view says it, on the local table."""
+        return f"{self.inner.label}, on the local table"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """With the local table."""
+        return with_local_table(self.inner.leaves)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """All but the item table, which is the client's own."""
+        return tuple(name for name in self.inner.keeps if name != ITEMS)
+
+    def see(self, params: Params) -> Tensor:
+        """Item vectors made of the local table."""
+        return self.inner.see(params | {ITEMS: params[LOCAL]})
+
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
+        """The view's own penalty, if it has one."""
+        if isinstance(self.inner, ViewPenalty):
+            return self.inner.penalty(params | {ITEMS: params[LOCAL]}, batch, context)
+        return torch.zeros((), dtype=params[LOCAL].dtype, device=params[LOCAL].device)
+
+
+@dataclass(frozen=True)
+class OnLocalKnowing(OnLocal):
+    """The same for a view that knows its gradient."""
+
+    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
+        """The view's gradient by "items" is that by the local table."""
+        assert isinstance(self.inner, ViewGradient)
+        found = self.inner.gradient(params | {ITEMS: params[LOCAL]}, slope, batch, context)
+        return {LOCAL if name == ITEMS else name: value for name, value in found.items()}

@@ -1,0 +1,187 @@
+"""Elastic merging, FedEM's half on the client, for any method with a shared item table.
+
+Chen et al., "Breaking the Aggregation Bottleneck in Federated Recommendation: A Personalized Model Merging
+Approach" (2025).
+
+    ρ_i  = MLP_u([g_i − q_ui ; q_ui])         a weight in [0, 1] for every item                        (Eq. 9)
+    q_ui ← q_ui + ρ_i (g_i − q_ui)            of the shared table G and the client's own Q_u          (Eq. 10)
+    the adapter MLP_u learns first, with all else frozen                                              (Eq. 11)
+    then the method trains as it does, on Q_u, which is sent and served
+
+Symbols: β is `adapter_learning_rate`.
+
+Algorithm 1 of the paper merges again in every epoch, which would undo the epoch before; its text merges, then
+trains. So here. In the public code (`form=code`) the adapter is in the forward pass all along: a round begins
+with a merge, and on every batch the adapter steps, then, through the merge, everything else; served is the
+merged table. Either way a round changes, and sends, the rows of all items.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from solera.core.choices import Adam, Move, Stage, Update, View, ViewPenalty
+from solera.core.context import Batch, RoundContext
+from solera.core.local_table import ITEMS, LOCAL, on_local_table, require_shared_table, with_local_table
+from solera.core.method import Method
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Home, Init, Leaf, Params
+
+Merge = Literal["elastic", "dynamic", "static"]
+
+
+class ElasticMergeConfig(BaseModel):
+    """Defaults: the paper's settings."""
+
+    adapter: tuple[int, ...] = Field((16, 8), description="widths of the adapter's hidden layers; none: ()")
+    adapter_learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of the adapter")
+    form: Literal["paper", "code"] = Field(
+        "paper", description="paper: merge, then train; code: train through the merge"
+    )
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The shared table merged into the client's own, with a weight for every item, client, or for all."""
+
+    inner: View
+    merge: Merge = "elastic"
+    adapter: tuple[int, ...] = (16, 8)
+    merge_weight: float = 0.5
+    settles: str = LOCAL
+
+    @property
+    def label(self) -> str:
+        """What is merged into what."""
+        how = {"elastic": "elastic merge", "dynamic": "merge by client", "static": "static merge"}[self.merge]
+        return f"{self.inner.label}, {how} with local"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Those of the view on a local table, and the adapter's."""
+        return (*with_local_table(self.inner.leaves), *self.adapter_leaves)
+
+    @property
+    def adapter_leaves(self) -> tuple[Leaf, ...]:
+        """Weight and bias of each layer; or one number per client; or nothing."""
+        if self.merge == "static":
+            return ()
+        if self.merge == "dynamic":
+            return (Leaf("adapter", (1,), Home.PERSONAL, Init.ZEROS),)
+        (d,) = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
+        sizes = (2 * d, *self.adapter, 1)
+        return tuple(
+            Leaf(f"adapter.{n}.{part}", shape, Home.PERSONAL, Init.LINEAR, fan_in=width)
+            for n, (width, out) in enumerate(pairwise(sizes), start=1)
+            for part, shape in (("weight", (out, width)), ("bias", (out,)))
+        )
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The local table is the client's own, so no shared row is kept of it."""
+        return tuple(name for name in self.inner.keeps if name != ITEMS)
+
+    def weight(self, params: Params) -> Tensor | float:
+        """ρ, [..., n, 1] or as many numbers as it takes."""
+        if self.merge == "static":
+            return self.merge_weight
+        if self.merge == "dynamic":
+            return torch.sigmoid(params["adapter"]).unsqueeze(-1)
+        x = torch.cat([params[ITEMS] - params[LOCAL], params[LOCAL]], -1)
+        for n in range(1, len(self.adapter) + 2):
+            x = x if n == 1 else torch.relu(x)
+            weight, bias = params[f"adapter.{n}.weight"], params[f"adapter.{n}.bias"]
+            x = x @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
+        return torch.sigmoid(x)
+
+    def settle(self, params: Params) -> Tensor:
+        """Q + ρ (G − Q)."""
+        return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
+
+    def see(self, params: Params) -> Tensor:
+        """What the method's view makes of the merged table."""
+        return self.inner.see(params | {ITEMS: self.settle(params)})
+
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
+        """The method's own penalty, of the merged table."""
+        if isinstance(self.inner, ViewPenalty):
+            return self.inner.penalty(params | {ITEMS: self.settle(params)}, batch, context)
+        return torch.zeros((), dtype=params[LOCAL].dtype, device=params[LOCAL].device)
+
+
+@dataclass(frozen=True)
+class MergedBefore(Merged):
+    """The same where the merge is a thing of the past: what is trained and served is the client's table."""
+
+    def see(self, params: Params) -> Tensor:
+        """What the method's view makes of the local table."""
+        return self.inner.see(params | {ITEMS: params[LOCAL]})
+
+
+@dataclass(frozen=True)
+class MergeThenTrain:
+    """The adapter alone, then the merge, then the method's own stages on the local table."""
+
+    inner: Update
+    merged: Merged
+
+    @property
+    def label(self) -> str:
+        """The method's own, after the merge."""
+        return f"adapter, merge, then {self.inner.label}"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """The method's stages, the first of which settles the merge, after one for the adapter."""
+        first, *rest = (on_local_table(stage, self.merged.inner) for stage in self.inner.stages(context))
+        adapting = _adapter_moves(self.merged, context)
+        learning = (Stage(context.local_epochs, adapting, self.merged),) if adapting else ()
+        return (*learning, replace(first, settle=True), *rest)
+
+
+@dataclass(frozen=True)
+class TrainThroughMerge:
+    """A merge, then on every batch the adapter and, through the merge, everything else."""
+
+    inner: Update
+    merged: Merged
+
+    @property
+    def label(self) -> str:
+        """The method's own, after the adapter's step."""
+        return f"adapter, then {self.inner.label}, on every batch"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """The method's stages with the adapter's move before every other."""
+        adapting = _adapter_moves(self.merged, context)
+
+        def through(number: int, stage: Stage) -> Stage:
+            view = replace(self.merged, inner=stage.view or self.merged.inner)
+            moves = tuple(move.renamed({ITEMS: LOCAL}) for move in stage.moves)
+            return replace(stage, moves=(*adapting, *moves), view=view, settle=number == 0)
+
+        return tuple(through(number, stage) for number, stage in enumerate(self.inner.stages(context)))
+
+
+def _adapter_moves(merged: Merged, context: RoundContext) -> tuple[Move, ...]:
+    names = tuple(leaf.name for leaf in merged.adapter_leaves)
+    return (Move(names, Adam(context.hyper["adapter_learning_rate"])),) if names else ()
+
+
+def merging(method: Method, form: str, merged: Merged) -> Method:
+    """The method on a local table that the shared one is merged into."""
+    require_shared_table(method, "elastic-merge")
+    if form == "code":
+        return replace(method, view=merged, update=TrainThroughMerge(method.update, merged))
+    before = MergedBefore(merged.inner, merged.merge, merged.adapter, merged.merge_weight)
+    return replace(method, view=before, update=MergeThenTrain(method.update, merged))
+
+
+def elastic_merge(method: Method, config: ElasticMergeConfig) -> Method:
+    """The plug-in."""
+    return merging(method, config.form, Merged(method.view, adapter=config.adapter))

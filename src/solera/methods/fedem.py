@@ -1,0 +1,152 @@
+"""FedEM: elastic merging, and a shared table for every client.
+
+Chen et al., "Breaking the Aggregation Bottleneck in Federated Recommendation: A Personalized Model Merging
+Approach" (2025).
+
+    score(u, i) = ⟨p_u, q_ui⟩                    p_u and Q_u personal; Q_u is sent
+    local:      Q_u ← Q_u merged with G_u, item by item; then p_u and Q_u ← steps     (see `elastic_merge`)
+    server:     G_u = Σ_v w_uv Q_v, where w_u on the simplex minimises                                (Eq. 13)
+                Σ_v (w_uv − |D_v| / |D|)² + α (w_uv − s_uv)²,    s_uv = 1 / (1 + ‖Q_u − Q_v‖²)
+    served:     with Q_u
+
+The minimum is the projection of (|D_v| / |D| + α s_uv) / (1 + α) onto the simplex, found for all clients at
+once; the public code solves one quadratic programme per client.
+
+Symbols: η is `learning_rate`, β is `adapter_learning_rate`, α is `similarity`.
+
+Where paper and public code differ, `form=code` and `server=code` follow the code:
+- On the client, see `elastic_merge`. The code uploads the adapter by accident; here it stays on the client.
+- The code compares the tables' projections on their first principal components, takes 1 / (1 + distance) and
+  calls more than 0.9 equal; drops the 1 / (1 + α); and gives a new table to a tenth of the clients a round,
+  who are mixed among themselves, while merging does nothing for the others. Principal components have no
+  sign; here they are turned to that of the mean table.
+
+Ablations: `fedem-sr` replaces the local table by the shared one, `fedem-sm` merges with one weight for all,
+`fedem-dm` with one weight per client, which it learns (the paper's adapter yields it; here it is a number of
+its own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from solera.core.choices import Adam
+from solera.core.context import MethodConfig, RoundContext
+from solera.core.method import Method
+from solera.core.mixing import onto_simplex, squared_distances
+from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
+from solera.core.randomness import Purpose, generator
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Params
+from solera.core.upload import Totals
+from solera.methods.elastic_merge import ElasticMergeConfig, Merge, Merged, merging
+
+_REFRESHED = 0.1  # of the clients, a round, in the public code
+_ALIKE = 0.9  # more than this is taken for 1 there
+
+
+class FedEMConfig(ElasticMergeConfig, MethodConfig):
+    """Defaults: the paper's settings for MovieLens-100K."""
+
+    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of user and item vectors")
+    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
+    similarity: float = Field(1.1, ge=0, description="α: how much similar clients are preferred")
+    server: Literal["paper", "code"] = Field("paper", description="whose similarity and weights")
+
+
+class FedEMStaticConfig(FedEMConfig):
+    """With the weight of the shared table."""
+
+    merge_weight: float = Field(0.5, ge=0, le=1, description="ρ, of the shared table")
+
+
+@dataclass(frozen=True)
+class SimilarityWeighted:
+    """Every client's table is mixed of all tables, those of similar and of larger clients preferred."""
+
+    alpha: float
+    form: Literal["paper", "code"] = "paper"
+    label: str = "similarity-weighted, a table per client"
+    weighted: bool = True
+    source: str = "items"
+    target: str = "items"
+
+    def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
+        """Eq. 13 for all clients at once."""
+        if self.form == "code":
+            return self._of_some(tables, weights, context.round)
+        alike = 1 / (1 + squared_distances(tables))
+        return onto_simplex((weights / weights.sum() + self.alpha * alike) / (1 + self.alpha))
+
+    def _of_some(self, tables: Tensor, weights: Tensor, round_: int) -> Tensor:
+        count = max(1, round(_REFRESHED * len(tables)))
+        drawn = generator(0, Purpose.CLIENTS, round_, 1).choice(len(tables), count, replace=False)
+        some = torch.from_numpy(drawn).sort().values.to(tables.device)
+        alike = 1 / (1 + squared_distances(_first_components(tables[some])).sqrt())
+        alike[alike > _ALIKE] = 1
+        mine = weights[some]
+        among = onto_simplex(mine / mine.sum() + self.alpha * alike)
+        mixing = torch.eye(len(tables), dtype=among.dtype, device=tables.device)
+        mixing[some[:, None], some] = among
+        return mixing
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """What is not a table of every client's own is averaged."""
+        return Mean(weighted=True).combine(shared, totals, context)
+
+
+def _first_components(tables: Tensor) -> Tensor:
+    """The items' places [c, n, 1] along each table's direction of largest variance."""
+    centred = tables - tables.mean(1, keepdim=True)
+    directions = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
+    mean = centred.mean(0)
+    reference = torch.linalg.eigh(mean.T @ mean).eigenvectors[:, -1]
+    signs = torch.sign((directions * reference[:, None]).sum(1, keepdim=True))
+    return torch.matmul(centred, directions * signs)
+
+
+def fedem(config: FedEMConfig) -> Method:
+    """dot × elastic merge × adapter, merge, train × similarity-weighted × plain."""
+    return _merging(config, "fedem", "elastic")
+
+
+def fedem_dm(config: FedEMConfig) -> Method:
+    """The ablation with one learned weight per client."""
+    return _merging(config, "fedem-dm", "dynamic")
+
+
+def fedem_sm(config: FedEMStaticConfig) -> Method:
+    """The ablation with one weight for everybody and everything."""
+    return _merging(config, "fedem-sm", "static", config.merge_weight)
+
+
+def fedem_sr(config: FedEMConfig) -> Method:
+    """The ablation that replaces the local table by the shared one, as other methods do."""
+    return replace(_unmerged(config), name="fedem-sr", paper="Chen et al. 2025, ablation")
+
+
+def _merging(config: FedEMConfig, name: str, merge: Merge, weight: float = 0.5) -> Method:
+    method = _unmerged(config)
+    merged = Merged(method.view, merge, config.adapter, weight)
+    paper = method.paper if merge == "elastic" else f"{method.paper}, ablation"
+    return replace(merging(method, config.form, merged), name=name, paper=paper)
+
+
+def _unmerged(config: FedEMConfig) -> Method:
+    """FedMF with a table per client."""
+    return Method(
+        name="fedem",
+        paper="Chen et al. 2025",
+        config=config,
+        scorer=Dot(config.embedding_size),
+        view=ItemTable(config.embedding_size),
+        update=Joint(("user", "items"), Adam),
+        aggregate=SimilarityWeighted(config.similarity, config.server),
+        wire=Plain(),
+    )
