@@ -47,7 +47,7 @@ def difference(one: Params, two: Params) -> float:
 
 def relative_differences(one: Params, two: Params) -> Tensor:
     """All differences, in units of their leaf's largest value."""
-    units = {name: two[name].abs().max() for name in _floats(one, two)}
+    units = {name: two[name].abs().max().clamp(min=1e-30) for name in _floats(one, two)}
     return torch.cat([((one[name] - two[name]).abs() / unit).flatten() for name, unit in units.items()])
 
 
@@ -158,6 +158,7 @@ def reference(case: type[MethodConformance], dtype: torch.dtype) -> Params:
 class MethodConformance:
     name: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
+    plugins: ClassVar[tuple[str, ...]] = ()
 
     # Small batches, so that clients take different numbers of steps and their last batches differ.
     small: ClassVar[dict[str, Any]] = {
@@ -177,7 +178,7 @@ class MethodConformance:
             yield
 
     def method(self, **more: Any) -> Method:
-        return build(self.name, self.small | self.options | more)
+        return build(self.name, self.small | self.options | more, self.plugins)
 
     def expected(self, dtype: torch.dtype = torch.float64) -> Params:
         return reference(type(self), dtype)
@@ -299,7 +300,7 @@ class MethodConformance:
         config = self.method().config
         text = config.model_dump_json()
         assert type(config).model_validate_json(text) == config
-        assert build(self.name, json.loads(text)).config == config
+        assert build(self.name, json.loads(text), self.plugins).config.model_dump() == config.model_dump()
 
     def test_scores_of_one_user_are_those_in_a_batch(self) -> None:
         simulation = run(self.method(), BlockTraining(1, 10**9), rounds=1)

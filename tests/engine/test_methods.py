@@ -145,6 +145,30 @@ class TestFedEMSR(MethodConformance):
     name = "fedem-sr"
 
 
+# Rates at which a few steps on the toy data move the client's table enough to be seen in the traces.
+_PLGC = {"item_learning_rate": "5*0.9^round", "redundancy": 0.5, "local_epochs": 3}
+
+
+class TestPLGC(MethodConformance):
+    name = "plgc"
+    options: ClassVar = _PLGC
+
+
+class TestPLGCSmallBatches(MethodConformance):
+    name = "plgc"
+    options: ClassVar = {**_PLGC, "batch_size": 12, "reg": 0.001}
+
+
+class TestPLGCMixingAlone(MethodConformance):
+    name = "plgc-dlgm"
+    options: ClassVar = _PLGC
+
+
+class TestPLGCRedundancyAlone(MethodConformance):
+    name = "plgc-err"
+    options: ClassVar = _PLGC
+
+
 class TestLocal(MethodConformance):
     name = "local"
 

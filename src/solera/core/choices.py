@@ -8,7 +8,7 @@ engine, the clients of a block in the block engine) belongs to the engine and mu
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -167,6 +167,15 @@ class Move:
         """The same with other leaves in the place of some."""
         leaves = tuple(names.get(name, name) for name in self.leaves)
         return Move(leaves, self.optimizer, tuple(part.renamed(names) for part in self.along))
+
+    def only(self, names: Collection[str]) -> Move | None:
+        """The same for some of the leaves; None if it moves none of them."""
+        parts = [
+            Move(mine, part.optimizer)
+            for part in self.parts
+            if (mine := tuple(name for name in part.leaves if name in names))
+        ]
+        return replace(parts[0], along=tuple(parts[1:])) if parts else None
 
     @property
     def all_leaves(self) -> tuple[str, ...]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
-from solera.core.choices import Stage, View, ViewGradient, ViewPenalty
+from solera.core.choices import Stage, View, ViewGradient
 from solera.core.context import Batch, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.core.spec import Home, Leaf, Params
+from solera.core.wrappers import ITEMS, Around
 
-ITEMS, LOCAL = "items", "items.local"
+LOCAL = "items.local"
 
 
 def require_shared_table(method: Method, plugin: str) -> None:
@@ -26,8 +26,8 @@ def require_shared_table(method: Method, plugin: str) -> None:
     tables = {leaf.name: leaf for leaf in method.leaves if leaf.per_item}
     if LOCAL in tables:
         raise ConfigError(
-            f"{plugin!r} cannot be used with {method.name!r}: its clients already keep a local table "
-            "beside the shared one, and two rules for mixing them cannot hold at once",
+            f"{plugin!r} cannot be used with {method.name!r}: its clients already have a table of their own "
+            "beside the shared one, and a second rule for it cannot hold at the same time",
             "leave one of them out",
         )
     if ITEMS not in tables or tables[ITEMS].home is not Home.SHARED or not tables[ITEMS].upload:
@@ -60,10 +60,8 @@ def on_local(view: View) -> View:
 
 
 @dataclass(frozen=True)
-class OnLocal:
+class OnLocal(Around):
     """What a view sees if "items" is the client's local table."""
-
-    inner: View
 
     @property
     def label(self) -> str:
@@ -80,15 +78,9 @@ class OnLocal:
         """All but the item table, which is the client's own."""
         return tuple(name for name in self.inner.keeps if name != ITEMS)
 
-    def see(self, params: Params) -> Tensor:
-        """Item vectors made of the local table."""
-        return self.inner.see(params | {ITEMS: params[LOCAL]})
-
-    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
-        """The view's own penalty, if it has one."""
-        if isinstance(self.inner, ViewPenalty):
-            return self.inner.penalty(params | {ITEMS: params[LOCAL]}, batch, context)
-        return torch.zeros((), dtype=params[LOCAL].dtype, device=params[LOCAL].device)
+    def table(self, params: Params) -> Tensor:
+        """The local one."""
+        return params[LOCAL]
 
 
 @dataclass(frozen=True)
@@ -97,6 +89,5 @@ class OnLocalKnowing(OnLocal):
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
         """The view's gradient by "items" is that by the local table."""
-        assert isinstance(self.inner, ViewGradient)
-        found = self.inner.gradient(params | {ITEMS: params[LOCAL]}, slope, batch, context)
+        found = self.inner_gradient(params, slope, batch, context)
         return {LOCAL if name == ITEMS else name: value for name, value in found.items()}

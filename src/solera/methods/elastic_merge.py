@@ -26,12 +26,13 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Stage, Update, View, ViewPenalty
-from solera.core.context import Batch, RoundContext
-from solera.core.local_table import ITEMS, LOCAL, on_local_table, require_shared_table, with_local_table
+from solera.core.choices import Adam, Move, Stage, Update
+from solera.core.context import RoundContext
+from solera.core.local_table import LOCAL, OnLocal, on_local_table, require_shared_table
 from solera.core.method import Method
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.wrappers import ITEMS
 
 Merge = Literal["elastic", "dynamic", "static"]
 
@@ -47,10 +48,9 @@ class ElasticMergeConfig(BaseModel):
 
 
 @dataclass(frozen=True)
-class Merged:
+class Merged(OnLocal):
     """The shared table merged into the client's own, with a weight for every item, client, or for all."""
 
-    inner: View
     merge: Merge = "elastic"
     adapter: tuple[int, ...] = (16, 8)
     merge_weight: float = 0.5
@@ -65,7 +65,7 @@ class Merged:
     @property
     def leaves(self) -> tuple[Leaf, ...]:
         """Those of the view on a local table, and the adapter's."""
-        return (*with_local_table(self.inner.leaves), *self.adapter_leaves)
+        return (*super().leaves, *self.adapter_leaves)
 
     @property
     def adapter_leaves(self) -> tuple[Leaf, ...]:
@@ -81,11 +81,6 @@ class Merged:
             for n, (width, out) in enumerate(pairwise(sizes), start=1)
             for part, shape in (("weight", (out, width)), ("bias", (out,)))
         )
-
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """The local table is the client's own, so no shared row is kept of it."""
-        return tuple(name for name in self.inner.keeps if name != ITEMS)
 
     def weight(self, params: Params) -> Tensor | float:
         """ρ, [..., n, 1] or as many numbers as it takes."""
@@ -104,24 +99,18 @@ class Merged:
         """Q + ρ (G − Q)."""
         return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
 
-    def see(self, params: Params) -> Tensor:
-        """What the method's view makes of the merged table."""
-        return self.inner.see(params | {ITEMS: self.settle(params)})
-
-    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
-        """The method's own penalty, of the merged table."""
-        if isinstance(self.inner, ViewPenalty):
-            return self.inner.penalty(params | {ITEMS: self.settle(params)}, batch, context)
-        return torch.zeros((), dtype=params[LOCAL].dtype, device=params[LOCAL].device)
+    def table(self, params: Params) -> Tensor:
+        """The merged one."""
+        return self.settle(params)
 
 
 @dataclass(frozen=True)
 class MergedBefore(Merged):
     """The same where the merge is a thing of the past: what is trained and served is the client's table."""
 
-    def see(self, params: Params) -> Tensor:
-        """What the method's view makes of the local table."""
-        return self.inner.see(params | {ITEMS: params[LOCAL]})
+    def table(self, params: Params) -> Tensor:
+        """The local one."""
+        return params[LOCAL]
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def fedem_sm(config: FedEMStaticConfig) -> Method:
 
 def fedem_sr(config: FedEMConfig) -> Method:
     """The ablation that replaces the local table by the shared one, as other methods do."""
-    return replace(_unmerged(config), name="fedem-sr", paper="Chen et al. 2025, ablation")
+    return replace(_unmerged(config), name="fedem-sr", paper="Chen et al. 2025, merging, ablation")
 
 
 def _merging(config: FedEMConfig, name: str, merge: Merge, weight: float = 0.5) -> Method:
@@ -142,7 +142,7 @@ def _unmerged(config: FedEMConfig) -> Method:
     """FedMF with a table per client."""
     return Method(
         name="fedem",
-        paper="Chen et al. 2025",
+        paper="Chen et al. 2025, merging",
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),

@@ -1,6 +1,7 @@
 """PFedCLR: calibration by low-rank decomposition.
 
-"Beyond Personalization: Federated Recommendation with Calibration via Low-rank Decomposition" (2025).
+Chen et al., "Beyond Personalization: Federated Recommendation with Calibration via Low-rank Decomposition"
+(2025).
 
     score(u, i) = ⟨p_u, q_ui + a_ui B_u⟩        p_u, A_u and B_u personal, Q shared
     local, step 1:  Q_u ← steps on Q as downloaded, with p_u frozen and without A_u B_u               (Eq. 6)
@@ -20,26 +21,36 @@ calibration: everything steps together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Stage
+from solera.core.choices import Adam, Move, Stage, Update, View, ViewGradient
 from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.errors import ConfigError
+from solera.core.local_table import require_shared_table
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Mean, Plain
+from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.wrappers import ITEMS, Kept
+
+PAPER = "Chen et al. 2025, calibration"
 
 
-class PFedCLRConfig(MethodConfig):
+class LowRankConfig(BaseModel):
+    """Defaults: the paper's settings."""
+
+    buffer_learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of A and B")
+    rank: int = Field(2, ge=1, le=12, description="r, of the low-rank buffer")
+
+
+class PFedCLRConfig(LowRankConfig, MethodConfig):
     """Defaults: the paper's settings; client sampling is 60 % there."""
 
     embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
-    buffer_learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of A and B")
-    rank: int = Field(2, ge=1, le=12, description="r, of the low-rank buffer")
     local_epochs: int = Field(
         10, ge=1, description="passes over a client's own data in each of the two steps"
     )
@@ -47,32 +58,41 @@ class PFedCLRConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class LowRank:
-    """The client's own fine-tuned table plus a low-rank personal one."""
+class LowRank(Kept):
+    """A view on the client's own fine-tuned item table plus a low-rank personal one."""
 
-    embedding_size: int
-    rank: int
-    label: str = "shared, kept + low-rank personal"
-    keeps: tuple[str, ...] = ("items",)
+    rank: int = 2
+
+    @property
+    def label(self) -> str:
+        """What is added to what."""
+        return f"{self.inner.label}, kept + low-rank personal"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Q, A and B."""
+        """With A and B."""
+        (d,) = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
         return (
-            *ItemTable(self.embedding_size).leaves,
+            *self.inner.leaves,
             Leaf("buffer.a", (self.rank,), Home.PERSONAL, Init.ZEROS, per_item=True),
-            Leaf("buffer.b", (self.rank, self.embedding_size), Home.PERSONAL),
+            Leaf("buffer.b", (self.rank, d), Home.PERSONAL),
         )
 
-    def see(self, params: Params) -> Tensor:
+    def table(self, params: Params) -> Tensor:
         """Q + A B."""
-        return params["items"] + params["buffer.a"] @ params["buffer.b"]
+        return params[ITEMS] + params["buffer.a"] @ params["buffer.b"]
+
+
+@dataclass(frozen=True)
+class LowRankKnowing(LowRank):
+    """The same around a view that knows its gradient."""
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The slope for Q, slope · Bᵀ for A and Aᵀ · slope for B."""
-        a = slope @ params["buffer.b"].transpose(-1, -2)
-        b = params["buffer.a"].transpose(-1, -2) @ slope
-        return {"items": slope, "buffer.a": a, "buffer.b": b}
+        """The inner view's for Q, times Bᵀ for A; Aᵀ times it for B."""
+        found = self.inner_gradient(params, slope, batch, context)
+        a = found[ITEMS] @ params["buffer.b"].transpose(-1, -2)
+        b = params["buffer.a"].transpose(-1, -2) @ found[ITEMS]
+        return found | {"buffer.a": a, "buffer.b": b}
 
 
 @dataclass(frozen=True)
@@ -100,20 +120,33 @@ class FullBuffer:
 
 @dataclass(frozen=True)
 class ItemsThenRest:
-    """The items alone, then, with the items frozen, the user vector and the buffer."""
+    """A method's own steps of the items alone; then, with the items frozen, of all else and the buffer."""
 
-    embedding_size: int
+    inner: Update
+    view: View  # without the buffer
     buffer: tuple[str, ...]
     label: str = "items, upload, then the rest"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """Two stages; the first does not see the buffer."""
-        user, buffer = _moves(context, self.buffer)
-        items = Move(("items",), user.optimizer)
-        return (
-            Stage(context.local_epochs, (items,), ItemTable(self.embedding_size)),
-            Stage(context.local_epochs, (Move(user.leaves, user.optimizer, (buffer,)),)),
-        )
+        """Twice as many stages; those of the items do not see the buffer."""
+        stages = self.inner.stages(context)
+        buffer = Move(self.buffer, Adam(context.hyper["buffer_learning_rate"], context.hyper["reg"]))
+
+        def moves(stage: Stage, items: bool) -> tuple[Move, ...]:
+            halves = (
+                move.only({name for name in move.all_leaves if (name == ITEMS) == items})
+                for move in stage.moves
+            )
+            return tuple(half for half in halves if half)
+
+        of_items = [
+            replace(stage, moves=moves(stage, True), view=stage.view or self.view) for stage in stages
+        ]
+        of_rest = [replace(stage, moves=moves(stage, False)) for stage in stages]
+        first, *others = of_rest[-1].moves or (None,)
+        last = replace(first, along=(*first.along, buffer)) if first else buffer
+        of_rest[-1] = replace(of_rest[-1], moves=(last, *others))
+        return tuple(stage for stage in (*of_items, *of_rest) if stage.moves)
 
 
 @dataclass(frozen=True)
@@ -125,56 +158,58 @@ class Everything:
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
         """One stage."""
-        user, buffer = _moves(context, self.buffer)
-        return (Stage(context.local_epochs, (Move(("user", "items"), user.optimizer, (buffer,)),)),)
+        hyper = context.hyper
+        buffer = Move(self.buffer, Adam(hyper["buffer_learning_rate"], hyper["reg"]))
+        both = Adam(hyper["learning_rate"], hyper["reg"])
+        return (Stage(context.local_epochs, (Move(("user", ITEMS), both, (buffer,)),)),)
 
 
-def _moves(context: RoundContext, buffer: tuple[str, ...]) -> tuple[Move, Move]:
-    hyper = context.hyper
-    user = Move(("user",), Adam(hyper["learning_rate"], hyper["reg"]))
-    return user, Move(buffer, Adam(hyper["buffer_learning_rate"], hyper["reg"]))
+def low_rank(method: Method, config: LowRankConfig) -> Method:
+    """The plug-in: calibration on any method with a shared item table."""
+    require_shared_table(method, "low-rank")
+    if ITEMS in method.view.keeps:
+        raise ConfigError(
+            f"'low-rank' cannot be used with {method.name!r}: its clients already keep their fine-tuned "
+            "table, and calibration says when that is trained",
+            "leave it out, or calibrate a method that does not keep one",
+        )
+    known = isinstance(method.view, ViewGradient)
+    view = (LowRankKnowing if known else LowRank)(method.view, config.rank)
+    update = ItemsThenRest(method.update, method.view, ("buffer.a", "buffer.b"))
+    return replace(method, view=view, update=update)
 
 
 def pfedclr(config: PFedCLRConfig) -> Method:
     """dot × low-rank × items, upload, rest × weighted mean × plain."""
-    d = config.embedding_size
-    return Method(
-        name="pfedclr",
-        paper="Beyond Personalization 2025",
-        config=config,
-        scorer=Dot(d),
-        view=LowRank(d, config.rank),
-        update=ItemsThenRest(d, ("buffer.a", "buffer.b")),
-        aggregate=Mean(weighted=True),
-        wire=Plain(),
-    )
+    return replace(low_rank(_backbone(config), config), name="pfedclr", paper=PAPER)
 
 
 def pfedclr_cf(config: PFedCLRConfig) -> Method:
     """The ablation with a full matrix, calibrated."""
-    d = config.embedding_size
-    return Method(
+    method = _backbone(config)
+    return replace(
+        method,
         name="pfedclr-cf",
-        paper="Beyond Personalization 2025, ablation",
-        config=config,
-        scorer=Dot(d),
-        view=FullBuffer(d),
-        update=ItemsThenRest(d, ("buffer",)),
-        aggregate=Mean(weighted=True),
-        wire=Plain(),
+        view=FullBuffer(config.embedding_size),
+        update=ItemsThenRest(method.update, method.view, ("buffer",)),
     )
 
 
 def pfedclr_af(config: PFedCLRConfig) -> Method:
     """The ablation with a full matrix and no calibration."""
-    d = config.embedding_size
+    view, update = FullBuffer(config.embedding_size), Everything(("buffer",))
+    return replace(_backbone(config), name="pfedclr-af", view=view, update=update)
+
+
+def _backbone(config: PFedCLRConfig) -> Method:
+    """FedMF with a weighted mean."""
     return Method(
-        name="pfedclr-af",
-        paper="Beyond Personalization 2025, ablation",
+        name="fedmf",
+        paper=f"{PAPER}, ablation",
         config=config,
-        scorer=Dot(d),
-        view=FullBuffer(d),
-        update=Everything(("buffer",)),
+        scorer=Dot(config.embedding_size),
+        view=ItemTable(config.embedding_size),
+        update=Joint(("user", ITEMS), Adam),
         aggregate=Mean(weighted=True),
         wire=Plain(),
     )

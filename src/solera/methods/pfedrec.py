@@ -12,18 +12,24 @@ Zhang et al., "Dual Personalization on Federated Recommendation" (IJCAI 2023).
 Symbols: η is `learning_rate`; η' = η · n_items · `item_rate`, as in the public code (η' is left open in the
 paper). Where paper and public code differ, this follows the paper: the code also uploads and averages the
 score function's bias, here it stays on the client.
+
+Dual personalization as a plug-in makes the scorer of any method personal, lets it step before the items on
+every batch, and serves every client with its own fine-tuned item table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from solera.core.choices import Move, Sgd, Stage
+from solera.core.choices import Move, Sgd, Stage, Update
 from solera.core.context import MethodConfig, RoundContext
+from solera.core.errors import ConfigError
+from solera.core.local_table import require_shared_table
 from solera.core.method import Method
 from solera.core.parts import ItemTable, Mean, PersonalLinear, Plain
+from solera.core.wrappers import ITEMS, kept, personal
 
 
 class PFedRecConfig(MethodConfig):
@@ -58,3 +64,42 @@ def pfedrec(config: PFedRecConfig) -> Method:
         aggregate=Mean(),
         wire=Plain(),
     )
+
+
+class DualPersonalizationConfig(BaseModel):
+    """Nothing to set."""
+
+
+@dataclass(frozen=True)
+class ScorerFirst:
+    """A method's own steps, the scorer's before the others' on every batch."""
+
+    inner: Update
+    scorer: frozenset[str]
+    label: str = "scorer, then items, on every batch"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """Every move in two, with the optimisers it has."""
+
+        def halves(move: Move) -> tuple[Move, ...]:
+            first, second = move.only(self.scorer), move.only(set(move.all_leaves) - self.scorer)
+            return tuple(half for half in (first, second) if half)
+
+        return tuple(
+            replace(stage, moves=tuple(half for move in stage.moves for half in halves(move)))
+            for stage in self.inner.stages(context)
+        )
+
+
+def dual_personalization(method: Method, config: DualPersonalizationConfig) -> Method:
+    """The plug-in."""
+    require_shared_table(method, "dual-personalization")
+    if ITEMS in method.view.keeps:
+        raise ConfigError(
+            f"'dual-personalization' cannot be used with {method.name!r}: its clients already keep their "
+            "fine-tuned table",
+            "leave it out",
+        )
+    scorer = personal(method.scorer)
+    names = frozenset(leaf.name for leaf in scorer.leaves)
+    return replace(method, scorer=scorer, view=kept(method.view), update=ScorerFirst(method.update, names))

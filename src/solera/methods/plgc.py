@@ -1,0 +1,278 @@
+"""PLGC: local and shared table mixed by their NTK traces, and redundancy reduction between them.
+
+Shen et al., "A Model-agnostic Strategy to Mitigate Embedding Degradation in Personalized Federated
+Recommendation" (2025), for any method with a shared item table.
+
+    q_i  = λ c_i + (1 − λ) g_i              C the client's own table, which is sent; G the shared one (Eq. 16)
+    λ    = tr C Cᵀ / (tr C Cᵀ + tr G Gᵀ)    anew in every epoch; a constant to the gradient           (Eq. 15)
+    loss = the method's own on Q + β · eRR                                                            (Eq. 22)
+    eRR  = 1/d Σ_i (1 − H_ii)² + γ/d Σ_{i≠j} H_ij²                                                    (Eq. 19)
+    H_ij = ⟨z^C_i, z^G_j⟩ / (‖z^C_i‖ ‖z^G_j‖)  z: columns of the batch's rows of C and G, projected   (Eq. 18)
+
+The trace is the sum of all squared entries (Eq. 14). A client knows how much its touched rows add to it, so
+it is kept up to date without a look at the others.
+
+Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, at the rates of its public
+relatives; `plgc-dlgm` has the mixing alone, `plgc-err` the redundancy reduction alone, between the table in
+training and the one that was downloaded.
+
+The paper does not say what projector and predictor are: here one linear layer of size d each, with a ReLU
+between them, personal, the same for both tables. It has no public code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from solera.core.choices import Move, Sgd, Stage, Update
+from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.local_table import LOCAL, OnLocal, require_shared_table
+from solera.core.method import Method
+from solera.core.parts import Dot, ItemTable, Mean, Plain
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.wrappers import ITEMS, Around
+
+ANCHOR, TRACE, LOCAL_TRACE = "items.downloaded", "items.trace", "items.local.trace"
+_LAYERS = ("projector", "predictor")
+
+
+class PLGCPlugConfig(BaseModel):
+    """Defaults: from the middle of the paper's ranges."""
+
+    redundancy: float = Field(0.1, ge=0, description="β: weight of redundancy reduction; 0 leaves it out")
+    decorrelation: float = Field(0.01, ge=0, description="γ: weight of the correlations between dimensions")
+    projector_learning_rate: Scheduled = Field(
+        Schedule(start=0.1), description="step size of projector and predictor"
+    )
+
+
+class PLGCConfig(PLGCPlugConfig, MethodConfig):
+    """Defaults: FedMF with the sizes of the paper, and rates of its relative FedRAP."""
+
+    learning_rate: Scheduled = Field(Schedule(start=0.1, decay=0.97), description="step size of user vectors")
+    item_learning_rate: Scheduled = Field(
+        Schedule(start=100, decay=0.97), description="step size of the client's item table"
+    )
+    step_decay: float = Field(0.95, gt=0, le=1, description="step sizes fall by it after every local step")
+    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
+    batch_size: int = Field(2048, ge=1, description="samples per local step")
+
+
+@dataclass(frozen=True)
+class Redundancy:
+    """Keeps the dimensions of two tables alike one by one, and apart from each other."""
+
+    size: int
+    weight: float
+    decorrelation: float
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Projector and predictor; nothing where the weight is zero."""
+        return tuple(
+            Leaf(f"{layer}.{part}", shape, Home.PERSONAL, Init.LINEAR, fan_in=self.size)
+            for layer in (_LAYERS if self.weight else ())
+            for part, shape in (("weight", (self.size, self.size)), ("bias", (self.size,)))
+        )
+
+    def loss(self, params: Params, own: Tensor, other: Tensor, batch: Batch) -> Tensor:
+        """β · eRR of the rows [..., n, d] of a batch, one number per client."""
+        root = batch.weights.unsqueeze(-1).sqrt()
+        ours, theirs = (_unit(root * self._projected(params, rows)) for rows in (own, other))
+        correlation = ours.transpose(-1, -2) @ theirs
+        diagonal = correlation.diagonal(dim1=-2, dim2=-1)
+        apart = correlation.square().sum((-1, -2)) - diagonal.square().sum(-1)
+        alike = (1 - diagonal).square().sum(-1)
+        return (alike + self.decorrelation * apart) * (self.weight / self.size)
+
+    def _projected(self, params: Params, rows: Tensor) -> Tensor:
+        first, second = (
+            (params[f"{layer}.weight"].transpose(-1, -2), params[f"{layer}.bias"].unsqueeze(-2))
+            for layer in _LAYERS
+        )
+        return torch.relu(rows @ first[0] + first[1]) @ second[0] + second[1]
+
+
+def _unit(columns: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(columns, dim=-2, keepdim=True)
+    return columns / lengths.clamp(min=1e-12)
+
+
+@dataclass(frozen=True)
+class Mixed(OnLocal):
+    """The client's own table and the shared one, mixed by their traces."""
+
+    redundancy: Redundancy
+
+    @property
+    def label(self) -> str:
+        """What is mixed."""
+        return f"{self.inner.label}, mixed with local by NTK traces"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Those of the view on a local table, both traces, and the projector's."""
+        return (
+            *super().leaves,
+            Leaf(TRACE, (1,), Home.SHARED, Init.ZEROS, derived_from=ITEMS),
+            Leaf(LOCAL_TRACE, (1,), Home.PERSONAL, Init.ZEROS, derived_from=LOCAL),
+            *self.redundancy.leaves,
+        )
+
+    def derive(self, tables: Params) -> Params:
+        """Σ of all squared entries."""
+        names = {ITEMS: TRACE, LOCAL: LOCAL_TRACE}
+        return {
+            names[name]: table.square().sum((-1, -2)).unsqueeze(-1)
+            for name, table in tables.items()
+            if name in names
+        }
+
+    def observe(self, before: Params, now: Params) -> Params:
+        """The trace before, and what the touched rows have changed of it."""
+        grown = (now[LOCAL].square() - before[LOCAL].square()).sum((-1, -2)).unsqueeze(-1)
+        return {LOCAL_TRACE: before[LOCAL_TRACE] + grown}
+
+    def share(self, params: Params) -> Tensor:
+        """λ, [..., 1, 1]."""
+        own = params[LOCAL_TRACE].detach()
+        return (own / (own + params[TRACE])).unsqueeze(-1)
+
+    def table(self, params: Params) -> Tensor:
+        """The mixed one."""
+        return params[ITEMS] + self.share(params) * (params[LOCAL] - params[ITEMS])
+
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
+        """The method's own of the mixed table, and redundancy reduction between the two."""
+        total = super().penalty(params, batch, context)
+        if self.redundancy.weight:
+            total = total + self.redundancy.loss(params, params[LOCAL], params[ITEMS], batch)
+        return total
+
+
+@dataclass(frozen=True)
+class Anchored(Around):
+    """A view whose table in training is kept from redundancy by the table as it was downloaded."""
+
+    redundancy: Redundancy
+
+    @property
+    def label(self) -> str:
+        """With the second table."""
+        return f"{self.inner.label}, less redundant than downloaded"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The view's own, a copy of the table, and the projector's."""
+        (items,) = (leaf for leaf in self.inner.leaves if leaf.name == ITEMS)
+        copy = replace(items, name=ANCHOR, upload=False, derived_from=ITEMS)
+        return (*self.inner.leaves, copy, *self.redundancy.leaves)
+
+    def derive(self, tables: Params) -> Params:
+        """The table as it is."""
+        return {ANCHOR: tables[ITEMS]} if ITEMS in tables else {}
+
+    def observe(self, before: Params, now: Params) -> Params:
+        """Nothing on the client is derived."""
+        return {}
+
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
+        """The method's own, and redundancy reduction against the downloaded rows."""
+        against = self.redundancy.loss(params, params[ITEMS], params[ANCHOR], batch)
+        return against + super().penalty(params, batch, context)
+
+
+@dataclass(frozen=True)
+class WithProjector:
+    """The method's own update, on the local table if there is one; the projector steps along."""
+
+    inner: Update
+    view: Mixed | Anchored
+
+    @property
+    def label(self) -> str:
+        """The method's own."""
+        return f"{self.inner.label}, with projector" if self.view.redundancy.weight else self.inner.label
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """The method's stages."""
+        return tuple(self._stage(stage, context) for stage in self.inner.stages(context))
+
+    def _stage(self, stage: Stage, context: RoundContext) -> Stage:
+        names = {ITEMS: LOCAL} if isinstance(self.view, Mixed) else {}
+        projector = tuple(leaf.name for leaf in self.view.redundancy.leaves)
+        along = Move(projector, Sgd(context.hyper["projector_learning_rate"]))
+
+        def adapted(move: Move) -> Move:
+            trains_items = ITEMS in move.all_leaves
+            move = move.renamed(names)
+            return replace(move, along=(*move.along, along)) if projector and trains_items else move
+
+        view = replace(self.view, inner=stage.view) if stage.view else None
+        return replace(stage, moves=tuple(adapted(move) for move in stage.moves), view=view)
+
+
+@dataclass(frozen=True)
+class UserAndItems:
+    """User vector and item table step together, each at its rate."""
+
+    label: str = "all together"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """One stage, one move of two rates."""
+        hyper = context.hyper
+        items = Move((ITEMS,), Sgd(hyper["item_learning_rate"], hyper["reg"], hyper["step_decay"]))
+        user = Sgd(hyper["learning_rate"], hyper["reg"], hyper["step_decay"])
+        return (Stage(context.local_epochs, (Move(("user",), user, (items,)),)),)
+
+
+def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
+    """The plug-in."""
+    require_shared_table(method, "plgc")
+    view = Mixed(method.view, _redundancy(method, config))
+    return replace(method, view=view, update=WithProjector(method.update, view))
+
+
+def _redundancy(method: Method, config: PLGCPlugConfig) -> Redundancy:
+    (d,) = next(leaf.shape for leaf in method.view.leaves if leaf.name == ITEMS)
+    return Redundancy(d, config.redundancy, config.decorrelation)
+
+
+def plgc(config: PLGCConfig) -> Method:
+    """dot × mixed by traces × joint × weighted mean × plain."""
+    return replace(local_global_mixing(_backbone(config), config), name="plgc")
+
+
+def plgc_dlgm(config: PLGCConfig) -> Method:
+    """The ablation with dynamic local-global mixing alone."""
+    alone = config.model_copy(update={"redundancy": 0.0})
+    return replace(
+        local_global_mixing(_backbone(alone), alone), name="plgc-dlgm", paper="Shen et al. 2025, ablation"
+    )
+
+
+def plgc_err(config: PLGCConfig) -> Method:
+    """The ablation with embedding redundancy reduction alone."""
+    method = _backbone(config)
+    view = Anchored(method.view, _redundancy(method, config))
+    update = WithProjector(method.update, view)
+    return replace(method, name="plgc-err", paper="Shen et al. 2025, ablation", view=view, update=update)
+
+
+def _backbone(config: PLGCConfig) -> Method:
+    """FedMF with its own rate for items."""
+    return Method(
+        name="fedmf",
+        paper="Shen et al. 2025",
+        config=config,
+        scorer=Dot(config.embedding_size),
+        view=ItemTable(config.embedding_size),
+        update=UserAndItems(),
+        aggregate=Mean(weighted=True),
+        wire=Plain(),
+    )

@@ -1,0 +1,108 @@
+"""Every plug-in on every kind of backbone."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, ClassVar
+
+import pytest
+from conformance import MethodConformance
+
+from solera.core.errors import ConfigError
+from solera.methods import METHODS, PLUGINS, build
+
+# Backbones of every kind: scorers with and without a gradient of their own, shared and personal leaves, kept
+# and additive views, both optimisers, one and two stages, plain and tailored aggregation.
+BACKBONES: dict[str, dict[str, Any]] = {
+    "fedem-sr": {},
+    "fedmf": {},
+    "fedncf": {"hidden": (8, 4)},
+    "fedrap": {"item_learning_rate": "5*0.9^round", "independence": 0.01},
+    "pfedclr": {"clients_per_round": 1.0},
+    "pfedrec": {"item_rate": 1.0},
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "elastic-merge": {"adapter": (4,), "adapter_learning_rate": 0.05},
+    "plgc": {"redundancy": 0.5},
+}
+
+
+def legal(name: str, plugins: tuple[str, ...]) -> bool:
+    try:
+        build(name, {}, plugins)
+    except ConfigError:
+        return False
+    return True
+
+
+COMBINATIONS = [
+    (name, plugins)
+    for count in (1, 2)
+    for plugins in combinations(PLUGINS, count)
+    for name in (BACKBONES if count == 1 else ["fedmf", "fedrap"])
+    if legal(name, plugins)
+]
+for name, plugins in COMBINATIONS:
+    options = BACKBONES[name] | {k: v for plugin in plugins for k, v in OPTIONS.get(plugin, {}).items()}
+    title = "Test_" + "_with_".join([name, *plugins]).replace("-", "_")
+    globals()[title] = type(
+        title, (MethodConformance,), {"name": name, "plugins": plugins, "options": options}
+    )
+
+
+class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: N801 - like those above
+    name = "fedmf"
+    plugins = ("elastic-merge",)
+    options: ClassVar = {**OPTIONS["elastic-merge"], "form": "code", "batch_size": 12}
+
+
+def test_every_plugin_fits_most_backbones() -> None:
+    """Otherwise the above would hold of plug-ins that fit nothing."""
+    fitting = {plugin: [n for n, given in COMBINATIONS if given == (plugin,)] for plugin in PLUGINS}
+    assert fitting["elastic-merge"] == fitting["plgc"] == list(BACKBONES)
+    assert fitting["dual-personalization"] == fitting["low-rank"] == ["fedem-sr", "fedmf", "fedncf", "fedrap"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_does_not_fit_says_why(name: str) -> None:
+    for count in (1, 2):
+        for plugins in combinations(PLUGINS, count):
+            try:
+                build(name, {}, plugins)
+            except ConfigError as error:
+                assert "cannot be used with" in str(error) or "does not fit together" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "plugins", "why"),
+    [
+        ("local", ("elastic-merge",), "no shared item table"),
+        ("fedmf", ("elastic-merge", "plgc"), "already have a table of their own"),
+        ("pfedrec", ("dual-personalization",), "already keep their fine-tuned table"),
+        ("pfedclr", ("low-rank",), "already keep their fine-tuned table"),
+        ("fedmf", ("dual-personalization", "low-rank"), "already keep their fine-tuned table"),
+    ],
+)
+def test_impossible_combinations(name: str, plugins: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        build(name, {}, plugins)
+
+
+def test_unknown_plugin() -> None:
+    with pytest.raises(ConfigError, match=r"unknown plug-in 'elastic-merg'.*elastic-merge"):
+        build("fedmf", {}, ("elastic-merg",))
+
+
+def test_order_and_repetition_do_not_matter() -> None:
+    one = build("fedmf", {}, ("plgc", "low-rank"))
+    two = build("fedmf", {}, ("low-rank", "plgc", "plgc"))
+    assert one.name == two.name == "fedmf+low-rank+plgc"
+    assert (one.view, one.update) == (two.view, two.update)
+
+
+def test_options_of_the_plugin_are_options_of_the_method() -> None:
+    assert build("fedmf", {"adapter": (4,)}, ("elastic-merge",)).view.adapter == (4,)
+    with pytest.raises(ConfigError, match="has no option 'adapter'"):
+        build("fedmf", {"adapter": (4,)})
+    with pytest.raises(ConfigError, match="rank"):
+        build("fedmf", {"rank": 0}, ("low-rank",))
