@@ -73,8 +73,35 @@ class TestFedRAPSmallBatches(MethodConformance):
 
 
 class TestFedRAPNo(MethodConformance):
+    name = "fedrap-no"
+    options: ClassVar = {**_FEDRAP, "curriculum": "fixed"}
+
+
+class TestFedRAPL2(MethodConformance):
+    name = "fedrap-l2"
+    options: ClassVar = _FEDRAP
+
+
+class TestFedRAPSoft(MethodConformance):
     name = "fedrap"
-    options: ClassVar = {**_FEDRAP, "norm": "none", "curriculum": "fixed"}
+    options: ClassVar = {**_FEDRAP, "norm": "soft", "sparsity": 0.05, "curriculum": "fixed"}
+
+
+class TestFedRAPSoftSmallBatches(MethodConformance):
+    name = "fedrap"
+    options: ClassVar = {**_FEDRAP, "norm": "soft", "sparsity": 0.05, "batch_size": 12}
+
+
+class TestFedRAPEarlyStop(MethodConformance):
+    """A threshold at which, of eight epochs, clients stop after two and after all of them."""
+
+    name = "fedrap"
+    options: ClassVar = {**_FEDRAP, "early_stop": 0.02, "local_epochs": 8, "step_decay": 0.8}
+
+
+class TestFedRAPEarlyStopSmallBatches(MethodConformance):
+    name = "fedrap"
+    options: ClassVar = {**_FEDRAP, "early_stop": 0.02, "local_epochs": 8, "batch_size": 12}
 
 
 class TestFedRAPC(MethodConformance):

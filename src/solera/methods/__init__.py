@@ -15,7 +15,7 @@ from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
 from solera.methods.fedem import FedEMConfig, FedEMStaticConfig, fedem, fedem_dm, fedem_sm, fedem_sr
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.fedncf import FedNCFConfig, fedncf
-from solera.methods.fedrap import FedRAPConfig, fedrap, fedrap_c, fedrap_d
+from solera.methods.fedrap import FedRAPConfig, fedrap, fedrap_c, fedrap_d, fedrap_l2, fedrap_no
 from solera.methods.local import LocalConfig, local
 from solera.methods.pfedclr import LowRankConfig, PFedCLRConfig, low_rank, pfedclr, pfedclr_af, pfedclr_cf
 from solera.methods.pfedrec import DualPersonalizationConfig, PFedRecConfig, dual_personalization, pfedrec
@@ -46,6 +46,8 @@ METHODS: dict[str, Recipe] = {
     "fedrap": Recipe(FedRAPConfig, fedrap),
     "fedrap-c": Recipe(FedRAPConfig, fedrap_c),
     "fedrap-d": Recipe(FedRAPConfig, fedrap_d),
+    "fedrap-l2": Recipe(FedRAPConfig, fedrap_l2),
+    "fedrap-no": Recipe(FedRAPConfig, fedrap_no),
     "local": Recipe(LocalConfig, local),
     "pfedclr": Recipe(PFedCLRConfig, pfedclr),
     "pfedclr-af": Recipe(PFedCLRConfig, pfedclr_af),
