@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ def train(
     method: str,
     data: Interactions | str,
     *,
+    plugins: Collection[str] = (),
     protocol: str = "strict",
     rounds: int = 100,
     seed: int = 0,
@@ -33,7 +34,7 @@ def train(
     """Train a method and return the finished run.
 
     `data` is what `solera.load` gave, or a name for it. Further keyword arguments are the method's own
-    options. Nothing is written to disk unless `out` names a folder.
+    options, and those of its `plugins`. Nothing is written to disk unless `out` names a folder.
 
     >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
     >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
@@ -42,6 +43,7 @@ def train(
     config = RunConfig(
         method=method,
         dataset=interactions.name if isinstance(data, Interactions) else data,
+        plugins=tuple(plugins),
         options=options,
         protocol=protocol,
         rounds=rounds,

@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.command()(runs.methods)
+app.command()(runs.presets)
 app.command()(runs.train)
 app.command()(runs.recommend)
 app.command()(runs.baseline)

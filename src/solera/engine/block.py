@@ -24,6 +24,7 @@ from solera.core.losses import binary_cross_entropy
 from solera.core.spec import Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
+from solera.engine.memory import keep_freed_memory
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
 from solera.engine.rows import Trained, settled, start
@@ -49,6 +50,7 @@ class BlockTraining:
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
         """Train block after block; results come in the order of the blocks."""
+        keep_freed_memory()
         samples = task.data.train.lengths[clients] * (1 + task.context.negatives)
         numbers = sum(leaf.size for leaf in task.method.select(per_item=True))
         size = min(self.block_samples, BLOCK_NUMBERS // max(1, numbers))

@@ -5,8 +5,9 @@ How a client trains is the engine's business (`reference` or `block`); everythin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -79,6 +80,7 @@ class RoundResult:
     loss: float
     bytes_up: float  # mean per client
     bytes_down: float
+    seconds_on_server: float = field(default=0.0, compare=False)
 
 
 class Simulation:
@@ -121,14 +123,16 @@ class Simulation:
                 f"the training loss of {method.name!r} is not finite in round {round_ + 1}",
                 "lower it with -o learning_rate=…",
             )
+        begin = time.perf_counter()
         self.state = replace(state, shared=server.conclude(state.personal, context))
+        seconds = time.perf_counter() - begin
         n = len(clients)
         down = 4 * sum(
             leaf.size * (self.data.n_items if leaf.per_item else 1)
             for leaf in method.select(home=Home.SHARED)
             if not leaf.derived_from
         )
-        return RoundResult(round_, n, losses / n, sent / n, down)
+        return RoundResult(round_, n, losses / n, sent / n, down, seconds)
 
     def scores(self, clients: Ints) -> Tensor:
         """What every given client is served: scores [len(clients), n_items]."""

@@ -88,11 +88,13 @@ class Merged(OnLocal):
             return self.merge_weight
         if self.merge == "dynamic":
             return torch.sigmoid(params["adapter"]).unsqueeze(-1)
-        x = torch.cat([params[ITEMS] - params[LOCAL], params[LOCAL]], -1)
-        for n in range(1, len(self.adapter) + 2):
-            x = x if n == 1 else torch.relu(x)
+        # [G − Q ; Q] by the first layer, without putting it together.
+        of_difference, of_local = params["adapter.1.weight"].transpose(-1, -2).chunk(2, -2)
+        x = params[ITEMS] @ of_difference + params[LOCAL] @ (of_local - of_difference)
+        x = x + params["adapter.1.bias"].unsqueeze(-2)
+        for n in range(2, len(self.adapter) + 2):
             weight, bias = params[f"adapter.{n}.weight"], params[f"adapter.{n}.bias"]
-            x = x @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
+            x = torch.relu(x) @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
         return torch.sigmoid(x)
 
     def settle(self, params: Params) -> Tensor:

@@ -36,7 +36,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -129,7 +128,7 @@ class Additive:
         own_gradient = slope - apart
         gradient = apart.add_(slope)
         if self.norm == "l1":
-            gradient.add_(torch.copysign(weights * context.hyper["sparsity"], shared))
+            gradient.addcmul_(shared.sign(), weights, value=context.hyper["sparsity"])
         elif self.norm == "l2":
             gradient.addcmul_(shared, weights, value=2 * context.hyper["sparsity"])
         return {"items": gradient, "own": own_gradient}

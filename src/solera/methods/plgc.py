@@ -16,8 +16,8 @@ Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both pa
 relatives; `plgc-dlgm` has the mixing alone, `plgc-err` the redundancy reduction alone, between the table in
 training and the one that was downloaded.
 
-The paper does not say what projector and predictor are: here one linear layer of size d each, with a ReLU
-between them, personal, the same for both tables. It has no public code.
+The paper does not say what projector and predictor are: here a linear layer with a ReLU, and a linear layer
+without bias, of size d, personal, the same for both tables. No public code of it is known.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Move, Sgd, Stage, Update
+from solera.core.choices import Move, Sgd, Stage, Update, ViewGradient
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.local_table import LOCAL, OnLocal, require_shared_table
 from solera.core.method import Method
@@ -38,7 +38,6 @@ from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS, Around
 
 ANCHOR, TRACE, LOCAL_TRACE = "items.downloaded", "items.trace", "items.local.trace"
-_LAYERS = ("projector", "predictor")
 
 
 class PLGCPlugConfig(BaseModel):
@@ -74,33 +73,54 @@ class Redundancy:
     @property
     def leaves(self) -> tuple[Leaf, ...]:
         """Projector and predictor; nothing where the weight is zero."""
+        square = (self.size, self.size)
+        shapes = {"projector.weight": square, "projector.bias": (self.size,), "predictor.weight": square}
         return tuple(
-            Leaf(f"{layer}.{part}", shape, Home.PERSONAL, Init.LINEAR, fan_in=self.size)
-            for layer in (_LAYERS if self.weight else ())
-            for part, shape in (("weight", (self.size, self.size)), ("bias", (self.size,)))
+            Leaf(name, shape, Home.PERSONAL, Init.LINEAR, fan_in=self.size)
+            for name, shape in (shapes.items() if self.weight else ())
         )
 
     def loss(self, params: Params, own: Tensor, other: Tensor, batch: Batch) -> Tensor:
-        """β · eRR of the rows [..., n, d] of a batch, one number per client."""
-        root = batch.weights.unsqueeze(-1).sqrt()
-        ours, theirs = (_unit(root * self._projected(params, rows)) for rows in (own, other))
-        correlation = ours.transpose(-1, -2) @ theirs
+        """β · eRR of the rows [..., n, d] of a batch, one number per client.
+
+        The predictor is linear, so the products of its columns follow from those of its inputs' columns:
+        after the projector nothing has the size of the batch any more.
+        """
+        ours, theirs = self._projected(params, own), self._projected(params, other)
+        weights = batch.weights.unsqueeze(-1)
+        ours_weighted, theirs_weighted = (
+            (ours * weights).transpose(-1, -2),
+            (theirs * weights).transpose(-1, -2),
+        )
+        predictor = params["predictor.weight"]
+
+        def products(one: Tensor, two: Tensor) -> Tensor:
+            return predictor @ (one @ two) @ predictor.transpose(-1, -2)
+
+        def lengths(one: Tensor, two: Tensor) -> Tensor:
+            squares = products(one, two).diagonal(dim1=-2, dim2=-1)
+            return squares.clamp(min=1e-24).sqrt()
+
+        correlation = products(ours_weighted, theirs)
+        correlation = correlation / lengths(ours_weighted, ours).unsqueeze(-1)
+        correlation = correlation / lengths(theirs_weighted, theirs).unsqueeze(-2)
         diagonal = correlation.diagonal(dim1=-2, dim2=-1)
         apart = correlation.square().sum((-1, -2)) - diagonal.square().sum(-1)
         alike = (1 - diagonal).square().sum(-1)
         return (alike + self.decorrelation * apart) * (self.weight / self.size)
 
+    def gradient(self, params: Params, own: str, other: Tensor, batch: Batch) -> Params:
+        """By the leaf `own` and by the projector."""
+        names = (own, *(leaf.name for leaf in self.leaves))
+        with torch.enable_grad():
+            moving = {name: params[name].detach().requires_grad_() for name in names}
+            loss = self.loss(params | moving, moving[own], other, batch)
+            found = torch.autograd.grad(loss.sum(), list(moving.values()))
+        return dict(zip(names, found, strict=True))
+
     def _projected(self, params: Params, rows: Tensor) -> Tensor:
-        first, second = (
-            (params[f"{layer}.weight"].transpose(-1, -2), params[f"{layer}.bias"].unsqueeze(-2))
-            for layer in _LAYERS
-        )
-        return torch.relu(rows @ first[0] + first[1]) @ second[0] + second[1]
-
-
-def _unit(columns: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(columns, dim=-2, keepdim=True)
-    return columns / lengths.clamp(min=1e-12)
+        weight, bias = params["projector.weight"], params["projector.bias"]
+        return torch.relu(rows @ weight.transpose(-1, -2) + bias.unsqueeze(-2))
 
 
 @dataclass(frozen=True)
@@ -153,6 +173,21 @@ class Mixed(OnLocal):
         if self.redundancy.weight:
             total = total + self.redundancy.loss(params, params[LOCAL], params[ITEMS], batch)
         return total
+
+
+@dataclass(frozen=True)
+class MixedKnowing(Mixed):
+    """The same around a view that knows its gradient."""
+
+    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
+        """λ times the inner view's by the mixed table, and that of redundancy reduction."""
+        found = self.inner_gradient(params, slope, batch, context)
+        found[LOCAL] = found.pop(ITEMS) * self.share(params)
+        if self.redundancy.weight:
+            against = self.redundancy.gradient(params, LOCAL, params[ITEMS], batch)
+            found[LOCAL] += against.pop(LOCAL)
+            found |= against
+        return found
 
 
 @dataclass(frozen=True)
@@ -213,6 +248,7 @@ class WithProjector:
             move = move.renamed(names)
             return replace(move, along=(*move.along, along)) if projector and trains_items else move
 
+        # A stage's own view knows its gradient if the method's does.
         view = replace(self.view, inner=stage.view) if stage.view else None
         return replace(stage, moves=tuple(adapted(move) for move in stage.moves), view=view)
 
@@ -234,7 +270,8 @@ class UserAndItems:
 def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
     """The plug-in."""
     require_shared_table(method, "plgc")
-    view = Mixed(method.view, _redundancy(method, config))
+    mixed = MixedKnowing if isinstance(method.view, ViewGradient) else Mixed
+    view = mixed(method.view, _redundancy(method, config))
     return replace(method, view=view, update=WithProjector(method.update, view))
 
 

@@ -14,6 +14,7 @@ class RunConfig(BaseModel):
 
     method: str
     dataset: str
+    plugins: tuple[str, ...] = ()
     options: dict[str, Any] = Field(
         default_factory=dict, description="the method's whole config, defaults included"
     )
@@ -24,6 +25,11 @@ class RunConfig(BaseModel):
     precision: Literal["single", "double"] = "single"
     min_interactions: int | None = None
     columns: dict[str, str] | None = None
+
+    @property
+    def full_method(self) -> str:
+        """The method's name with its plug-ins."""
+        return "+".join([self.method, *self.plugins])
 
     def difference(self, other: RunConfig) -> str:
         """The settings in which two runs differ, in words; empty if they are equal."""

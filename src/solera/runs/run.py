@@ -56,7 +56,7 @@ class Run:
                 f"the data set {config.dataset!r} has changed since the run in {path}",
                 f"it had {result['users']} users and {result['items']} items",
             )
-        method = build(config.method, config.options)
+        method = build(config.method, config.options, config.plugins)
         simulation = federation(config, method, split(data, config.protocol), threads=1, device="cpu")
         simulation.restore(state.shared, state.personal)
         return cls(result, data, simulation, folder.path)

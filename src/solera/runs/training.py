@@ -60,8 +60,11 @@ def train(
 
     The round is chosen on validation; the test items are scored once, at the end, with that round's state.
     """
-    method = build(config.method, config.options)
-    config = config.model_copy(update={"options": method.config.model_dump(mode="json")})
+    method = build(config.method, config.options, config.plugins)
+    # As `build` took them, so that equal runs have equal settings.
+    plugins = tuple(method.name.split("+")[1:])
+    options = method.config.model_dump(mode="json")
+    config = config.model_copy(update={"plugins": plugins, "options": options})
     if resume and out is not None and (out / "config.json").exists():
         finished = _finished(out, config, data)
         if finished:
@@ -153,7 +156,7 @@ class _Training:
         chosen = self.history[self.best_round]
         seconds = [entry["seconds"]["train"] for entry in self.history]
         result = make_result(
-            self.config.method,
+            self.config.full_method,
             self.split,
             self.config.seed,
             test=test,
