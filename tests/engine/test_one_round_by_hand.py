@@ -320,3 +320,166 @@ def test_pfedclr(train: LocalTraining) -> None:
         buffer = [[adam_once(0.0, g[i] * along, 0.2)] for i in items]
         assert personal.tables["buffer.a"][user][items].numpy() == approx(buffer)
         assert personal.whole["buffer.b"][user].numpy() == approx([b])
+
+
+def dot(one: list[float], two: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, two, strict=True))
+
+
+SAMPLES = {0: [(0, 1), (3, 0)], 1: [(3, 1), (0, 0)], 2: [(1, 1), (2, 1), (3, 0), (3, 0)]}
+
+
+def slopes(user: int, vector: list[float], table: list[list[float]]) -> dict[int, float]:
+    """(σ(⟨p, q_i⟩) − y) / n, added up over the user's samples of each item."""
+    mine = SAMPLES[user]
+    return {
+        item: sum(sigmoid(dot(vector, table[item])) - y for i, y in mine if i == item) / len(mine)
+        for item in {i for i, _ in mine}
+    }
+
+
+@both_engines
+def test_fedem(train: LocalTraining) -> None:
+    """One epoch of each stage, an adapter without hidden layers, from p = (1, 0), (1, 0), (0, 1).
+
+    Everybody has Q_u = ITEMS and has got G_u = ITEMS + (2, 0): the difference is Δ = (2, 0) for every item.
+    The adapter starts at zero: ρ = σ(0) = 1/2, and the merged table it is trained on is ITEMS + (1, 0).
+
+    Adapter. With g_i the slope of item i's score on the merged table, and σ'(0) = 1/4,
+
+        ∂ρ_i = g_i ⟨p, Δ⟩ = 2 g_i (users 0 and 1), 0 (user 2)
+        ∂bias = Σ ∂ρ_i / 4,    ∂weight = Σ ∂ρ_i / 4 · [Δ ; q_i]
+
+    and Adam's first step at rate 0.2 goes against the signs. User 2's adapter stays at zero.
+
+    Merging: q_i ← q_i + ρ_i Δ with ρ_i = σ(weight · [Δ ; q_i] + bias), for all four items, touched or not;
+    for user 2 that is ITEMS + (1, 0).
+
+    Training: Adam's first step at rate 0.1 on p with gradient Σ g_i q_i and on q_i with g_i p, from the
+    merged table.
+
+    Server, α = 1: the weights before projection are (p_v + s_uv) / 2 with p = (1, 1, 2)/4 and s_uu = 1. For
+    user 0 that is (5/8, (1/4 + s)/2, (1/2 + s')/2): its sum exceeds 1 as soon as s + s' > 0, and the
+    projection takes the excess off all three alike.
+    """
+    options = {"learning_rate": 0.1, "adapter_learning_rate": 0.2, "adapter": (), "similarity": 1.0}
+    method = build("fedem", OPTIONS | options)
+    p = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    simulation = Simulation(method, DATA, train, seed=0, device=torch.device("cpu"), dtype=torch.float64)
+    items = torch.tensor(ITEMS, dtype=torch.float64)
+    start = {
+        "user": torch.tensor(p, dtype=torch.float64),
+        "items.local": items.expand(3, 4, 2),
+        "adapter.1.weight": torch.zeros(3, 1, 4, dtype=torch.float64),
+        "adapter.1.bias": torch.zeros(3, 1, dtype=torch.float64),
+    }
+    downloaded = (items + torch.tensor([2.0, 0.0])).expand(3, 4, 2)
+    simulation.restore({"items": downloaded}, start)
+    simulation.run_round(0)
+
+    delta, local, users = [2.0, 0.0], [], []
+    for user in range(3):
+        half_way = [[q[0] + 1, q[1]] for q in ITEMS]
+        by_weight = {i: g * dot(p[user], delta) / 4 for i, g in slopes(user, p[user], half_way).items()}
+        bias = adam_once(0, sum(by_weight.values()), 0.2)
+        weight = [
+            adam_once(0, sum(by * (delta + ITEMS[i])[k] for i, by in by_weight.items()), 0.2)
+            for k in range(4)
+        ]
+        shares = [sigmoid(dot(weight, delta + q) + bias) for q in ITEMS]
+        merged = [[q[0] + 2 * share, q[1]] for q, share in zip(ITEMS, shares, strict=True)]
+        g = slopes(user, p[user], merged)
+        users.append([adam_once(p[user][k], sum(g[i] * merged[i][k] for i in g), 0.1) for k in range(2)])
+        local.append(
+            [
+                [adam_once(q[k], g.get(i, 0.0) * p[user][k], 0.1) for k in range(2)]
+                for i, q in enumerate(merged)
+            ]
+        )
+    assert shares == approx([0.5] * 4)  # user 2's
+    personal = simulation.state.personal
+    assert personal.whole["user"].numpy() == approx(users)
+    assert personal.tables["items.local"].numpy() == approx(local)
+
+    def alike(one: list[list[float]], two: list[list[float]]) -> float:
+        return 1 / (
+            1 + sum((a - b) ** 2 for x, y in zip(one, two, strict=True) for a, b in zip(x, y, strict=True))
+        )
+
+    expected = []
+    for user in range(3):
+        wish = [(n / 4 + alike(local[user], local[v])) / 2 for v, n in enumerate((1, 1, 2))]
+        weights = [w - (sum(wish) - 1) / 3 for w in wish]
+        assert min(weights) > 0
+        expected.append(
+            [[sum(weights[v] * local[v][i][k] for v in range(3)) for k in range(2)] for i in range(4)]
+        )
+    assert simulation.state.shared["items"].numpy() == approx(expected)
+    own = [[dot(users[u], local[u][i]) for i in range(4)] for u in range(3)]
+    assert simulation.scores(np.arange(3)).numpy() == approx(own)  # served with the client's own table
+
+
+@both_engines
+def test_plgc(train: LocalTraining) -> None:
+    """One step of SGD: rates 1 for the user and 2 for the table, β = 1/2, γ = 1/4.
+
+        G   = (7, 0) (7, 0) (0, 7) (0, 7)       tr G Gᵀ = 4 · 49 = 196
+        C_u = (4, 5) (0, 1) (1, 0) (3, 12)      tr C Cᵀ = 41 + 1 + 1 + 153 = 196,   so λ = 1/2
+
+    User 0, p = (1, 0), has items 0 (positive) and 3 (negative). Mixed: q_0 = (5.5, 2.5), q_3 = (1.5, 9.5),
+    g_0 = (σ(5.5) − 1)/2, g_3 = σ(1.5)/2. Its loss moves p by g_0 q_0 + g_3 q_3, and c_i by λ g_i p.
+
+    Redundancy reduction. Projector and predictor are the identity (all rows are positive), and both samples
+    weigh alike. The columns of G's rows 0 and 3 are (7, 0) and (0, 7), so H_ij is column i of C's rows 0 and
+    3 at unit length, entry j:
+
+        column 1: (4, 3)/5,    H_11 = cos a = 4/5,     H_12 = sin a = 3/5
+        column 2: (5, 12)/13,  H_22 = cos b = 12/13,   H_21 = sin b = 5/13
+
+    eRR = ½ [(1 − cos a)² + (1 − cos b)²] + γ/2 [sin² a + sin² b] falls apart into the two angles, with the
+    derivatives (1 − cos) sin + γ sin cos. a is the angle of (c_01, c_31) from its first axis, so
+
+        ∂a/∂c_01 = −sin a / 5,     ∂a/∂c_31 = cos a / 5
+
+    and b that of (c_02, c_32) from its second axis: ∂b/∂c_02 = cos b / 13, ∂b/∂c_32 = −sin b / 13.
+    """
+    options = {"learning_rate": 1, "item_learning_rate": 2, "redundancy": 0.5, "decorrelation": 0.25}
+    method = build("plgc", OPTIONS | options)
+    shared = [[7.0, 0.0], [7.0, 0.0], [0.0, 7.0], [0.0, 7.0]]
+    table = [[4.0, 5.0], [0.0, 1.0], [1.0, 0.0], [3.0, 12.0]]
+    identity = [[[1.0, 0.0], [0.0, 1.0]]] * 3
+    simulation = Simulation(method, DATA, train, seed=0, device=torch.device("cpu"), dtype=torch.float64)
+    start = {
+        "user": [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]],
+        "items.local": [table] * 3,
+        "items.local.trace": [[196.0]] * 3,
+        "projector.weight": identity,
+        "projector.bias": [[0.0, 0.0]] * 3,
+        "predictor.weight": identity,
+    }
+    simulation.restore(
+        {"items": torch.tensor(shared, dtype=torch.float64), "items.trace": torch.tensor([196.0]).double()},
+        {name: torch.tensor(value, dtype=torch.float64) for name, value in start.items()},
+    )
+    simulation.run_round(0)
+
+    g0, g3 = (sigmoid(5.5) - 1) / 2, sigmoid(1.5) / 2
+    personal = simulation.state.personal
+    assert personal.whole["user"][0].numpy() == approx([1 - 5.5 * g0 - 1.5 * g3, -2.5 * g0 - 9.5 * g3])
+    by_a = (1 - 4 / 5) * 3 / 5 + 3 / 5 * 4 / 5 / 4
+    by_b = (1 - 12 / 13) * 5 / 13 + 5 / 13 * 12 / 13 / 4
+    gradient_0 = [g0 / 2 - by_a * 3 / 25 / 2, by_b * 12 / 169 / 2]
+    gradient_3 = [g3 / 2 + by_a * 4 / 25 / 2, -by_b * 5 / 169 / 2]
+    local = personal.tables["items.local"].numpy()
+    moved_0 = [4 - 2 * gradient_0[0], 5 - 2 * gradient_0[1]]
+    moved_3 = [3 - 2 * gradient_3[0], 12 - 2 * gradient_3[1]]
+    assert local[0] == approx([moved_0, [0, 1], [1, 0], moved_3])
+    traces = (local**2).sum((1, 2))
+    assert personal.whole["items.local.trace"].numpy()[:, 0] == approx(traces)
+    changes = ((local - np.array(table)) * np.array([1, 1, 2])[:, None, None] / 4).sum(0)
+    aggregate = simulation.state.shared["items"].numpy()
+    assert aggregate == approx(np.array(shared) + changes)
+    assert simulation.state.shared["items.trace"].numpy() == approx([(aggregate**2).sum()])
+    share = traces[0] / (traces[0] + (aggregate**2).sum())
+    mixed = share * local[0] + (1 - share) * aggregate
+    assert simulation.scores(np.array([0]))[0].numpy() == approx(mixed @ personal.whole["user"][0].numpy())

@@ -59,3 +59,55 @@ def engine(
         f"largest relative difference of block and reference: {found['largest_difference']:.1e}",
         highlight=False,
     )
+
+
+@app.command()
+def methods(
+    data: Data,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method, with plug-ins as in fedmf+plgc; repeatable. Default: the five papers'."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Measured rounds of every method.", min=1)] = 3,
+    threads: Annotated[int, typer.Option(help="Threads.", min=1)] = 1,
+    option: Options = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Seconds a round and memory of methods, each in a process of its own.
+
+    Example: solera bench methods --data ml-100k
+
+    Example: solera bench methods --data ml-1m --method fedem --threads 2 -o clients_per_round=1.0
+    """
+    from solera.bench.methods import FIVE, bench_methods
+    from solera.data.datasets import load
+
+    interactions = load(data, data_dir=data_dir)
+    with err.status("measuring …") as status:
+        found = bench_methods(
+            method or list(FIVE),
+            interactions,
+            parse_pairs(option or [], "-o clients_per_round=1.0"),
+            rounds=rounds,
+            threads=threads,
+            on_method=lambda what: status.update(f"{what} …"),
+        )
+    if json:
+        print_json(found)
+        return
+    table(
+        f"{interactions.name}, {rounds} rounds, {threads} thread{'s' if threads > 1 else ''}",
+        ("method", "clients", "s a round", "of it server", "peak memory, GB", "KiB up a client"),
+        (
+            (
+                entry["method"],
+                entry["clients"],
+                entry["seconds_per_round"],
+                entry["seconds_on_server"],
+                entry["peak_bytes"] / 1e9,
+                entry["bytes_up"] / 1024,
+            )
+            for entry in found
+        ),
+    )
