@@ -1,6 +1,102 @@
-"""Centralized baselines: what collecting everybody's history would give."""
+"""Centralized baselines, one file each: what collecting everybody's history would give.
 
+To add one, write the file and name it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from solera.baselines.centrap import CentRAP, CentRAPConfig
 from solera.baselines.ease import Ease, EaseConfig
+from solera.baselines.ials import IALS, IALSConfig
+from solera.baselines.lightgcn import LightGCN, LightGCNConfig
+from solera.baselines.mf import MF, MFConfig
+from solera.baselines.ncf import NCF, NCFConfig
 from solera.baselines.popularity import Popularity
+from solera.baselines.training import Epoch, OnEpoch
+from solera.core.errors import ConfigError, closest
+from solera.data.ragged import Ints, Ragged
+from solera.data.split import Split
 
-__all__ = ["Ease", "EaseConfig", "Popularity"]
+
+class Baseline(Protocol):
+    """A fitted baseline."""
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """[len(users), n_items], where `history` is what each user of the data has when asked."""
+
+
+class Recipe(NamedTuple):
+    """A baseline's config class and the function that fits it to a split, with a seed."""
+
+    config: type[BaseModel]
+    fit: Callable[[Split, Any, int, OnEpoch | None], Baseline]
+
+
+class NoOptions(BaseModel):
+    """Settings of a baseline that has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+BASELINES: dict[str, Recipe] = {
+    "popularity": Recipe(NoOptions, lambda split, *_: Popularity.fit(split)),
+    "ease": Recipe(EaseConfig, lambda split, config, *_: Ease.fit(split, config)),
+    "ials": Recipe(IALSConfig, IALS.fit),
+    "mf": Recipe(MFConfig, MF.fit),
+    "ncf": Recipe(NCFConfig, NCF.fit),
+    "lightgcn": Recipe(LightGCNConfig, LightGCN.fit),
+    "centrap": Recipe(CentRAPConfig, CentRAP.fit),
+}
+
+
+def configure(name: str, options: Mapping[str, Any] | None = None) -> BaseModel:
+    """The settings of the baseline of that name; every wrong option is named at once."""
+    if name not in BASELINES:
+        raise ConfigError(f"unknown baseline {name!r}", closest(name, list(BASELINES)))
+    config = BASELINES[name].config
+    try:
+        return config.model_validate(dict(options or {}))
+    except ValidationError as error:
+        wrong = "; ".join(f"{e['loc'][0]}: {_message(e['type'], e['msg'])}" for e in error.errors())
+        known = ", ".join(f"{key}={_shown(value)}" for key, value in config())
+        hint = f"its options and defaults: {known}" if known else "it has no options: leave -o out"
+        raise ConfigError(f"baseline {name!r}: {wrong}", hint) from None
+
+
+def _message(kind: str, message: str) -> str:
+    return "no such option" if kind == "extra_forbidden" else message
+
+
+def _shown(value: Any) -> str:
+    """A value as the command line takes it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+__all__ = [
+    "BASELINES",
+    "IALS",
+    "MF",
+    "NCF",
+    "Baseline",
+    "CentRAP",
+    "CentRAPConfig",
+    "Ease",
+    "EaseConfig",
+    "Epoch",
+    "IALSConfig",
+    "LightGCN",
+    "LightGCNConfig",
+    "MFConfig",
+    "NCFConfig",
+    "NoOptions",
+    "OnEpoch",
+    "Popularity",
+    "Recipe",
+    "configure",
+]

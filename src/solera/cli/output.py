@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -46,7 +46,8 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, 
     values = [list(row) for row in rows]
     for number, column in enumerate(columns):
         is_text = any(isinstance(row[number], str) for row in values)
-        made.add_column(column, justify="left" if is_text else "right", overflow="fold")
+        justify: Literal["left", "right"] = "left" if is_text else "right"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=number == 0)
     for row in values:
         made.add_row(*(show(value) for value in row))
     out.print(made)

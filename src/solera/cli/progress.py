@@ -1,4 +1,4 @@
-"""Progress of a training run: a live bar on a terminal, a line now and then elsewhere."""
+"""Progress of training: a live bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from solera.cli.output import err
 
 if TYPE_CHECKING:
+    from solera.baselines import Epoch
     from solera.runs import Progress as Round
 
 _SECONDS = 5.0  # between lines where there is no terminal
@@ -21,7 +22,8 @@ _SECONDS = 5.0  # between lines where there is no terminal
 def round_progress(title: str, rounds: int) -> Iterator[Callable[[Round], None]]:
     """A function to call after every round."""
     if not err.is_terminal:
-        yield _Lines(title)
+        lines = _Lines(title, "round")
+        yield lambda done: lines(done.rounds_done, done.rounds, _figures(done))
         return
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -38,20 +40,47 @@ def round_progress(title: str, rounds: int) -> Iterator[Callable[[Round], None]]
         yield update
 
 
+@contextmanager
+def epoch_progress(title: str) -> Iterator[Callable[[Epoch], None]]:
+    """A function to call after every epoch, if there are any: a baseline in closed form has none."""
+    if not err.is_terminal:
+        lines = _Lines(title, "epoch")
+        yield lambda done: lines(done.done, done.epochs, _loss(done))
+        return
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(title, total=None, figures="")
+
+        def update(done: Epoch) -> None:
+            shown = " · ".join(filter(None, (f"epoch {done.done}/{done.epochs}", _loss(done))))
+            bar.update(task, completed=done.done, total=done.epochs, figures=shown)
+
+        yield update
+
+
 class _Lines:
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, step: str) -> None:
         self._title = title
+        self._step = step
         self._last = time.monotonic()
 
-    def __call__(self, done: Round) -> None:
+    def __call__(self, done: int, total: int, figures: str) -> None:
         now = time.monotonic()
-        if now - self._last >= _SECONDS or done.rounds_done == done.rounds:
+        if now - self._last >= _SECONDS or done == total:
             self._last = now
-            err.print(
-                f"{self._title} · round {done.rounds_done}/{done.rounds} · {_figures(done)}", highlight=False
-            )
+            parts = (self._title, f"{self._step} {done}/{total}", figures)
+            err.print(" · ".join(filter(None, parts)), highlight=False)
 
 
 def _figures(done: Round) -> str:
     validation = done.entry["validation"]["full"]["ndcg@10"]
     return f"loss {done.entry['loss']:.4f} · validation NDCG@10 {validation:.4f}"
+
+
+def _loss(done: Epoch) -> str:
+    return "" if done.loss is None else f"loss {done.loss:.4f}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
-from solera.cli.output import Json, err, out, print_json, print_result, table
-from solera.cli.progress import round_progress
+from solera.cli.output import Json, out, print_json, print_result, table
+from solera.cli.progress import epoch_progress, round_progress
 
 if TYPE_CHECKING:
     from solera.runs import RunConfig
+    from solera.runs.presets import Preset
 
 Options = Annotated[
     list[str] | None,
@@ -22,29 +23,35 @@ Data = Annotated[
     str, typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file.")
 ]
 ProtocolName = Annotated[str, typer.Option(help="strict, paper (leaky) or global-time.")]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them."),
+]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show this method's options.")] = None, json: Json = False
+    name: Annotated[str | None, typer.Argument(help="Show this method's options.")] = None,
+    plugin: Plugins = None,
+    json: Json = False,
 ) -> None:
     """The methods and their five choices, or one method's options.
 
-    Example: solera methods pfedrec
+    Example: solera methods fedncf --with elastic-merge
     """
-    from solera.methods import METHODS, build
+    from solera.methods import METHODS, PLUGINS, build
 
     if name is not None:
-        built = build(name)
+        built = build(name, {}, plugin or [])
         fields = type(built.config).model_fields
         values = built.config.model_dump(mode="json")
         options = [
             {"option": key, "default": values[key], "about": fields[key].description} for key in fields
         ]
         if json:
-            print_json({"name": name, **built.choices, "paper": built.paper, "options": options})
+            print_json({"name": built.name, **built.choices, "paper": built.paper, "options": options})
             return
-        out.print(f"[bold]{name}[/] ({built.paper}): {' × '.join(built.choices.values())}")
+        out.print(f"[bold]{built.name}[/] ({built.paper}): {' × '.join(built.choices.values())}")
         table(
             "options",
             ("-o", "default", "about"),
@@ -55,14 +62,55 @@ def methods(
     if json:
         print_json(listed)
         return
-    table("Methods", listed[0], (entry.values() for entry in listed))
+    shown = ("name", "scorer", "view", "update", "aggregate", "wire")
+    table("Methods and their five choices", shown, ([entry[key] for key in shown] for entry in listed))
+    plugins = ((key, plugin.about) for key, plugin in PLUGINS.items())
+    table("Plug-ins, for any method they fit", ("--with", "what it does"), plugins)
+
+
+def presets(json: Json = False) -> None:
+    """Settings under which published figures were obtained, each one command.
+
+    Example: solera train --preset paper:fedrap/ml-100k
+    """
+    from solera.runs.presets import presets as known
+
+    if json:
+        print_json([entry.model_dump(mode="json") for entry in known().values()])
+        return
+    table(
+        "Presets",
+        ("--preset", "protocol", "published HR@10 / NDCG@10", "source"),
+        (
+            (entry.name, entry.protocol, _published(entry.published), entry.source)
+            for entry in known().values()
+        ),
+    )
+
+
+def _published(figures: dict[str, float]) -> str:
+    return f"{figures['hr']:.3f} / {figures['ndcg']:.3f}" if figures else ""
 
 
 def train(
-    method: Annotated[str, typer.Argument(help="A method; `solera methods` lists them.")],
-    data: Data,
-    protocol: ProtocolName = "strict",
-    rounds: Annotated[int, typer.Option(help="Rounds of federated training.", min=1)] = 100,
+    method: Annotated[
+        str | None, typer.Argument(help="A method; `solera methods` lists them.", show_default=False)
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Named settings instead of a method; `solera presets` lists them."),
+    ] = None,
+    plugin: Plugins = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="strict (default), paper (leaky) or global-time.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of federated training (default 100).", min=1)
+    ] = None,
     seed: Seed = 0,
     option: Options = None,
     out_dir: Annotated[
@@ -85,6 +133,10 @@ def train(
     Example: solera train fedmf --data ml-100k --rounds 20
 
     Example: solera train pfedrec --data ml-100k --protocol paper -o learning_rate=0.05
+
+    Example: solera train fedncf --data ml-100k --with elastic-merge
+
+    Example: solera train --preset paper:fedrap/ml-100k --seed 1
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
@@ -92,6 +144,7 @@ def train(
     from solera.methods import build
     from solera.runs import RunConfig
     from solera.runs import train as run_training
+    from solera.runs.presets import preset as find_preset
 
     for given, known, name in (
         (engine, ("block", "reference"), "engine"),
@@ -99,15 +152,19 @@ def train(
     ):
         if given not in known:
             raise ConfigError(f"unknown {name} {given!r}", f"known: {', '.join(known)}")
+    chosen = find_preset(preset) if preset else None
+    settings = _settings(chosen, method, data, plugin or [])
+    protocol = protocol or (chosen.protocol if chosen else "strict")
     get(protocol)
-    built = build(method, parse_pairs(option or [], "-o learning_rate=0.05"))
+    options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o learning_rate=0.05")
+    built = build(settings["method"], options, settings["plugins"])
     config = RunConfig.model_validate(
         {
-            "method": method,
-            "dataset": data,
+            **settings,
+            "plugins": built.name.split("+")[1:],
             "options": built.config.model_dump(mode="json"),
             "protocol": protocol,
-            "rounds": rounds,
+            "rounds": rounds or (chosen.rounds if chosen else 100),
             "seed": seed,
             "engine": engine,
             "precision": precision,
@@ -116,8 +173,10 @@ def train(
         }
     )
     folder = out_dir or _default_folder(config, resume)
-    interactions = load(data, data_dir=data_dir, min_interactions=min_interactions, columns=config.columns)
-    with round_progress(f"{method} on {interactions.name}", rounds) as on_round:
+    interactions = load(
+        config.dataset, data_dir=data_dir, min_interactions=min_interactions, columns=config.columns
+    )
+    with round_progress(f"{built.name} on {interactions.name}", config.rounds) as on_round:
         run = run_training(
             config, interactions, out=folder, resume=resume, threads=threads, device=device, on_round=on_round
         )
@@ -125,9 +184,35 @@ def train(
         print_json({**run.result, "out": str(folder)})
         return
     print_result(run.result)
+    if chosen and chosen.published:
+        out.print(f"published, sampled: {_published(chosen.published)} ({chosen.source})", highlight=False)
     out.print(f"run: {folder}", highlight=False)
     some_user = interactions.user_map.id(0)
     out.print(f"next: solera recommend {folder} --user {some_user} -k 10", style="dim", highlight=False)
+
+
+def _settings(
+    chosen: Preset | None, method: str | None, data: str | None, plugins: list[str]
+) -> dict[str, Any]:
+    """What is trained on what: the preset's, or what was given; both only where they agree."""
+    from solera.core.errors import ConfigError
+
+    given = {"method": method, "dataset": data, "plugins": plugins or None}
+    if chosen is None:
+        if method is None or data is None:
+            raise ConfigError(
+                f"which {'method' if method is None else 'data set'}?",
+                "solera train fedmf --data ml-100k, or a --preset",
+            )
+        return {"method": method, "dataset": data, "plugins": plugins}
+    named = {"method": chosen.method, "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
+    for key, value in given.items():
+        if value is not None and value != named[key]:
+            raise ConfigError(
+                f"the preset {chosen.name!r} has {key} {named[key]!r}, not {value!r}",
+                "leave one of the two out",
+            )
+    return named
 
 
 def _default_folder(config: RunConfig, resume: bool) -> Path:
@@ -135,7 +220,7 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
     from solera.core.errors import RunError
     from solera.runs import RunFolder
 
-    stem = f"{config.method}-{Path(config.dataset).stem}-{config.protocol}-s{config.seed}"
+    stem = f"{config.full_method}-{Path(config.dataset).stem}-{config.protocol}-s{config.seed}"
     root = Path("runs")
     if resume:
         for path in sorted(root.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime, reverse=True):
@@ -175,7 +260,7 @@ def recommend(
 
 
 def baseline(
-    name: Annotated[str, typer.Argument(help="popularity or ease.")],
+    name: Annotated[str, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn or centrap.")],
     data: Data,
     protocol: ProtocolName = "strict",
     seed: Seed = 0,
@@ -188,16 +273,24 @@ def baseline(
     """A centralized baseline under the same protocol: what a federated method has to be held against.
 
     Example: solera baseline ease --data ml-100k -o reg=200
+
+    Example: solera baseline mf --data ml-100k -o epochs=50
     """
+    from solera.baselines import configure
     from solera.data.datasets import load
+    from solera.evaluate import get
     from solera.runs.baseline import evaluate_baseline
 
     options = parse_pairs(option or [], "-o reg=200")
+    configure(name, options)
+    get(protocol)
     interactions = load(
         data, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns)
     )
-    with err.status(f"{name} on {interactions.name} …"):
-        result = evaluate_baseline(name, interactions, protocol=protocol, seed=seed, options=options)
+    with epoch_progress(f"{name} on {interactions.name}") as on_epoch:
+        result = evaluate_baseline(
+            name, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
+        )
     if json:
         print_json(result)
     else:

@@ -11,13 +11,19 @@ from pydantic import BaseModel, ValidationError, create_model
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest
 from solera.core.method import Method
+from solera.methods.colr import CoLRConfig, colr
 from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
 from solera.methods.fedem import FedEMConfig, FedEMStaticConfig, fedem, fedem_dm, fedem_sm, fedem_sr
+from solera.methods.fedfast import FedFastConfig, fedfast
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.fedncf import FedNCFConfig, fedncf
 from solera.methods.fedrap import FedRAPConfig, fedrap, fedrap_c, fedrap_d, fedrap_l2, fedrap_no
+from solera.methods.fedrecon import FedReconConfig, fedrecon
+from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
+from solera.methods.perfedrec import PerFedRecConfig, perfedrec
 from solera.methods.pfedclr import LowRankConfig, PFedCLRConfig, low_rank, pfedclr, pfedclr_af, pfedclr_cf
+from solera.methods.pfedgraph import PFedGraphConfig, pfedgraph
 from solera.methods.pfedrec import DualPersonalizationConfig, PFedRecConfig, dual_personalization, pfedrec
 from solera.methods.plgc import (
     PLGCConfig,
@@ -37,10 +43,12 @@ class Recipe(NamedTuple):
 
 
 METHODS: dict[str, Recipe] = {
+    "colr": Recipe(CoLRConfig, colr),
     "fedem": Recipe(FedEMConfig, fedem),
     "fedem-dm": Recipe(FedEMConfig, fedem_dm),
     "fedem-sm": Recipe(FedEMStaticConfig, fedem_sm),
     "fedem-sr": Recipe(FedEMConfig, fedem_sr),
+    "fedfast": Recipe(FedFastConfig, fedfast),
     "fedmf": Recipe(FedMFConfig, fedmf),
     "fedncf": Recipe(FedNCFConfig, fedncf),
     "fedrap": Recipe(FedRAPConfig, fedrap),
@@ -48,10 +56,14 @@ METHODS: dict[str, Recipe] = {
     "fedrap-d": Recipe(FedRAPConfig, fedrap_d),
     "fedrap-l2": Recipe(FedRAPConfig, fedrap_l2),
     "fedrap-no": Recipe(FedRAPConfig, fedrap_no),
+    "fedrecon": Recipe(FedReconConfig, fedrecon),
+    "gpfedrec": Recipe(GPFedRecConfig, gpfedrec),
     "local": Recipe(LocalConfig, local),
+    "perfedrec": Recipe(PerFedRecConfig, perfedrec),
     "pfedclr": Recipe(PFedCLRConfig, pfedclr),
     "pfedclr-af": Recipe(PFedCLRConfig, pfedclr_af),
     "pfedclr-cf": Recipe(PFedCLRConfig, pfedclr_cf),
+    "pfedgraph": Recipe(PFedGraphConfig, pfedgraph),
     "pfedrec": Recipe(PFedRecConfig, pfedrec),
     "plgc": Recipe(PLGCConfig, plgc),
     "plgc-dlgm": Recipe(PLGCConfig, plgc_dlgm),

@@ -125,7 +125,8 @@ class MergeThenTrain:
     @property
     def label(self) -> str:
         """The method's own, after the merge."""
-        return f"adapter, merge, then {self.inner.label}"
+        before = "adapter, merge" if self.merged.adapter_leaves else "merge"
+        return f"{before}, then {self.inner.label}"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
         """The method's stages, the first of which settles the merge, after one for the adapter."""
@@ -144,8 +145,9 @@ class TrainThroughMerge:
 
     @property
     def label(self) -> str:
-        """The method's own, after the adapter's step."""
-        return f"adapter, then {self.inner.label}, on every batch"
+        """The method's own, after the adapter's step, if there is one."""
+        own = self.inner.label
+        return f"adapter, then {own}, on every batch" if self.merged.adapter_leaves else f"merge, then {own}"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
         """The method's stages with the adapter's move before every other."""

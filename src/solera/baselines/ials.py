@@ -1,0 +1,93 @@
+"""iALS: weighted matrix factorization by alternating least squares, on every pair of user and item.
+
+Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets" (ICDM 2008), as the library
+`implicit` has it. With x_ui = 1 for training items and 0 otherwise, and confidence c_ui = alpha for training
+items and 1 otherwise, it minimises
+
+    Σ_ui c_ui (x_ui − ⟨p_u, q_i⟩)² + reg · (Σ_u ‖p_u‖² + Σ_i ‖q_i‖²)
+
+in turn over all p_u and all q_i. Nothing is sampled, so no protocol's negatives matter. For scoring, a user's
+vector is solved for anew, exactly, from the history given then (at test time with the validation item):
+
+    p_u = (QᵀQ + (alpha − 1) · Q_uᵀQ_u + reg·I)⁻¹ · alpha · Q_uᵀ1,      Q_u the rows of the user's items
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from solera.baselines.training import Epoch, OnEpoch
+from solera.core.errors import ConfigError
+from solera.core.randomness import Purpose, generator
+from solera.data.ragged import Ints, Ragged
+from solera.data.split import Split
+
+
+class IALSConfig(BaseModel):
+    """Settings of iALS."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    embedding_size: int = Field(default=32, ge=1)
+    """Length of user and item vectors."""
+    reg: float = Field(default=10.0, ge=0)
+    """Weight of the squared lengths."""
+    alpha: float = Field(default=2.0, gt=0)
+    """How much a training item weighs against one that is none."""
+    epochs: int = Field(default=15, ge=1)
+    """Times that all users and then all items are solved for."""
+
+
+class IALS:
+    """A fitted iALS, `model` being the library's."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @classmethod
+    def fit(
+        cls, split: Split, config: IALSConfig | None = None, seed: int = 0, on_epoch: OnEpoch | None = None
+    ) -> IALS:
+        """Factorize the training items, on one thread: the library's own would fight with BLAS's."""
+        config = config or IALSConfig()
+        try:
+            from implicit.cpu.als import AlternatingLeastSquares  # noqa: PLC0415 - needs the ials extra
+            from threadpoolctl import threadpool_limits  # noqa: PLC0415 - comes with it
+        except ImportError:
+            raise ConfigError("implicit is not installed", "pip install 'solera[ials]'") from None
+
+        def report(epoch: int, *_: Any) -> None:
+            if on_epoch:
+                on_epoch(Epoch(epoch + 1, config.epochs, None))
+
+        with threadpool_limits(1, "blas"):
+            model = AlternatingLeastSquares(
+                config.embedding_size,
+                config.reg,
+                config.alpha,
+                iterations=config.epochs,
+                num_threads=1,
+                random_state=generator(seed, Purpose.INIT),
+            )
+            model.fit(_matrix(split.train, split.data.n_items), show_progress=False, callback=report)
+        return cls(model)
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """⟨p_u, q_i⟩ of all items, p_u solved for from the user's row of `history`."""
+        items = self.model.item_factors
+        solved = self.model.recalculate_user(users, _matrix(history.take(users), len(items)))
+        return torch.from_numpy(solved @ items.T)
+
+
+def _matrix(lists: Ragged, n_items: int) -> Any:
+    """The lists as a sparse matrix of ones; an item that repeats counts once."""
+    from scipy.sparse import csr_matrix  # noqa: PLC0415 - comes with implicit
+
+    lists = lists.sorted_unique()
+    ones = np.ones(len(lists.values), dtype=np.float32)
+    return csr_matrix((ones, lists.values, lists.offsets), shape=(len(lists), n_items))

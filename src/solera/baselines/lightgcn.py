@@ -1,0 +1,114 @@
+"""LightGCN: vectors smoothed over the graph of who has what.
+
+He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation" (SIGIR 2020).
+Users and items are the nodes, training interactions the edges; E⁰ holds a vector for every node.
+
+    E^{k+1} = Â E^k,   Â = D^{−1/2} A D^{−1/2},   E = (E⁰ + … + E^K) / (K + 1)                     (Eq. 7, 8)
+    score(u, i) = ⟨e_u, e_i⟩                                                                         (Eq. 5)
+    loss        = −log σ(score(u, i) − score(u, j)) + reg · (‖e⁰_u‖² + ‖e⁰_i‖² + ‖e⁰_j‖²) / 2       (Eq. 15)
+
+The loss is a mean over pairs of a positive i and a negative j, the penalty on the vectors of the batch as
+in the authors' code. Only E⁰ is trained, by Adam, with larger steps than theirs and fewer epochs. A user's
+vector comes from training alone, as in `mf`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import embedding, logsigmoid
+
+from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
+from solera.data.ragged import Ints, Ragged
+from solera.data.split import Split
+
+
+class LightGCNConfig(TrainedConfig):
+    """Settings of LightGCN."""
+
+    layers: int = Field(default=3, ge=0)
+    """K: how far a vector spreads; with 0, this is MF with a pairwise loss."""
+    learning_rate: float = Field(default=0.05, gt=0)
+    """Step size of Adam."""
+    reg: float = Field(default=0.001, ge=0)
+    """Weight of half the squared length of the vectors of a pair, before they spread."""
+    negatives: int = Field(default=1, ge=1)
+    """Negatives drawn per positive, anew every epoch."""
+
+
+class LightGCN:
+    """A fitted LightGCN: the final vectors of `users`, [n_users, d], and `items`, [n_items, d]."""
+
+    def __init__(self, users: Tensor, items: Tensor) -> None:
+        self.users = users
+        self.items = items
+
+    @classmethod
+    def fit(
+        cls,
+        split: Split,
+        config: LightGCNConfig | None = None,
+        seed: int = 0,
+        on_epoch: OnEpoch | None = None,
+    ) -> LightGCN:
+        """Train E⁰."""
+        config = config or LightGCNConfig()
+        n_users, n_items = split.data.n_users, split.data.n_items
+        graph = adjacency(split.train, n_items)
+        start = normal(seed, "nodes", n_users + n_items, config.embedding_size)
+
+        def loss(u: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            nodes = torch.stack([u, i + n_users, j + n_users])
+            user, positive, negative = embedding(nodes, propagate(graph, start, config.layers))
+            size = embedding(nodes, start).square().sum((0, 2))
+            return (config.reg / 2 * size - logsigmoid((user * (positive - negative)).sum(-1))).mean()
+
+        optimizer = torch.optim.Adam([start], config.learning_rate, fused=True)
+        train(loss, Draws(split, config.negatives, seed).pairs, [optimizer], config, on_epoch)
+        users, items = propagate(graph, start.detach(), config.layers).tensor_split([n_users])
+        return cls(users, items)
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """⟨e_u, e_i⟩ of all items."""
+        return self.users[torch.from_numpy(users)] @ self.items.T
+
+
+def adjacency(train: Ragged, n_items: int) -> Tensor:
+    """Â, sparse, users before items; an edge counts once, and a node without edges is a row of zeros."""
+    edges = train.sorted_unique()
+    n_nodes = len(edges) + n_items
+    users, items = torch.from_numpy(edges.rows), torch.from_numpy(edges.values) + len(edges)
+    ends = torch.stack([torch.cat([users, items]), torch.cat([items, users])])
+    degree = torch.bincount(ends[0], minlength=n_nodes).float()
+    weights = degree[ends].prod(0).rsqrt()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        return torch.sparse_coo_tensor(
+            ends, weights, (n_nodes, n_nodes), check_invariants=True
+        ).to_sparse_csr()
+
+
+def propagate(graph: Tensor, start: Tensor, layers: int) -> Tensor:
+    """(E⁰ + ÂE⁰ + … + Â^K E⁰) / (K + 1)."""
+    total = layer = start
+    for _ in range(layers):
+        layer = _Spread.apply(graph, layer)  # type: ignore[no-untyped-call]
+        total = total + layer
+    return total / (layers + 1)
+
+
+class _Spread(torch.autograd.Function):
+    """Â E. Â is its own transpose, which torch does not know: its gradient would take ten times as long."""
+
+    @staticmethod
+    def forward(context: Any, graph: Tensor, vectors: Tensor) -> Tensor:
+        context.graph = graph
+        return graph @ vectors
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        return None, context.graph @ gradients[0]

@@ -1,0 +1,102 @@
+"""NCF: neural collaborative filtering, a perceptron on a user's and an item's vector.
+
+He et al., "Neural Collaborative Filtering" (WWW 2017), in its MLP form; `fedncf` is its federated
+counterpart.
+
+    score(u, i) = w · φ(W_L … φ(W_1 [p_u ; q_i] + b_1) … + b_L) + b        φ(x) = max(x, 0)
+    loss        = binary cross-entropy + reg · (‖p_u‖² + ‖q_i‖²)           mean over the samples (u, i)
+
+Left out: the generalized matrix factorization branch, and pre-training. A user's vector comes from training
+alone, as in `mf`.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Annotated
+
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding, linear, relu
+
+from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train, uniform
+from solera.data.ragged import Ints, Ragged
+from solera.data.split import Split
+
+CHUNK = 1_000_000  # scores computed at once: the first layer is wider than that by its width
+
+Width = Annotated[int, Field(ge=1)]
+Widths = Annotated[
+    tuple[Width, ...],
+    Field(min_length=1),
+    BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value),
+]
+
+
+class NCFConfig(TrainedConfig):
+    """Settings of NCF. It is at its best early, and a penalty does not change that; hence the defaults."""
+
+    epochs: int = Field(default=20, ge=1)
+    """Passes over everybody's training items."""
+    reg: float = Field(default=0.0, ge=0)
+    """Weight of the squared length of the vectors of a sample."""
+    hidden: Widths = (32, 16, 8)
+    """Widths of the hidden layers; -o hidden=32,16,8 on the command line."""
+
+
+class NCF:
+    """A fitted perceptron: user and item vectors, and weight and bias of every layer."""
+
+    def __init__(self, users: Tensor, items: Tensor, layers: list[tuple[Tensor, Tensor]]) -> None:
+        self.users = users
+        self.items = items
+        self.layers = layers
+
+    @classmethod
+    def fit(
+        cls, split: Split, config: NCFConfig | None = None, seed: int = 0, on_epoch: OnEpoch | None = None
+    ) -> NCF:
+        """Train vectors and perceptron together."""
+        config = config or NCFConfig()
+        d = config.embedding_size
+        model = cls(
+            normal(seed, "users", split.data.n_users, d),
+            normal(seed, "items", split.data.n_items, d),
+            [
+                (uniform(seed, f"weight {n}", out, into, bound=1 / math.sqrt(into)), _zeros(out))
+                for n, (into, out) in enumerate(pairwise((2 * d, *config.hidden, 1)))
+            ],
+        )
+        parameters = [model.users, model.items, *(tensor for layer in model.layers for tensor in layer)]
+
+        def loss(u: Tensor, i: Tensor, labels: Tensor) -> Tensor:
+            p, q = embedding(u, model.users), embedding(i, model.items)
+            size = p.square().sum(-1) + q.square().sum(-1)
+            return binary_cross_entropy_with_logits(model.score(p, q), labels) + config.reg * size.mean()
+
+        optimizer = torch.optim.Adam(parameters, config.learning_rate, fused=True)
+        train(loss, Draws(split, config.negatives, seed).labelled, [optimizer], config, on_epoch)
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        return model
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """The perceptron's output for vectors [..., d] that broadcast; W_1 is applied in two halves."""
+        (weight, bias), *others = self.layers
+        for_users, for_items = weight.chunk(2, dim=1)
+        x = linear(users, for_users, bias) + linear(items, for_items)
+        for weight, bias in others:
+            x = linear(relu(x), weight, bias)
+        return x.squeeze(-1)
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """The perceptron's output for all items."""
+        chosen = self.users[torch.from_numpy(users)].unsqueeze(1)
+        size = max(1, CHUNK // len(self.items))
+        return torch.cat([self.score(some, self.items) for some in torch.split(chosen, size)])
+
+
+def _zeros(size: int) -> Tensor:
+    return torch.zeros(size, requires_grad=True)

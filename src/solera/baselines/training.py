@@ -1,0 +1,122 @@
+"""What the trained baselines share: options, everybody's samples of an epoch, and the loop over mini-batches.
+
+The samples are those of the federated methods, an epoch standing for a round: every training item once, and
+for each of them negatives drawn anew from what the protocol allows. Only their order differs, all users'
+samples being shuffled together. No epoch is chosen: the model is the one after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from solera.core.randomness import Purpose, generator
+from solera.data.sampling import ClientData, sample
+from solera.data.split import Split
+
+Columns = tuple[Tensor, Tensor, Tensor]
+
+
+class Epoch(NamedTuple):
+    """What is reported after every epoch; `loss` is its mean, where there is one."""
+
+    done: int
+    epochs: int
+    loss: float | None
+
+
+OnEpoch = Callable[[Epoch], None]
+
+
+class TrainedConfig(BaseModel):
+    """Settings of every trained baseline; each may change defaults and add its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    embedding_size: int = Field(default=32, ge=1)
+    """Length of user and item vectors."""
+    learning_rate: float = Field(default=0.005, gt=0)
+    """Step size of Adam."""
+    reg: float = Field(default=0.007, ge=0)
+    """Weight of the squared length of the vectors of a sample."""
+    epochs: int = Field(default=100, ge=1)
+    """Passes over everybody's training items."""
+    batch_size: int = Field(default=4096, ge=1)
+    """Samples per step."""
+    negatives: int = Field(default=4, ge=1)
+    """Negatives drawn per positive, anew every epoch."""
+
+
+class Draws:
+    """Everybody's samples, epoch by epoch."""
+
+    def __init__(self, split: Split, negatives: int, seed: int) -> None:
+        self._data = ClientData(split.train, split.excluded, split.data.n_items)
+        self._negatives = negatives
+        self._seed = seed
+
+    def labelled(self, epoch: int) -> Columns:
+        """Users, items, and 1 for positives and 0 for negatives."""
+        users, items, positive = self._sample(epoch)
+        order = generator(self._seed, Purpose.SHUFFLE, epoch).permutation(len(users))
+        return _tensors(users[order], items[order], positive[order].astype(np.float32))
+
+    def pairs(self, epoch: int) -> Columns:
+        """Users, positives and negatives: every negative once, beside a random positive of its user."""
+        users, items, positive = self._sample(epoch)
+        random = generator(self._seed, Purpose.SHUFFLE, epoch)
+        users, rivals, items = users[~positive], items[~positive], np.repeat(items[positive], self._negatives)
+        rivals = rivals[np.lexsort((random.random(len(rivals)), users))]  # shuffles within each user
+        order = random.permutation(len(users))
+        return _tensors(users[order], items[order], rivals[order])
+
+    def _sample(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        clients = np.arange(self._data.n_clients)
+        samples = sample(self._data, clients, self._negatives, self._seed, epoch)
+        users = samples.items.rows
+        number = np.arange(len(users)) - samples.items.offsets[users]
+        return users, samples.items.values, number < samples.positives[users]
+
+
+def _tensors(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> Columns:
+    return torch.from_numpy(first), torch.from_numpy(second), torch.from_numpy(third)
+
+
+def train(
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+    draw: Callable[[int], Columns],
+    optimizers: Sequence[torch.optim.Optimizer],
+    config: TrainedConfig,
+    on_epoch: OnEpoch | None,
+) -> None:
+    """Step down the mean loss of every mini-batch, for the given number of epochs."""
+    for epoch in range(config.epochs):
+        columns = draw(epoch)
+        total = 0.0
+        for first, second, third in zip(*(torch.split(c, config.batch_size) for c in columns), strict=True):
+            value = loss(first, second, third)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            value.backward()  # type: ignore[no-untyped-call]
+            for optimizer in optimizers:
+                optimizer.step()
+            total += float(value.detach()) * len(first)
+        if on_epoch:
+            on_epoch(Epoch(epoch + 1, config.epochs, total / len(columns[0])))
+
+
+def normal(seed: int, name: str, *shape: int, scale: float = 0.1) -> Tensor:
+    """A parameter that starts with N(0, scale²)."""
+    draw = generator(seed, Purpose.INIT, *name.encode())
+    return torch.from_numpy(scale * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
+
+
+def uniform(seed: int, name: str, *shape: int, bound: float) -> Tensor:
+    """A parameter that starts uniform within ±bound."""
+    values = generator(seed, Purpose.INIT, *name.encode()).uniform(-bound, bound, shape)
+    return torch.from_numpy(values.astype(np.float32)).requires_grad_()

@@ -1,0 +1,134 @@
+"""CoLR: the change of the item table is of low rank, and only one factor of it travels.
+
+Nguyen et al., "Towards Efficient Communication and Secure Federated Recommendation System via Low-rank
+Training" (WWW 2024).
+
+    score(u, i) = ⟨p_u, q_i + a_i B⟩       p_u personal, Q shared; B [r, d] the same for everybody in a round
+    local:      p_u and A ← steps, from A = 0
+    upload:     A, r numbers an item instead of d
+    server:     Q ← Q + mean(A) · B, which is the mean of the clients' A · B; a new B for the next round
+
+B is random and known from the number of the round, so nobody has to send it. As in the public code, its rows
+are orthogonal and of length √(d / r).
+
+Symbols: r is `rank`.
+
+What is not as in the public code: it divides an item's A by the number of clients that touched the item, here
+by that of all clients, as in the paper; it scales A's gradient by √(r / d), of which Adam takes no notice; it
+uses SGD, here it is Adam as in FedMF. The homomorphic encryption of A is a choice of wire and not part of the
+method.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from solera.core.choices import Adam, Move, Stage
+from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+from solera.core.parts import Dot, Mean, Plain
+from solera.core.randomness import Purpose, generator
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.upload import Totals
+
+
+class CoLRConfig(MethodConfig):
+    """Defaults: those of FedMF, and the rank of FedEM's comparison."""
+
+    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user vector and A")
+    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
+    rank: int = Field(4, ge=1, description="r, numbers an item that are trained and sent")
+
+
+def basis(embedding_size: int, rank: int, round_: int) -> Tensor:
+    """B [rank, embedding_size] of a round."""
+    drawn = generator(0, Purpose.INIT, round_, *b"low-rank").standard_normal((embedding_size, rank))
+    orthonormal, upper = np.linalg.qr(drawn)
+    signs = np.sign(np.diagonal(upper))  # a QR decomposition leaves them open
+    return torch.from_numpy(orthonormal * signs * math.sqrt(embedding_size / rank)).T
+
+
+@dataclass(frozen=True)
+class LowRankChange:
+    """The shared table; where a basis B is given, with the change A · B that is being learned."""
+
+    embedding_size: int
+    rank: int
+    basis: Tensor | None = None
+    label: str = "shared + low-rank change"
+    keeps: tuple[str, ...] = ()
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Q and A."""
+        return (
+            Leaf("items", (self.embedding_size,), Home.SHARED, per_item=True),
+            Leaf("factor", (self.rank,), Home.SHARED, Init.ZEROS, per_item=True, upload=True),
+        )
+
+    def see(self, params: Params) -> Tensor:
+        """Q + A B, or Q between rounds, when A is zero."""
+        items = params["items"]
+        return items if self.basis is None else items + params["factor"] @ self.basis.to(items)
+
+    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
+        """Slope · Bᵀ for A."""
+        return {} if self.basis is None else {"factor": slope @ self.basis.to(slope).T}
+
+
+@dataclass(frozen=True)
+class UserAndFactor:
+    """User vector and A together, with the round's B."""
+
+    embedding_size: int
+    rank: int
+    label: str = "all together"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """One stage."""
+        optimizer = Adam(context.hyper["learning_rate"], context.hyper["reg"])
+        view = LowRankChange(
+            self.embedding_size, self.rank, basis(self.embedding_size, self.rank, context.round)
+        )
+        return (Stage(context.local_epochs, (Move(("user", "factor"), optimizer),), view),)
+
+
+@dataclass(frozen=True)
+class MeanOfFactors:
+    """The mean A times B goes into the table, and A is zero again."""
+
+    label: str = "mean, low rank"
+    weighted: bool = False
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """Q + mean(A) · B."""
+        items, factor = shared["items"], shared["factor"]
+        mean = Mean().combine({"factor": factor.double()}, totals, context)["factor"]
+        b = basis(items.shape[1], factor.shape[1], context.round).to(mean)
+        return shared | {"items": (items.double() + mean @ b).to(items.dtype)}
+
+
+def colr(config: CoLRConfig) -> Method:
+    """dot × low-rank change × joint × mean of the factors × plain."""
+    d, rank = config.embedding_size, config.rank
+    if rank > d:
+        raise ConfigError(f"rank {rank} is more than the {d} numbers of an item vector", "lower -o rank=…")
+    return Method(
+        name="colr",
+        paper="Nguyen et al. 2024",
+        config=config,
+        scorer=Dot(d),
+        view=LowRankChange(d, rank),
+        update=UserAndFactor(d, rank),
+        aggregate=MeanOfFactors(),
+        wire=Plain(),
+    )

@@ -1,0 +1,82 @@
+"""FedFast: clients learn from those of their own cluster.
+
+Muhammad et al., "FedFast: Going Beyond Average for Faster Training of Federated Recommender Systems"
+(KDD 2020), in the form that later papers compare with: five clusters, all clients in every round.
+
+    score(u, i) = ⟨p_u, q_i⟩        p_u personal
+    local:      p_u and Q ← steps, as in FedMF
+    server:     clusters of clients by k-means; Q_u ← mean of the tables of u's cluster
+
+Symbols: p is `clusters`.
+
+Of the original, what needs the user vectors on the server is done without them, or not at all:
+- The clusters are of the item tables the clients sent, not of user vectors or profiles.
+- ActvAGG passes the mean change of the user vectors in a cluster on to those of its clients that did not
+  train. Here user vectors stay on the device, and what a cluster has in common is its item table. A client
+  that does not take part in a round keeps the table it had.
+- In ActvAGG everybody has the same item table, and clients count row by row by how far they moved it. Here
+  all clients of a cluster count alike.
+- ActvSAMP draws equally many clients from every cluster. Left out: `clients_per_round` draws from all alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from solera.core.choices import Adam
+from solera.core.context import MethodConfig, RoundContext
+from solera.core.likeness import clusters
+from solera.core.method import Method
+from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
+from solera.core.randomness import Purpose, generator
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Params
+from solera.core.upload import Totals
+
+
+class FedFastConfig(MethodConfig):
+    """Defaults: those of FedMF, and the number of clusters of FedEM's comparison."""
+
+    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
+    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
+    clusters: int = Field(5, ge=1, description="groups of clients that share a table")
+
+
+@dataclass(frozen=True)
+class ClusterMean:
+    """Every client gets the mean table of its cluster; k-means on the tables of the round."""
+
+    clusters: int
+    label: str = "mean of the cluster, a table per client"
+    weighted: bool = False
+    source: str = "items"
+    target: str = "items"
+
+    def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
+        """One over the size of the cluster for those who are in the same, zero for others."""
+        labels = clusters(tables, self.clusters, generator(0, Purpose.CLIENTS, context.round, 2))
+        together = (labels[:, None] == labels).to(torch.float64)
+        return together / together.sum(1, keepdim=True)
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """What is not a table of every client's own is averaged."""
+        return Mean().combine(shared, totals, context)
+
+
+def fedfast(config: FedFastConfig) -> Method:
+    """dot × shared × joint × mean of the cluster × plain."""
+    return Method(
+        name="fedfast",
+        paper="Muhammad et al. 2020",
+        config=config,
+        scorer=Dot(config.embedding_size),
+        view=ItemTable(config.embedding_size),
+        update=Joint(("user", "items"), Adam),
+        aggregate=ClusterMean(config.clusters),
+        wire=Plain(),
+    )

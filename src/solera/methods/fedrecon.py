@@ -1,0 +1,83 @@
+"""FedRecon: the user vector is rebuilt in every round.
+
+Singhal et al., "Federated Reconstruction: Partially Local Federated Learning" (NeurIPS 2021).
+
+    score(u, i) = ⟨p_u, q_i⟩        p_u personal, Q shared
+    local, step 1:  p_u ← steps from where it always starts, with Q as downloaded
+           step 2:  Q   ← steps, with p_u as rebuilt
+    server:         Q ← Σ |D_u| Q_u / Σ |D_u|
+    served:         with the p_u last rebuilt
+
+Nothing has to last on a device from one round to the next, so a client that was never seen before is served
+like any other: by step 1 alone.
+
+Symbols: k_r and η_r of step 1 are `rebuild_epochs` and `rebuild_learning_rate`, k_u and η_u of step 2 are
+`local_epochs` and `learning_rate`; the server's rate is 1.
+
+What is left out: the original may split a client's data, step 1 using one half and step 2 the other; here
+both use all. Its p_u starts at random; here every client's starts at the same draw, the same in every round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from solera.core.choices import Adam, Move, Stage
+from solera.core.context import MethodConfig, RoundContext
+from solera.core.method import Method
+from solera.core.parts import Dot, ItemTable, Mean, Plain
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Leaf
+
+
+class FedReconConfig(MethodConfig):
+    """Defaults: those of FedMF; the vector has to come all its way in one round, so its steps are larger."""
+
+    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of item vectors")
+    rebuild_learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of the user vector")
+    rebuild_epochs: int = Field(10, ge=1, description="passes over a client's own data to rebuild its vector")
+    local_epochs: int = Field(10, ge=1, description="passes over a client's own data to train the items")
+
+
+@dataclass(frozen=True)
+class RebuiltDot(Dot):
+    """⟨user, item⟩ with a user vector that starts anew in every round."""
+
+    label: str = "dot with rebuilt user vector"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The user vector."""
+        (user,) = super().leaves
+        return (replace(user, fresh=True),)
+
+
+@dataclass(frozen=True)
+class RebuildThenTrain:
+    """The user vector alone, then the items alone."""
+
+    label: str = "user vector, then items"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """Two stages."""
+        hyper = context.hyper
+        user = Move(("user",), Adam(hyper["rebuild_learning_rate"], hyper["reg"]))
+        items = Move(("items",), Adam(hyper["learning_rate"], hyper["reg"]))
+        return Stage(int(hyper["rebuild_epochs"]), (user,)), Stage(context.local_epochs, (items,))
+
+
+def fedrecon(config: FedReconConfig) -> Method:
+    """rebuilt dot × shared × user, then items × weighted mean × plain."""
+    return Method(
+        name="fedrecon",
+        paper="Singhal et al. 2021",
+        config=config,
+        scorer=RebuiltDot(config.embedding_size),
+        view=ItemTable(config.embedding_size),
+        update=RebuildThenTrain(),
+        aggregate=Mean(weighted=True),
+        wire=Plain(),
+    )

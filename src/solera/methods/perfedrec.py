@@ -1,0 +1,91 @@
+"""PerFedRec: a model of everybody's, of the cluster's and of one's own, mixed.
+
+Luo, Xiao & Song, "Personalized Federated Recommendation via Joint Representation Learning, User Clustering,
+and Model Adaptation" (CIKM 2022).
+
+    score(u, i) = ⟨p_u, q_ui⟩       p_u personal
+    local:      p_u and Q_u ← steps, as in FedMF
+    server:     Q_global = mean of all Q_v,  Q_cluster = mean of those of u's cluster
+                Q_u ← α_1 Q_u + α_2 Q_cluster + α_3 Q_global
+    served:     with that mixture
+
+Symbols: α_1, α_2, α_3 are `own`, `cluster` and `everybody`, divided by their sum; K is `clusters`. The public
+code takes the mean of the three models' scores: of models that share a user vector, that is the score of the
+mean table.
+
+What is left out, or not as in the original:
+- The graph network on the device and the attributes of users and items: the model is matrix factorization.
+- The clusters are of the item tables the clients sent. In the original, user vectors are sent for that, here
+  they stay on the device.
+- Half of the original's clients of a round are drawn by the size of their cluster, and noise goes on the item
+  vectors; here neither.
+- In the public code a client's training starts from the model of its cluster; here from the mixture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from solera.core.choices import Adam
+from solera.core.context import MethodConfig, RoundContext
+from solera.core.method import Method
+from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Params
+from solera.core.upload import Totals
+from solera.methods.fedfast import ClusterMean
+
+
+class PerFedRecConfig(MethodConfig):
+    """Defaults: those of FedMF; five clusters and equal shares, as in the public code."""
+
+    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
+    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
+    clusters: int = Field(5, ge=1, description="K, groups of clients")
+    own: float = Field(1.0, ge=0, description="α_1, weight of the client's own table")
+    cluster: float = Field(1.0, ge=0, description="α_2, weight of the cluster's table")
+    everybody: float = Field(1.0, gt=0, description="α_3, weight of the table of all")
+
+
+@dataclass(frozen=True)
+class ThreeLevels:
+    """Every client's table is mixed of its own, its cluster's and everybody's."""
+
+    own: float
+    cluster: float
+    everybody: float
+    clusters: ClusterMean
+    label: str = "own, cluster's and mean, a table per client"
+    weighted: bool = False
+    source: str = "items"
+    target: str = "items"
+
+    def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
+        """α_1 · identity + α_2 · the clusters' mixing + α_3 · one over the number of clients."""
+        mixing = self.cluster * self.clusters.mixing(tables, weights, context)
+        mixing += self.everybody / len(tables)
+        mixing += self.own * torch.eye(len(tables), dtype=mixing.dtype, device=mixing.device)
+        return mixing / (self.own + self.cluster + self.everybody)
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """What is not a table of every client's own is averaged."""
+        return Mean().combine(shared, totals, context)
+
+
+def perfedrec(config: PerFedRecConfig) -> Method:
+    """dot × shared × joint × three levels × plain."""
+    return Method(
+        name="perfedrec",
+        paper="Luo et al. 2022",
+        config=config,
+        scorer=Dot(config.embedding_size),
+        view=ItemTable(config.embedding_size),
+        update=Joint(("user", "items"), Adam),
+        aggregate=ThreeLevels(config.own, config.cluster, config.everybody, ClusterMean(config.clusters)),
+        wire=Plain(),
+    )

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from planted import blocks
+
+from solera.baselines import BASELINES, Epoch, NCFConfig, configure
+from solera.core.errors import ConfigError
+from solera.runs.baseline import evaluate_baseline
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said", "hint"),
+    [
+        ("eas", {}, ["unknown baseline 'eas'"], "did you mean 'ease'?"),
+        ("?", {}, ["unknown baseline"], f"known: {', '.join(BASELINES)}"),
+        ("popularity", {"reg": 1}, ["reg: no such option"], "leave -o out"),
+        ("ease", {"reg": 0, "rge": 1}, ["reg: Input should be", "rge: no such option"], "reg=500.0"),
+        ("mf", {"epoch": 3, "negatives": 0}, ["epoch: no such", "negatives: Input should"], "epochs=100"),
+        ("ncf", {"hidden": "8,0", "reg": "x"}, ["hidden: ", "reg: "], "hidden=32,16,8"),
+        ("ncf", {"hidden": ""}, ["hidden: "], "hidden=32,16,8"),
+        ("lightgcn", {"layers": -1}, ["layers: "], "layers=3"),
+        ("centrap", {"reg": "nan", "lambda": 1}, ["reg: ", "lambda: no such"], "independence="),
+        ("ials", {"factors": 8}, ["factors: no such option"], "embedding_size=32"),
+    ],
+)
+def test_wrong_names_and_options(name: str, options: dict[str, object], said: list[str], hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configure(name, options)
+    assert all(part in caught.value.message for part in said), caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_widths_as_the_command_line_has_them() -> None:
+    assert configure("ncf", {"hidden": "24,6"}) == NCFConfig(hidden=(24, 6))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_gives_the_same_kind_of_result(name: str) -> None:
+    if name == "ials":
+        pytest.importorskip("implicit")
+    short = {"epochs": "2"} if "epochs" in BASELINES[name].config.model_fields else {}
+    seen: list[Epoch] = []
+    result = evaluate_baseline(name, blocks(), seed=3, options=short, on_epoch=seen.append)
+    popularity = evaluate_baseline("popularity", blocks(), seed=3)
+    assert set(result) == set(popularity)
+    assert result["options"] == configure(name, short).model_dump(mode="json")
+    assert [(epoch.done, epoch.epochs) for epoch in seen] == ([(1, 2), (2, 2)] if short else [])
+    assert 0 <= result["test"]["full"]["hr@10"] <= 1
+    json.dumps(result)
+
+
+def solera(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "solera", "baseline", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_help_names_every_baseline() -> None:
+    shown = solera("--help").stdout
+    assert [name for name in BASELINES if name not in shown] == []
+
+
+def test_progress_goes_to_standard_error_and_one_document_to_standard_output(tmp_path: Path) -> None:
+    data = blocks()
+    rows = [f"u{u},i{i},{t}" for t, (u, i) in enumerate(zip(data.users, data.items, strict=True))]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(["user,item,time", *rows]) + "\n")
+    done = solera("mf", "--data", str(path), "-o", "epochs=2", "-o", "negatives=1", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["options"]["epochs"], result["options"]["negatives"]) == (2, 1)
+    assert "mf on own · epoch 2/2 · loss 0." in done.stderr
