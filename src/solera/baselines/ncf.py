@@ -17,22 +17,16 @@ from itertools import pairwise
 from typing import Annotated
 
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, linear, relu
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train, uniform
+from solera.core.context import Widths
 from solera.data.ragged import Ints, Ragged
 from solera.data.split import Split
 
 CHUNK = 1_000_000  # scores computed at once: the first layer is wider than that by its width
-
-Width = Annotated[int, Field(ge=1)]
-Widths = Annotated[
-    tuple[Width, ...],
-    Field(min_length=1),
-    BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value),
-]
 
 
 class NCFConfig(TrainedConfig):
@@ -42,7 +36,7 @@ class NCFConfig(TrainedConfig):
     """Passes over everybody's training items."""
     reg: float = Field(default=0.0, ge=0)
     """Weight of the squared length of the vectors of a sample."""
-    hidden: Widths = (32, 16, 8)
+    hidden: Annotated[Widths, Field(min_length=1)] = (32, 16, 8)
     """Widths of the hidden layers; -o hidden=32,16,8 on the command line."""
 
 

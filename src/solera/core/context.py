@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from solera.core.schedule import Schedule, Scheduled
+
+
+def _split(value: Any) -> Any:
+    return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+# Widths of layers, on the command line like 32,16.
+Width = Annotated[int, Field(ge=1)]
+Widths = Annotated[tuple[Width, ...], BeforeValidator(_split)]
+TwoWidths = Annotated[tuple[Width, Width], BeforeValidator(_split)]
 
 
 class MethodConfig(BaseModel):

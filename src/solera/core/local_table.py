@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from solera.core.choices import Stage, View, ViewGradient
+from solera.core.choices import Stage, View, view_knows
 from solera.core.context import Batch, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.method import Method
@@ -56,7 +56,7 @@ def on_local_table(stage: Stage, view: View) -> Stage:
 
 def on_local(view: View) -> View:
     """The view with the local table in the place of the shared one."""
-    return OnLocalKnowing(view) if isinstance(view, ViewGradient) else OnLocal(view)
+    return OnLocalKnowing(view) if view_knows(view) else OnLocal(view)
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from torch import Tensor
 from solera.core.choices import (
     Aggregate,
     Scorer,
-    ScorerGradient,
     Tailoring,
     Update,
     View,
     ViewDerives,
-    ViewGradient,
     ViewPenalty,
     ViewSettles,
     Wire,
+    scorer_knows,
+    view_knows,
 )
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
@@ -148,7 +148,7 @@ class Method:
         gradients where they know them, and autograd finds them where they do not.
         """
         view = view or self.view
-        if not (isinstance(self.scorer, ScorerGradient) and isinstance(view, ViewGradient)):
+        if not (scorer_knows(self.scorer) and view_knows(view)):
             return self._autograd(params, batch, context, wanted, view)
         items = view.see(params)
         scores = self.scorer.score(params, items)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from solera.core.choices import Scorer, ScorerGradient, View, ViewGradient, ViewPenalty
+from solera.core.choices import Scorer, View, ViewPenalty, scorer_knows, view_knows
 from solera.core.context import Batch, RoundContext
 from solera.core.spec import Home, Leaf, Params
 
@@ -20,7 +20,7 @@ ITEMS = "items"
 
 def personal(scorer: Scorer) -> Scorer:
     """The scorer with all its leaves on the client, and nothing of it sent."""
-    return PersonalScorerKnowing(scorer) if isinstance(scorer, ScorerGradient) else PersonalScorer(scorer)
+    return PersonalScorerKnowing(scorer) if scorer_knows(scorer) else PersonalScorer(scorer)
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class PersonalScorerKnowing(PersonalScorer):
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
         """As the scorer says it."""
-        assert isinstance(self.inner, ScorerGradient)
+        assert scorer_knows(self.inner)
         return self.inner.gradient(params, items, slope, wanted)
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
         """As the scorer says it."""
-        assert isinstance(self.inner, ScorerGradient)
+        assert scorer_knows(self.inner)
         return self.inner.item_gradient(params, slope)
 
 
@@ -91,13 +91,13 @@ class Around:
 
     def inner_gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
         """The inner view's gradients; "items" is that by the table it is shown."""
-        assert isinstance(self.inner, ViewGradient)
+        assert view_knows(self.inner)
         return self.inner.gradient(self.inside(params), slope, batch, context)
 
 
 def kept(view: View) -> View:
     """The view with the trained rows of the shared item table kept on the client."""
-    return KeptKnowing(view) if isinstance(view, ViewGradient) else Kept(view)
+    return KeptKnowing(view) if view_knows(view) else Kept(view)
 
 
 @dataclass(frozen=True)

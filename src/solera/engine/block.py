@@ -129,7 +129,9 @@ class _Work:
         self._seen: Params = {}
         self._seen_in: StepPlan | None = None
         self.settled_with: Params | None = None
-        if isinstance(task.method.view, ViewDerives):
+        view = task.method.view
+        self._deriving = view if isinstance(view, ViewDerives) else None
+        if self._deriving:
             self._before = self._by_client(
                 {n: self._padded(v) if n in self._per_item and plan.whole else v for n, v in start.items()}
             )
@@ -200,9 +202,8 @@ class _Work:
 
     def _observe(self) -> None:
         """Bring derived leaves up to date."""
-        view = self._task.method.view
-        if isinstance(view, ViewDerives):
-            self._params |= view.observe(self._before, self._by_client(self._params))
+        if self._deriving:
+            self._params |= self._deriving.observe(self._before, self._by_client(self._params))
             self._seen_in = None
 
     def move(self, move: Move, optimizers: list[Step], step: StepPlan, view: View | None) -> Tensor:

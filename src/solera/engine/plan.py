@@ -74,16 +74,19 @@ class BlockPlan:
             np.minimum(lengths[lengths > start] - start, context.batch_size)
             for start in range(0, int(lengths[0]), context.batch_size)
         ]
-        orders = shuffles(lengths, clients, epochs, task.seed, context.round)
+        self._one_batch: StepPlan | None = None
         if self.whole:
             step = rank // context.batch_size
             weights = 1 / np.stack(self._sizes)[step, owner]
             self._first = torch.from_numpy(step * self.table_rows).to(device)
         else:
             layout, weights = _layout(lengths, self._sizes, context.batch_size)
-            orders = orders[:, layout]
-        self._orders = torch.from_numpy(orders).to(device)
         self._weights = torch.from_numpy(weights).to(device, task.state.dtype)
+        if self.whole and len(self._sizes) == 1:  # whatever the order, the step is the same
+            (self._one_batch,) = self._of_whole_table(self._place, self._positive * self._weights)
+            return
+        orders = shuffles(lengths, clients, epochs, task.seed, context.round)
+        self._orders = torch.from_numpy(orders if self.whole else orders[:, layout]).to(device)
 
     @cached_property
     def padding(self) -> Padding:
@@ -101,13 +104,15 @@ class BlockPlan:
 
     def steps(self, epoch: int) -> Iterator[StepPlan]:
         """The steps of an epoch."""
+        if self._one_batch is not None:
+            return iter((self._one_batch,))
         order = self._orders[epoch]
         place = self._place.index_select(0, order)
         positives = self._positive.index_select(0, order).mul_(self._weights)
         return self._of_whole_table(place, positives) if self.whole else self._gathered(place, positives)
 
     def _of_whole_table(self, place: Tensor, positives: Tensor) -> Iterator[StepPlan]:
-        place += self._first
+        place = place + self._first
         shape = len(self._sizes), len(self.row_counts), -1
         empty = positives.new_zeros(2, len(self._sizes) * self.table_rows)
         all_weights = empty[0].index_add_(0, place, self._weights).view(shape)

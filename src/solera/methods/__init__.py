@@ -13,19 +13,46 @@ from solera.core.errors import ConfigError, closest
 from solera.core.method import Method
 from solera.methods.colr import CoLRConfig, colr
 from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
-from solera.methods.fedem import FedEMConfig, FedEMStaticConfig, fedem, fedem_dm, fedem_sm, fedem_sr
+from solera.methods.fedem import (
+    FedEMConfig,
+    FedEMDynamicConfig,
+    FedEMStaticConfig,
+    SimilarityConfig,
+    fedem,
+    fedem_dm,
+    fedem_sm,
+    fedem_sr,
+)
 from solera.methods.fedfast import FedFastConfig, fedfast
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.fedncf import FedNCFConfig, fedncf
-from solera.methods.fedrap import FedRAPConfig, fedrap, fedrap_c, fedrap_d, fedrap_l2, fedrap_no
+from solera.methods.fedrap import (
+    FedRAPConfig,
+    FedRAPOneNormConfig,
+    FedRAPOneTableConfig,
+    fedrap,
+    fedrap_c,
+    fedrap_d,
+    fedrap_l2,
+    fedrap_no,
+)
 from solera.methods.fedrecon import FedReconConfig, fedrecon
 from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
 from solera.methods.perfedrec import PerFedRecConfig, perfedrec
-from solera.methods.pfedclr import LowRankConfig, PFedCLRConfig, low_rank, pfedclr, pfedclr_af, pfedclr_cf
+from solera.methods.pfedclr import (
+    FullBufferConfig,
+    LowRankConfig,
+    PFedCLRConfig,
+    low_rank,
+    pfedclr,
+    pfedclr_af,
+    pfedclr_cf,
+)
 from solera.methods.pfedgraph import PFedGraphConfig, pfedgraph
 from solera.methods.pfedrec import DualPersonalizationConfig, PFedRecConfig, dual_personalization, pfedrec
 from solera.methods.plgc import (
+    MixingConfig,
     PLGCConfig,
     PLGCPlugConfig,
     local_global_mixing,
@@ -45,28 +72,28 @@ class Recipe(NamedTuple):
 METHODS: dict[str, Recipe] = {
     "colr": Recipe(CoLRConfig, colr),
     "fedem": Recipe(FedEMConfig, fedem),
-    "fedem-dm": Recipe(FedEMConfig, fedem_dm),
+    "fedem-dm": Recipe(FedEMDynamicConfig, fedem_dm),
     "fedem-sm": Recipe(FedEMStaticConfig, fedem_sm),
-    "fedem-sr": Recipe(FedEMConfig, fedem_sr),
+    "fedem-sr": Recipe(SimilarityConfig, fedem_sr),
     "fedfast": Recipe(FedFastConfig, fedfast),
     "fedmf": Recipe(FedMFConfig, fedmf),
     "fedncf": Recipe(FedNCFConfig, fedncf),
     "fedrap": Recipe(FedRAPConfig, fedrap),
-    "fedrap-c": Recipe(FedRAPConfig, fedrap_c),
-    "fedrap-d": Recipe(FedRAPConfig, fedrap_d),
-    "fedrap-l2": Recipe(FedRAPConfig, fedrap_l2),
-    "fedrap-no": Recipe(FedRAPConfig, fedrap_no),
+    "fedrap-c": Recipe(FedRAPOneTableConfig, fedrap_c),
+    "fedrap-d": Recipe(FedRAPOneTableConfig, fedrap_d),
+    "fedrap-l2": Recipe(FedRAPOneNormConfig, fedrap_l2),
+    "fedrap-no": Recipe(FedRAPOneNormConfig, fedrap_no),
     "fedrecon": Recipe(FedReconConfig, fedrecon),
     "gpfedrec": Recipe(GPFedRecConfig, gpfedrec),
     "local": Recipe(LocalConfig, local),
     "perfedrec": Recipe(PerFedRecConfig, perfedrec),
     "pfedclr": Recipe(PFedCLRConfig, pfedclr),
-    "pfedclr-af": Recipe(PFedCLRConfig, pfedclr_af),
-    "pfedclr-cf": Recipe(PFedCLRConfig, pfedclr_cf),
+    "pfedclr-af": Recipe(FullBufferConfig, pfedclr_af),
+    "pfedclr-cf": Recipe(FullBufferConfig, pfedclr_cf),
     "pfedgraph": Recipe(PFedGraphConfig, pfedgraph),
     "pfedrec": Recipe(PFedRecConfig, pfedrec),
     "plgc": Recipe(PLGCConfig, plgc),
-    "plgc-dlgm": Recipe(PLGCConfig, plgc_dlgm),
+    "plgc-dlgm": Recipe(MixingConfig, plgc_dlgm),
     "plgc-err": Recipe(PLGCConfig, plgc_err),
 }
 

@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from solera.core.choices import Adam, Move, Stage, Update
-from solera.core.context import RoundContext
+from solera.core.context import RoundContext, Widths
 from solera.core.local_table import LOCAL, OnLocal, on_local_table, require_shared_table
 from solera.core.method import Method
 from solera.core.schedule import Schedule, Scheduled
@@ -37,13 +37,25 @@ from solera.core.wrappers import ITEMS
 Merge = Literal["elastic", "dynamic", "static"]
 
 
-class ElasticMergeConfig(BaseModel):
-    """Defaults: the paper's settings."""
+class MergeConfig(BaseModel):
+    """When the merge takes place."""
 
-    adapter: tuple[int, ...] = Field((16, 8), description="widths of the adapter's hidden layers; none: ()")
-    adapter_learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of the adapter")
     form: Literal["paper", "code"] = Field(
         "paper", description="paper: merge, then train; code: train through the merge"
+    )
+
+
+class LearnedMergeConfig(MergeConfig):
+    """Defaults: the paper's settings."""
+
+    adapter_learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of the adapter")
+
+
+class ElasticMergeConfig(LearnedMergeConfig):
+    """Defaults: the paper's settings."""
+
+    adapter: Widths = Field(
+        (16, 8), description="widths of the adapter's hidden layers, e.g. 16,8; may be none"
     )
 
 

@@ -16,6 +16,7 @@ Symbols: η is `learning_rate`, β is `adapter_learning_rate`, α is `similarity
 
 Where paper and public code differ, `form=code` and `server=code` follow the code:
 - On the client, see `elastic_merge`. The code uploads the adapter by accident; here it stays on the client.
+  The code stops a client whose loss changes by less than 1e-4 of itself; here all epochs are done.
 - The code compares the tables' projections on their first principal components, takes 1 / (1 + distance) and
   calls more than 0.9 equal; drops the 1 / (1 + α); and gives a new table to a tenth of the clients a round,
   who are mixed among themselves, while merging does nothing for the others. Principal components have no
@@ -28,7 +29,7 @@ its own).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -44,14 +45,20 @@ from solera.core.randomness import Purpose, generator
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Params
 from solera.core.upload import Totals
-from solera.methods.elastic_merge import ElasticMergeConfig, Merge, Merged, merging
+from solera.methods.elastic_merge import (
+    ElasticMergeConfig,
+    LearnedMergeConfig,
+    MergeConfig,
+    Merged,
+    merging,
+)
 
 _REFRESHED = 0.1  # of the clients, a round, in the public code
 _ALIKE = 0.9  # more than this is taken for 1 there
 
 
-class FedEMConfig(ElasticMergeConfig, MethodConfig):
-    """Defaults: the paper's settings for MovieLens-100K."""
+class SimilarityConfig(MethodConfig):
+    """Of the server. Defaults: the paper's settings for MovieLens-100K."""
 
     embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of user and item vectors")
@@ -60,8 +67,16 @@ class FedEMConfig(ElasticMergeConfig, MethodConfig):
     server: Literal["paper", "code"] = Field("paper", description="whose similarity and weights")
 
 
-class FedEMStaticConfig(FedEMConfig):
-    """With the weight of the shared table."""
+class FedEMConfig(ElasticMergeConfig, SimilarityConfig):
+    """With the adapter's settings."""
+
+
+class FedEMDynamicConfig(LearnedMergeConfig, SimilarityConfig):
+    """Where what is learned is one number."""
+
+
+class FedEMStaticConfig(MergeConfig, SimilarityConfig):
+    """Where nothing is learned about the merge."""
 
     merge_weight: float = Field(0.5, ge=0, le=1, description="ρ, of the shared table")
 
@@ -113,36 +128,33 @@ def _first_components(tables: Tensor) -> Tensor:
 
 def fedem(config: FedEMConfig) -> Method:
     """dot × elastic merge × adapter, merge, train × similarity-weighted × plain."""
-    return _merging(config, "fedem", "elastic")
+    method = _unmerged(config)
+    return merging(method, config.form, Merged(method.view, "elastic", config.adapter))
 
 
-def fedem_dm(config: FedEMConfig) -> Method:
+def fedem_dm(config: FedEMDynamicConfig) -> Method:
     """The ablation with one learned weight per client."""
-    return _merging(config, "fedem-dm", "dynamic")
+    method = _unmerged(config, "fedem-dm")
+    return merging(method, config.form, Merged(method.view, "dynamic"))
 
 
 def fedem_sm(config: FedEMStaticConfig) -> Method:
     """The ablation with one weight for everybody and everything."""
-    return _merging(config, "fedem-sm", "static", config.merge_weight)
+    method = _unmerged(config, "fedem-sm")
+    return merging(method, config.form, Merged(method.view, "static", merge_weight=config.merge_weight))
 
 
-def fedem_sr(config: FedEMConfig) -> Method:
+def fedem_sr(config: SimilarityConfig) -> Method:
     """The ablation that replaces the local table by the shared one, as other methods do."""
-    return replace(_unmerged(config), name="fedem-sr", paper="Chen et al. 2025, merging, ablation")
+    return _unmerged(config, "fedem-sr")
 
 
-def _merging(config: FedEMConfig, name: str, merge: Merge, weight: float = 0.5) -> Method:
-    method = _unmerged(config)
-    merged = Merged(method.view, merge, config.adapter, weight)
-    paper = method.paper if merge == "elastic" else f"{method.paper}, ablation"
-    return replace(merging(method, config.form, merged), name=name, paper=paper)
-
-
-def _unmerged(config: FedEMConfig) -> Method:
+def _unmerged(config: SimilarityConfig, ablation: str | None = None) -> Method:
     """FedMF with a table per client."""
+    paper = "Chen et al. 2025, merging"
     return Method(
-        name="fedem",
-        paper="Chen et al. 2025, merging",
+        name=ablation or "fedem",
+        paper=f"{paper}, ablation" if ablation else paper,
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),

@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import MethodConfig
+from solera.core.context import MethodConfig, TwoWidths
 from solera.core.method import Method
 from solera.core.parts import ItemTable, Joint, Mean, Plain
 from solera.core.schedule import Schedule, Scheduled
@@ -30,7 +30,7 @@ class FedNCFConfig(MethodConfig):
     """Defaults: plain SGD with the rate that PFedRec's paper found for it."""
 
     learning_rate: Scheduled = Field(Schedule(start=0.5), description="step size of everything")
-    hidden: tuple[int, int] = Field((32, 16), description="widths of the two hidden layers")
+    hidden: TwoWidths = Field((32, 16), description="widths of the two hidden layers")
 
 
 @dataclass(frozen=True)

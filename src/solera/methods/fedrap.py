@@ -36,6 +36,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -49,12 +50,12 @@ from solera.core.spec import Home, Leaf, Params
 Norm = Literal["l1", "l2", "none", "soft"]
 
 
-class FedRAPConfig(MethodConfig):
-    """Defaults: the public code's command for MovieLens-100K, with penalties under which it is stable."""
+class FedRAPOneTableConfig(MethodConfig):
+    """Of the ablations with one table. Defaults: the public code's command for MovieLens-100K."""
 
     learning_rate: Scheduled = Field(Schedule(start=1e-4, decay=0.97), description="step size of the scorer")
     item_learning_rate: Scheduled = Field(
-        Schedule(start=1e3, decay=0.97), description="step size of both item tables"
+        Schedule(start=1e3, decay=0.97), description="step size of the item tables"
     )
     step_decay: float = Field(
         0.95, gt=0, le=1, description="both step sizes fall by it after every local step"
@@ -62,14 +63,18 @@ class FedRAPConfig(MethodConfig):
     reg: float = Field(1e-6, ge=0, description="L2 penalty on everything that is trained")
     local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
     batch_size: int = Field(2048, ge=1, description="samples per local step")
+    early_stop: float = Field(
+        0.0, ge=0, lt=1, description="a client stops when its loss changes by less than this share of it"
+    )
+
+
+class FedRAPOneNormConfig(FedRAPOneTableConfig):
+    """Of the ablations whose norm of C is given. Defaults: penalties under which the tables do not grow."""
+
     independence: float = Field(
         1e-3, ge=0, description="v1: full weight of −‖D − C‖²; above 0.01 tables grow"
     )
     sparsity: float = Field(1e-3, ge=0, description="v2: full weight of the norm of C")
-    norm: Norm = Field("l1", description="norm of C: l1, l2 (squared), none, or soft (thresholding)")
-    early_stop: float = Field(
-        0.0, ge=0, lt=1, description="a client stops when its loss changes by less than this share of it"
-    )
     curriculum: Literal["tanh", "sin", "square", "frac", "fixed"] = Field(
         "tanh", description="how both weights change with the round"
     )
@@ -79,6 +84,12 @@ class FedRAPConfig(MethodConfig):
         hyper = super().resolve(round_)
         share = _CURRICULA[self.curriculum](round_ + 1)
         return hyper | {name: hyper[name] * share for name in ("independence", "sparsity")}
+
+
+class FedRAPConfig(FedRAPOneNormConfig):
+    """With the norm of C."""
+
+    norm: Norm = Field("l1", description="norm of C: l1, l2 (squared), none, or soft (thresholding)")
 
 
 _CURRICULA: dict[str, Callable[[int], float]] = {
@@ -124,9 +135,9 @@ class Additive:
         """The slope for both, pushed apart by 2λ (D − C) / d; and for C that of its norm."""
         shared, own = params["items"], params["own"]
         weights = batch.weights.unsqueeze(-1) / self.embedding_size
-        apart = (own - shared).mul_(weights * (2 * context.hyper["independence"]))
-        own_gradient = slope - apart
-        gradient = apart.add_(slope)
+        apart, push = own - shared, 2 * context.hyper["independence"]
+        gradient = torch.addcmul(slope, apart, weights, value=push)
+        own_gradient = torch.addcmul(slope, apart, weights, value=-push, out=apart)
         if self.norm == "l1":
             gradient.addcmul_(shared.sign(), weights, value=context.hyper["sparsity"])
         elif self.norm == "l2":
@@ -149,7 +160,7 @@ class ScorerAndTables:
         plain = Sgd(hyper["item_learning_rate"], hyper["reg"], hyper["step_decay"])
         tables: tuple[Move, ...] = (Move(self.tables, plain),)
         if self.threshold:
-            shrinking = replace(plain, shrink=hyper["sparsity"])
+            shrinking = replace(plain, shrink=max(0.0, hyper["sparsity"]))  # a sine falls below zero
             tables = tuple(Move((name,), shrinking if name == "items" else plain) for name in self.tables)
         everything = Move(("score.weight", "score.bias"), scorer, tables)
         return (Stage(context.local_epochs, (everything,), stop=hyper["early_stop"]),)
@@ -157,34 +168,33 @@ class ScorerAndTables:
 
 def fedrap(config: FedRAPConfig) -> Method:
     """personal linear × additive × joint × mean × plain."""
+    return _additive("fedrap", "Li et al. 2024", config, config.norm)
+
+
+def fedrap_no(config: FedRAPOneNormConfig) -> Method:
+    """The ablation without a norm of C."""
+    return _additive("fedrap-no", "Li et al. 2024, ablation", config, "none")
+
+
+def fedrap_l2(config: FedRAPOneNormConfig) -> Method:
+    """The ablation with the squared L2 norm of C."""
+    return _additive("fedrap-l2", "Li et al. 2024, ablation", config, "l2")
+
+
+def _additive(name: str, paper: str, config: FedRAPOneNormConfig, norm: Norm) -> Method:
     return Method(
-        name="fedrap",
-        paper="Li et al. 2024",
+        name=name,
+        paper=paper,
         config=config,
         scorer=PersonalLinear(config.embedding_size),
-        view=Additive(config.embedding_size, config.norm),
-        update=ScorerAndTables(("items", "own"), config.norm == "soft"),
+        view=Additive(config.embedding_size, norm),
+        update=ScorerAndTables(("items", "own"), norm == "soft"),
         aggregate=Mean(),
         wire=Plain(),
     )
 
 
-def fedrap_no(config: FedRAPConfig) -> Method:
-    """The ablation without a norm of C."""
-    return _ablation(config, "fedrap-no", "none")
-
-
-def fedrap_l2(config: FedRAPConfig) -> Method:
-    """The ablation with the squared L2 norm of C."""
-    return _ablation(config, "fedrap-l2", "l2")
-
-
-def _ablation(config: FedRAPConfig, name: str, norm: Norm) -> Method:
-    changed = fedrap(config.model_copy(update={"norm": norm}))
-    return replace(changed, name=name, paper=f"{changed.paper}, ablation")
-
-
-def fedrap_c(config: FedRAPConfig) -> Method:
+def fedrap_c(config: FedRAPOneTableConfig) -> Method:
     """The ablation without personal tables: C alone."""
     return Method(
         name="fedrap-c",
@@ -198,7 +208,7 @@ def fedrap_c(config: FedRAPConfig) -> Method:
     )
 
 
-def fedrap_d(config: FedRAPConfig) -> Method:
+def fedrap_d(config: FedRAPOneTableConfig) -> Method:
     """The ablation without a shared table: D alone, so nothing is learned from others."""
     return Method(
         name="fedrap-d",

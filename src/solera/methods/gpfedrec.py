@@ -34,7 +34,7 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.core.choices import Move, Sgd, Stage
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext, Widths
 from solera.core.likeness import cosines
 from solera.core.method import Method
 from solera.core.parts import ItemTable, Mean, PersonalLinear, Plain
@@ -46,7 +46,7 @@ class GPFedRecConfig(MethodConfig):
     """Defaults: the public code's settings for MovieLens-100K."""
 
     scorer: Literal["perceptron", "linear"] = Field("perceptron", description="the personal score function")
-    hidden: tuple[int, ...] = Field((32, 16, 8), description="widths of the perceptron's hidden layers")
+    hidden: Widths = Field((32, 16, 8), description="widths of the perceptron's hidden layers")
     item_rate: float = Field(80.0, gt=0, description="η' / (η · number of items)")
     guidance: float = Field(1.0, ge=0, description="λ: how strongly a table is drawn to the neighbours'")
     threshold: float = Field(1.0, ge=0, description="γ, of the graph, in units of the mean")

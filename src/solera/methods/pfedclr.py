@@ -12,8 +12,7 @@ Chen et al., "Beyond Personalization: Federated Recommendation with Calibration 
 
 A starts at zero and B Gaussian. Step 2 leaves Q_u alone, so what is uploaded after it is what step 1 left.
 
-Symbols: η is `learning_rate`, β is `buffer_learning_rate`, r is `rank`. The paper says that η = β = 0.01 and
-that all else is as in its FedMF; the optimiser and the local epochs are not said, and are FedMF's here.
+Symbols: η is `learning_rate`, β is `buffer_learning_rate`, r is `rank`. All settings are the paper's.
 
 Ablations: `pfedclr-cf` has a full matrix W_u in the place of A_u B_u; `pfedclr-af` has the full matrix but no
 calibration: everything steps together.
@@ -26,7 +25,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Stage, Update, View, ViewGradient
+from solera.core.choices import Adam, Move, Stage, Update, View, view_knows
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.local_table import require_shared_table
@@ -39,14 +38,19 @@ from solera.core.wrappers import ITEMS, Kept
 PAPER = "Chen et al. 2025, calibration"
 
 
-class LowRankConfig(BaseModel):
+class BufferConfig(BaseModel):
     """Defaults: the paper's settings."""
 
-    buffer_learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of A and B")
+    buffer_learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of the buffer")
+
+
+class LowRankConfig(BufferConfig):
+    """With the rank of the buffer."""
+
     rank: int = Field(2, ge=1, le=12, description="r, of the low-rank buffer")
 
 
-class PFedCLRConfig(LowRankConfig, MethodConfig):
+class FullBufferConfig(BufferConfig, MethodConfig):
     """Defaults: the paper's settings; client sampling is 60 % there."""
 
     embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
@@ -55,6 +59,10 @@ class PFedCLRConfig(LowRankConfig, MethodConfig):
         10, ge=1, description="passes over a client's own data in each of the two steps"
     )
     clients_per_round: float = Field(0.6, gt=0, description="share of the clients per round, or their number")
+
+
+class PFedCLRConfig(LowRankConfig, FullBufferConfig):
+    """With the rank of the buffer."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +181,7 @@ def low_rank(method: Method, config: LowRankConfig) -> Method:
             "table, and calibration says when that is trained",
             "leave it out, or calibrate a method that does not keep one",
         )
-    known = isinstance(method.view, ViewGradient)
+    known = view_knows(method.view)
     view = (LowRankKnowing if known else LowRank)(method.view, config.rank)
     update = ItemsThenRest(method.update, method.view, ("buffer.a", "buffer.b"))
     return replace(method, view=view, update=update)
@@ -184,7 +192,7 @@ def pfedclr(config: PFedCLRConfig) -> Method:
     return replace(low_rank(_backbone(config), config), name="pfedclr", paper=PAPER)
 
 
-def pfedclr_cf(config: PFedCLRConfig) -> Method:
+def pfedclr_cf(config: FullBufferConfig) -> Method:
     """The ablation with a full matrix, calibrated."""
     method = _backbone(config)
     return replace(
@@ -195,13 +203,13 @@ def pfedclr_cf(config: PFedCLRConfig) -> Method:
     )
 
 
-def pfedclr_af(config: PFedCLRConfig) -> Method:
+def pfedclr_af(config: FullBufferConfig) -> Method:
     """The ablation with a full matrix and no calibration."""
     view, update = FullBuffer(config.embedding_size), Everything(("buffer",))
     return replace(_backbone(config), name="pfedclr-af", view=view, update=update)
 
 
-def _backbone(config: PFedCLRConfig) -> Method:
+def _backbone(config: FullBufferConfig) -> Method:
     """FedMF with a weighted mean."""
     return Method(
         name="fedmf",

@@ -5,9 +5,7 @@ Recommendation" (2025), for any method with a shared item table.
 
     q_i  = λ c_i + (1 − λ) g_i              C the client's own table, which is sent; G the shared one (Eq. 16)
     λ    = tr C Cᵀ / (tr C Cᵀ + tr G Gᵀ)    anew in every epoch; a constant to the gradient           (Eq. 15)
-    loss = the method's own on Q + β · eRR                                                            (Eq. 22)
-    eRR  = 1/d Σ_i (1 − H_ii)² + γ/d Σ_{i≠j} H_ij²                                                    (Eq. 19)
-    H_ij = ⟨z^C_i, z^G_j⟩ / (‖z^C_i‖ ‖z^G_j‖)  z: columns of the batch's rows of C and G, projected   (Eq. 18)
+    loss = the method's own on Q + β · eRR(C, G), see `redundancy`                                    (Eq. 22)
 
 The trace is the sum of all squared entries (Eq. 14). A client knows how much its touched rows add to it, so
 it is kept up to date without a look at the others.
@@ -15,20 +13,16 @@ it is kept up to date without a look at the others.
 Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, at the rates of its public
 relatives; `plgc-dlgm` has the mixing alone, `plgc-err` the redundancy reduction alone, between the table in
 training and the one that was downloaded.
-
-The paper does not say what projector and predictor are: here a linear layer with a ReLU, and a linear layer
-without bias, of size d, personal, the same for both tables. No public code of it is known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Move, Sgd, Stage, Update, ViewGradient
+from solera.core.choices import Move, Sgd, Stage, Update, view_knows
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.local_table import LOCAL, OnLocal, require_shared_table
 from solera.core.method import Method
@@ -36,12 +30,13 @@ from solera.core.parts import Dot, ItemTable, Mean, Plain
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS, Around
+from solera.methods.redundancy import Redundancy
 
 ANCHOR, TRACE, LOCAL_TRACE = "items.downloaded", "items.trace", "items.local.trace"
 
 
 class PLGCPlugConfig(BaseModel):
-    """Defaults: from the middle of the paper's ranges."""
+    """Defaults: from the paper's ranges."""
 
     redundancy: float = Field(0.1, ge=0, description="β: weight of redundancy reduction; 0 leaves it out")
     decorrelation: float = Field(0.01, ge=0, description="γ: weight of the correlations between dimensions")
@@ -50,8 +45,8 @@ class PLGCPlugConfig(BaseModel):
     )
 
 
-class PLGCConfig(PLGCPlugConfig, MethodConfig):
-    """Defaults: FedMF with the sizes of the paper, and rates of its relative FedRAP."""
+class MixingConfig(MethodConfig):
+    """Of the ablation without redundancy reduction. Defaults: the paper's sizes; rates by search."""
 
     learning_rate: Scheduled = Field(Schedule(start=0.1, decay=0.97), description="step size of user vectors")
     item_learning_rate: Scheduled = Field(
@@ -62,65 +57,8 @@ class PLGCConfig(PLGCPlugConfig, MethodConfig):
     batch_size: int = Field(2048, ge=1, description="samples per local step")
 
 
-@dataclass(frozen=True)
-class Redundancy:
-    """Keeps the dimensions of two tables alike one by one, and apart from each other."""
-
-    size: int
-    weight: float
-    decorrelation: float
-
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """Projector and predictor; nothing where the weight is zero."""
-        square = (self.size, self.size)
-        shapes = {"projector.weight": square, "projector.bias": (self.size,), "predictor.weight": square}
-        return tuple(
-            Leaf(name, shape, Home.PERSONAL, Init.LINEAR, fan_in=self.size)
-            for name, shape in (shapes.items() if self.weight else ())
-        )
-
-    def loss(self, params: Params, own: Tensor, other: Tensor, batch: Batch) -> Tensor:
-        """β · eRR of the rows [..., n, d] of a batch, one number per client.
-
-        The predictor is linear, so the products of its columns follow from those of its inputs' columns:
-        after the projector nothing has the size of the batch any more.
-        """
-        ours, theirs = self._projected(params, own), self._projected(params, other)
-        weights = batch.weights.unsqueeze(-1)
-        ours_weighted, theirs_weighted = (
-            (ours * weights).transpose(-1, -2),
-            (theirs * weights).transpose(-1, -2),
-        )
-        predictor = params["predictor.weight"]
-
-        def products(one: Tensor, two: Tensor) -> Tensor:
-            return predictor @ (one @ two) @ predictor.transpose(-1, -2)
-
-        def lengths(one: Tensor, two: Tensor) -> Tensor:
-            squares = products(one, two).diagonal(dim1=-2, dim2=-1)
-            return squares.clamp(min=1e-24).sqrt()
-
-        correlation = products(ours_weighted, theirs)
-        correlation = correlation / lengths(ours_weighted, ours).unsqueeze(-1)
-        correlation = correlation / lengths(theirs_weighted, theirs).unsqueeze(-2)
-        diagonal = correlation.diagonal(dim1=-2, dim2=-1)
-        apart = correlation.square().sum((-1, -2)) - diagonal.square().sum(-1)
-        alike = (1 - diagonal).square().sum(-1)
-        return (alike + self.decorrelation * apart) * (self.weight / self.size)
-
-    def gradient(self, params: Params, own: str, other: Tensor, batch: Batch) -> Params:
-        """By the leaf `own` and by the projector."""
-        names = (own, *(leaf.name for leaf in self.leaves))
-        with torch.enable_grad():
-            moving = {name: params[name].detach().requires_grad_() for name in names}
-            loss = self.loss(params | moving, moving[own], other, batch)
-            found = torch.autograd.grad(loss.sum(), list(moving.values()))
-        return dict(zip(names, found, strict=True))
-
-    def _projected(self, params: Params, rows: Tensor) -> Tensor:
-        weight, bias = params["projector.weight"], params["projector.bias"]
-        return torch.relu(rows @ weight.transpose(-1, -2) + bias.unsqueeze(-2))
+class PLGCConfig(PLGCPlugConfig, MixingConfig):
+    """With redundancy reduction."""
 
 
 @dataclass(frozen=True)
@@ -241,12 +179,12 @@ class WithProjector:
     def _stage(self, stage: Stage, context: RoundContext) -> Stage:
         names = {ITEMS: LOCAL} if isinstance(self.view, Mixed) else {}
         projector = tuple(leaf.name for leaf in self.view.redundancy.leaves)
-        along = Move(projector, Sgd(context.hyper["projector_learning_rate"]))
+        along = (Move(projector, Sgd(context.hyper["projector_learning_rate"])),) if projector else ()
 
         def adapted(move: Move) -> Move:
             trains_items = ITEMS in move.all_leaves
             move = move.renamed(names)
-            return replace(move, along=(*move.along, along)) if projector and trains_items else move
+            return replace(move, along=(*move.along, *along)) if trains_items else move
 
         # A stage's own view knows its gradient if the method's does.
         view = replace(self.view, inner=stage.view) if stage.view else None
@@ -270,7 +208,7 @@ class UserAndItems:
 def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
     """The plug-in."""
     require_shared_table(method, "plgc")
-    mixed = MixedKnowing if isinstance(method.view, ViewGradient) else Mixed
+    mixed = MixedKnowing if view_knows(method.view) else Mixed
     view = mixed(method.view, _redundancy(method, config))
     return replace(method, view=view, update=WithProjector(method.update, view))
 
@@ -285,12 +223,10 @@ def plgc(config: PLGCConfig) -> Method:
     return replace(local_global_mixing(_backbone(config), config), name="plgc")
 
 
-def plgc_dlgm(config: PLGCConfig) -> Method:
+def plgc_dlgm(config: MixingConfig) -> Method:
     """The ablation with dynamic local-global mixing alone."""
-    alone = config.model_copy(update={"redundancy": 0.0})
-    return replace(
-        local_global_mixing(_backbone(alone), alone), name="plgc-dlgm", paper="Shen et al. 2025, ablation"
-    )
+    method = local_global_mixing(_backbone(config), PLGCPlugConfig.model_validate({"redundancy": 0.0}))
+    return replace(method, name="plgc-dlgm", paper="Shen et al. 2025, ablation")
 
 
 def plgc_err(config: PLGCConfig) -> Method:
@@ -301,7 +237,7 @@ def plgc_err(config: PLGCConfig) -> Method:
     return replace(method, name="plgc-err", paper="Shen et al. 2025, ablation", view=view, update=update)
 
 
-def _backbone(config: PLGCConfig) -> Method:
+def _backbone(config: MixingConfig) -> Method:
     """FedMF with its own rate for items."""
     return Method(
         name="fedmf",

@@ -1,0 +1,174 @@
+"""Fill the marked blocks of the documents from the program and from the records in results/.
+
+    python docs/make_pages.py            rewrite the blocks in place
+    python docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
+
+A block stands between `<!-- kind: names -->` and `<!-- end -->`. A record is what
+`solera train --preset P --json` prints, without "out" and with the preset's name as "preset".
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+from pydantic import BaseModel
+
+from solera.baselines import BASELINES
+from solera.methods import build
+from solera.runs.presets import Preset, preset, presets
+
+BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
+PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
+METRICS = {"hr": "hr@10", "ndcg": "ndcg@10"}  # a preset's word for it, and a record's
+PAIR = "HR@10 / NDCG@10"
+
+Records = Sequence[dict[str, Any]]
+
+
+def main(arguments: Sequence[str], root: Path) -> int:
+    """Rewrite or check all pages under `root`."""
+    check = "--check" in arguments
+    records = [json.loads(path.read_text("utf-8")) for path in sorted((root / "results").glob("*.json"))]
+    stale = False
+    for page in (*sorted((root / "docs/methods").glob("*.md")), root / "docs/reproduction.md"):
+        text = page.read_text("utf-8")
+        filled = BLOCK.sub(lambda block: fill(block, records), text)
+        if filled != text:
+            stale = True
+            sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
+            if not check:
+                page.write_text(filled, "utf-8")
+    return int(check and stale)
+
+
+def fill(block: re.Match[str], records: Records) -> str:
+    """The block with its contents made anew."""
+    makers: dict[str, Callable[..., str]] = {
+        "choices": choices,
+        "options": options,
+        "presets": preset_table,
+        "baseline options": baseline_options,
+        "figures": lambda name: figures(name, records),
+        "reproduction": lambda: reproduction(records),
+    }
+    kind, names = block[1], block[2].split(", ") if block[2] else []
+    return f"{block[0].splitlines()[0]}\n\n{makers[kind](*names)}\n\n<!-- end -->"
+
+
+def choices(*names: str) -> str:
+    """The five choices of some methods."""
+    made = [(f"`{name}`", build(name).choices) for name in names]
+    return table(("method", *made[0][1]), ((name, *each.values()) for name, each in made))
+
+
+def options(name: str) -> str:
+    """A method's options, as `solera methods NAME` shows them."""
+    config = build(name).config
+    fields = type(config).model_fields
+    values = config.model_dump(mode="json").items()
+    rows = ((f"`{key}`", f"`{value}`", fields[key].description or "") for key, value in values)
+    return table(("`-o`", "default", "about"), rows)
+
+
+def baseline_options(name: str) -> str:
+    """A baseline's options, whose descriptions stand below them in its config class."""
+    config = BASELINES[name].config
+    abouts = dict(_texts_below_fields(config))
+    shown = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in config()}
+    rows = [(f"`{key}`", f"`{value}`", abouts[key]) for key, value in shown.items()]
+    return table(("`-o`", "default", "about"), rows) if rows else f"`{name}` has no options."
+
+
+def _texts_below_fields(config: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    for cls in reversed(config.__mro__[: config.__mro__.index(BaseModel)]):
+        for parent in ast.parse(inspect.getsource(cls)).body:
+            for pair in pairwise(parent.body if isinstance(parent, ast.ClassDef) else []):
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(about))):
+                        yield key, about
+
+
+def preset_table(*names: str) -> str:
+    """The presets of some methods and plug-ins, or all of them."""
+    rows = [
+        (f"`{p.name}`", f"`{p.protocol}`", str(p.rounds), _changed(p), _published(p), p.source)
+        for p in presets().values()
+        if not names or {p.method, *p.plugins} & set(names)
+    ]
+    head = ("preset", "protocol", "rounds", "not the defaults", f"published {PAIR}", "source")
+    return table(head, rows) if rows else "There is none."
+
+
+def _changed(entry: Preset) -> str:
+    default = build(entry.method, {}, entry.plugins).config.model_dump(mode="json")
+    taken = build(entry.method, entry.options, entry.plugins).config.model_dump(mode="json")
+    return ", ".join(f"`{key}={taken[key]}`" for key in taken if taken[key] != default[key]) or "none"
+
+
+def figures(name: str, records: Records) -> str:
+    """A preset's published and measured figures, and the commands that make the latter."""
+    rows = [("published", _published(preset(name)), "", "")]
+    for protocol, label in PROTOCOLS.items():
+        runs = _runs(records, name, protocol)
+        seeds = ", ".join(map(str, sorted(run["seed"] for run in runs)))
+        rows.append((label, _measured(runs, "sampled99"), _measured(runs, "full"), seeds))
+    command = f"solera train --preset {name} --seed S --protocol"
+    below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
+    seconds = [run["seconds_per_round"] for run in records if run["preset"] == name]
+    time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
+    return table(("", f"99 negatives, {PAIR}", f"full ranking, {PAIR}", "seeds"), rows) + f"\n\n{below}{time}"
+
+
+def reproduction(records: Records) -> str:
+    """All presets: published, measured under both protocols, and how far from what was published."""
+    rows = []
+    for entry in presets().values():
+        leaky, strict = (_runs(records, entry.name, protocol) for protocol in PROTOCOLS)
+        away = (
+            mean(run["test"]["sampled99"][metric] for run in leaky) - entry.published[key]
+            for key, metric in METRICS.items()
+            if leaky and entry.published
+        )
+        difference = " / ".join(f"{each:+.3f}" for each in away)
+        row = (f"`{entry.name}`", _published(entry), _measured(leaky, "sampled99"), difference)
+        rows.append((*row, _measured(strict, "sampled99"), _measured(strict, "full")))
+    honest = ("`strict`, 99 negatives", "`strict`, full ranking")
+    return table(("preset", "published", PROTOCOLS["paper"], "difference", *honest), rows)
+
+
+def _runs(records: Records, name: str, protocol: str) -> Records:
+    return [run for run in records if (run["preset"], run["protocol"]) == (name, protocol)]
+
+
+def _published(entry: Preset) -> str:
+    return " / ".join(f"{entry.published[key]:.3f}" for key in METRICS if entry.published)
+
+
+def _measured(runs: Records, part: str) -> str:
+    each = ([run["test"][part][metric] for run in runs] for metric in METRICS.values())
+    return " / ".join(map(_spread, each)) if runs else "not measured yet"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    titles = list(head)
+    cells = ((cell.replace("|", "\\|") for cell in row) for row in (titles, *rows))
+    first, *others = ("| " + "| ".join(f"{cell} " if cell else "" for cell in row) + "|" for row in cells)
+    return "\n".join((first, "|---" * len(titles) + "|", *others))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path(__file__).parent.parent))

@@ -1,0 +1,246 @@
+"""Every method has a page, its tables are what the program says, and what it tells people to type exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+
+from solera.baselines import BASELINES, configure
+from solera.cli import app
+from solera.cli.data import parse_pairs
+from solera.core.errors import SoleraError
+from solera.data.datasets import names as dataset_names
+from solera.evaluate import get
+from solera.methods import METHODS, PLUGINS, build
+from solera.runs.presets import preset, presets
+
+ROOT = Path(__file__).parent.parent
+METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
+INDEX = ROOT / "docs" / "methods" / "README.md"
+PAGES = (*METHOD_PAGES, ROOT / "docs" / "reproduction.md")
+KINDS = ("choices", "options", "presets", "baseline options", "figures", "reproduction")
+SECTIONS = (
+    "Paper",
+    "Equations",
+    "One ",  # round, or epoch
+    "The five choices",
+    "Options",
+    "Presets",
+    "Where paper and code differ",
+    "Left out",
+    "Command",
+    "Expected figures",
+)
+
+
+def generator():
+    """docs/make_pages.py, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location("make_pages", ROOT / "docs" / "make_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make_pages = generator()
+
+
+def marked(kind: str, *pages: Path) -> set[str]:
+    """All names in the marks of that kind, on some pages or on all."""
+    texts = (page.read_text(encoding="utf-8") for page in pages or PAGES)
+    found = (names for text in texts for names in re.findall(rf"<!-- {kind}: (.+) -->", text))
+    return {name for names in found for name in names.split(", ")}
+
+
+def test_every_method_and_baseline_has_a_page():
+    assert marked("choices") == set(METHODS)
+    assert marked("baseline options") == set(BASELINES)
+    assert marked("figures") == set(presets())
+
+
+def test_every_option_is_shown_on_a_page():
+    shown = {field for name in marked("options") for field in METHODS[name].config.model_fields}
+    assert {field for recipe in METHODS.values() for field in recipe.config.model_fields} == shown
+
+
+@pytest.mark.parametrize("page", [page for page in METHOD_PAGES if page != INDEX], ids=lambda page: page.stem)
+def test_sections_stand_in_order(page):
+    titles = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(titles) == len(SECTIONS)
+    assert [title for title, start in zip(titles, SECTIONS, strict=True) if not title.startswith(start)] == []
+
+
+def test_index_names_everything():
+    text = INDEX.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[.+?\]\((.+?)\) \| (.+?) \|", text, re.MULTILINE)
+    assert {page for page, _ in rows} == {page.name for page in METHOD_PAGES} - {"README.md"}
+    assert {name for _, names in rows for name in re.findall(r"`(.+?)`", names)} == {*METHODS, *BASELINES}
+    for page, names in rows:
+        there = INDEX.parent / page
+        blocks = marked("choices", there) | marked("baseline options", there)
+        assert set(re.findall(r"`(.+?)`", names)) <= blocks, page
+    plugins = re.findall(r"^\| `([\w-]+)` \| ([^|]+) \| \[(\w+)\]", text, re.MULTILINE)
+    assert {name: f"{about} ({paper})" for name, about, paper in plugins} == {
+        name: plugin.about for name, plugin in PLUGINS.items()
+    }
+    examples = re.findall(r"^solera train .*--with ([\w-]+)", text, re.MULTILINE)
+    assert set(examples) == set(PLUGINS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+# The generator
+
+
+def test_pages_are_fresh(capsys):
+    assert make_pages.main(["--check"], ROOT) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_that_begins_ends(page):
+    text = page.read_text(encoding="utf-8")
+    begin = len(re.findall(rf"<!-- (?:{'|'.join(KINDS)})(?:: .+)? -->", text))
+    assert len(make_pages.BLOCK.findall(text)) == begin == text.count("<!-- end -->")
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The documents somewhere else."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "results").mkdir()
+    return tmp_path
+
+
+def test_a_stale_page_is_named_and_rewritten(copy, capsys):
+    make_pages.main([], copy)
+    page = copy / "docs" / "methods" / "fedmf.md"
+    fresh = page.read_text(encoding="utf-8")
+    stale = fresh.replace("| dot with user vector |", "| cross product |")
+    assert stale != fresh
+    page.write_text(stale, encoding="utf-8")
+    capsys.readouterr()
+
+    assert make_pages.main(["--check"], copy) == 1
+    assert capsys.readouterr().out == "stale: docs/methods/fedmf.md\n"
+    assert page.read_text(encoding="utf-8") == stale
+    assert make_pages.main([], copy) == 0
+    assert page.read_text(encoding="utf-8") == fresh
+
+
+def record(protocol: str, seed: int, hr: float) -> dict:
+    figures = {"hr@10": hr, "ndcg@10": hr / 2}
+    smaller = {name: value / 10 for name, value in figures.items()}
+    return {
+        "preset": "paper:pfedrec/ml-100k",
+        "protocol": protocol,
+        "leaky": protocol == "paper",
+        "seed": seed,
+        "test": {"sampled99": figures, "full": smaller},
+        "seconds_per_round": 0.5 + seed,
+    }
+
+
+def test_figures_are_means_over_the_records(copy):
+    runs = [record("paper", 1, 0.76), record("paper", 0, 0.72), record("strict", 0, 0.5)]
+    for number, run in enumerate(runs):
+        (copy / "results" / f"{number}.json").write_text(json.dumps(run), encoding="utf-8")
+    make_pages.main([], copy)
+
+    page = (copy / "docs" / "methods" / "pfedrec.md").read_text(encoding="utf-8")
+    assert "| published | 0.716 / 0.434 | | |" in page
+    # 0.72 and 0.76: mean 0.74, sd 0.04 / √2; the others are a half, a tenth and a twentieth of that
+    sampled, full = "0.740 ± 0.028 / 0.370 ± 0.014", "0.074 ± 0.003 / 0.037 ± 0.001"
+    assert f"| `paper` (leaky) | {sampled} | {full} | 0, 1 |" in page
+    assert "| `strict` | 0.500 / 0.250 | 0.050 / 0.025 | 0 |" in page
+    assert "`solera train --preset paper:pfedrec/ml-100k --seed S --protocol strict`" in page
+    assert "Training took 0.5 s a round." in page
+
+    others = (copy / "docs" / "methods" / "fedrap.md").read_text(encoding="utf-8")
+    assert "| `strict` | not measured yet | not measured yet | |" in others
+    (row,) = re.findall(
+        r"^\| `paper:pfedrec/ml-100k` .*$",
+        (copy / "docs" / "reproduction.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    away = "+0.024 / -0.064"  # 0.74 − 0.716 and 0.37 − 0.434
+    assert row.endswith(f"| 0.716 / 0.434 | {sampled} | {away} | 0.500 / 0.250 | 0.050 / 0.025 |")
+
+
+# What the pages tell people to type
+
+
+def check(command: str) -> None:
+    """Parse a command as the program would, and look up all it names; nothing is trained."""
+    program, name, *rest = shlex.split(command)
+    assert program == "solera"
+    given = typer.main.get_command(app).commands[name].make_context(name, rest).params
+    options = parse_pairs(given.get("option") or [], "")
+    match name:
+        case "train":
+            chosen = preset(given["preset"]) if given["preset"] else None
+            assert (given["method"] is None) == bool(chosen), "a method or a preset"
+            assert (chosen.dataset if chosen else given["data"]) in dataset_names()
+            if chosen:
+                build(chosen.method, chosen.options | options, chosen.plugins)
+            else:
+                build(given["method"], options, given["plugin"] or [])
+            get(given["protocol"] or "strict")
+        case "baseline":
+            configure(given["name"], options)
+            assert given["data"] in dataset_names()
+        case "methods":
+            build(given["name"], {}, given["plugin"] or [])
+        case _:
+            assert name == "presets", f"nothing here checks solera {name}"
+
+
+def commands(page: Path) -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_exist(page):
+    assert commands(page), "a page without a command"
+    for command in commands(page):
+        check(command)
+
+
+def test_every_method_and_baseline_has_a_command():
+    lines = [shlex.split(command) for page in PAGES for command in commands(page)]
+    assert {line[2] for line in lines if line[1] in ("train", "baseline")} >= {*METHODS, *BASELINES}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "solera train fedmff --data ml-100k",
+        "solera train fedmf --data ml-100kk",
+        "solera train fedmf",
+        "solera train fedmf --data ml-100k --with plgcc",
+        "solera train local --data ml-100k --with plgc",
+        "solera train fedmf --data ml-100k -o rank=2",
+        "solera train fedmf --data ml-100k -o local_epochs=none",
+        "solera train fedmf --data ml-100k --protocol lenient",
+        "solera train fedmf --data ml-100k --epochs 3",
+        "solera train --preset paper:fedmf/ml-100k",
+        "solera baseline mff --data ml-100k",
+        "solera baseline popularity --data ml-100k -o reg=1",
+        "solera methods nothing",
+        "solera trian fedmf",
+    ],
+)
+def test_a_wrong_command_is_found(wrong):
+    with pytest.raises((SoleraError, typer.TyperException, AssertionError, KeyError)):
+        check(wrong)
