@@ -26,12 +26,12 @@ from solera.methods import build
 
 CPU = torch.device("cpu")
 ROUNDS = 3
-N_CLIENTS, N_ITEMS, SEED = 40, 90, 5
+N_CLIENTS, N_ITEMS, SEED = 20, 90, 5
 
 
 @cache
 def toy_data() -> ClientData:
-    """40 users of 3 to 60 of 90 items, two more of which are never their negatives."""
+    """20 users of 3 to 60 of 90 items, two more of which are never their negatives."""
     draw = np.random.default_rng(0)
     sizes = np.concatenate([[3, 60], draw.integers(3, 21, N_CLIENTS - 2)])
     orders = [draw.permutation(N_ITEMS).tolist() for _ in sizes]
@@ -304,7 +304,7 @@ class MethodConformance:
 
     def test_scores_of_one_user_are_those_in_a_batch(self) -> None:
         simulation = run(self.method(), BlockTraining(1, 10**9), rounds=1)
-        who = np.array([7, 0, 39, 12])
+        who = np.array([7, 0, 19, 12])
         together = simulation.scores(who)
         assert together.shape == (4, N_ITEMS)
         assert (together[0] != together[1]).all()
