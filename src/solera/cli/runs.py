@@ -39,10 +39,10 @@ def methods(
 
     Example: solera methods fedncf --with elastic-merge
     """
-    from solera.methods import METHODS, PLUGINS, build
+    from solera.methods import PLUGINS, find, names
 
     if name is not None:
-        built = build(name, {}, plugin or [])
+        built = find(name, {}, plugin or [])
         fields = type(built.config).model_fields
         values = built.config.model_dump(mode="json")
         options = [
@@ -58,7 +58,7 @@ def methods(
             ((o["option"], str(o["default"]), o["about"]) for o in options),
         )
         return
-    listed = [{"name": key, **build(key).choices, "paper": build(key).paper} for key in METHODS]
+    listed = [{"name": key, **find(key).choices, "paper": find(key).paper} for key in names()]
     if json:
         print_json(listed)
         return
@@ -138,10 +138,11 @@ def train(
 
     Example: solera train --preset paper:fedrap/ml-100k --seed 1
     """
+    from solera.core.closed_form import ClosedForm
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
     from solera.evaluate import get
-    from solera.methods import build
+    from solera.methods import find
     from solera.runs import RunConfig
     from solera.runs import train as run_training
     from solera.runs.presets import preset as find_preset
@@ -157,14 +158,15 @@ def train(
     protocol = protocol or (chosen.protocol if chosen else "strict")
     get(protocol)
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o learning_rate=0.05")
-    built = build(settings["method"], options, settings["plugins"])
+    built = find(settings["method"], options, settings["plugins"])
+    usual = 1 if isinstance(built, ClosedForm) else 100
     config = RunConfig.model_validate(
         {
             **settings,
             "plugins": built.name.split("+")[1:],
             "options": built.config.model_dump(mode="json"),
             "protocol": protocol,
-            "rounds": rounds or (chosen.rounds if chosen else 100),
+            "rounds": rounds or (chosen.rounds if chosen else usual),
             "seed": seed,
             "engine": engine,
             "precision": precision,

@@ -12,14 +12,15 @@ from torch import Tensor
 from solera.core.schedule import Schedule, Scheduled
 
 
-def _split(value: Any) -> Any:
+def split_commas(value: Any) -> Any:
+    """A list, from the command line like 32,16."""
     return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-# Widths of layers, on the command line like 32,16.
+# Widths of layers.
 Width = Annotated[int, Field(ge=1)]
-Widths = Annotated[tuple[Width, ...], BeforeValidator(_split)]
-TwoWidths = Annotated[tuple[Width, Width], BeforeValidator(_split)]
+Widths = Annotated[tuple[Width, ...], BeforeValidator(split_commas)]
+TwoWidths = Annotated[tuple[Width, Width], BeforeValidator(split_commas)]
 
 
 class MethodConfig(BaseModel):

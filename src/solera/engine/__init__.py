@@ -1,7 +1,8 @@
 """Engines: how simulated clients train. `reference` is the specification, `block` is the fast one."""
 
 from solera.engine.block import BlockTraining
+from solera.engine.one_round import OneRound, Solution
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import RoundResult, Simulation, State
 
-__all__ = ["BlockTraining", "RoundResult", "Simulation", "State", "train_one_by_one"]
+__all__ = ["BlockTraining", "OneRound", "RoundResult", "Simulation", "Solution", "State", "train_one_by_one"]

@@ -6,7 +6,7 @@ How a client trains is the engine's business (`reference` or `block`); everythin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Params
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
+from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.server import Server
 from solera.engine.store import Group, PersonalStore
@@ -40,6 +40,10 @@ class State:
         """The same state, unaffected by further rounds, which change tailored tables in place."""
         shared = {name: v.clone() if name in self.tailored else v for name, v in self.shared.items()}
         return replace(self, shared=shared, personal=self.personal.copy())
+
+    def tensors(self) -> tuple[Params, Params]:
+        """Of the server and of the clients, as `Simulation.restore` takes them."""
+        return self.shared, self.personal.tensors()
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,12 @@ class Simulation:
         with torch.no_grad():
             return method.score(params)
 
+    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
+        """The same, whatever a client knows: its past is in its parameters."""
+        return self.scores
+
     def restore(self, shared: Params, personal: Params) -> None:
-        """Continue from a state that was saved as `state.shared` and `state.personal.tensors()`."""
+        """Continue from a state that was saved as `state.tensors()`."""
         self.state.personal.restore(personal)
         moved = {name: value.to(self.state.device) for name, value in shared.items()}
         self.state = replace(self.state, shared=moved).copy()

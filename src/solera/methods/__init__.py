@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError, create_model
 
+from solera.core.closed_form import ClosedForm, ClosedFormConfig
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest
 from solera.core.method import Method
 from solera.methods.colr import CoLRConfig, colr
 from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
+from solera.methods.fedease import FedEASEConfig, fedease
 from solera.methods.fedem import (
     FedEMConfig,
     FedEMDynamicConfig,
@@ -37,6 +39,7 @@ from solera.methods.fedrap import (
     fedrap_no,
 )
 from solera.methods.fedrecon import FedReconConfig, fedrecon
+from solera.methods.fedslist import FedSLISTConfig, fedslist
 from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
 from solera.methods.perfedrec import PerFedRecConfig, perfedrec
@@ -61,12 +64,21 @@ from solera.methods.plgc import (
     plgc_err,
 )
 
+Config = TypeVar("Config", bound=BaseModel)
+
 
 class Recipe(NamedTuple):
     """A method's config class and the function that puts it together."""
 
     config: type[MethodConfig]
     build: Callable[[Any], Method]
+
+
+class ClosedFormRecipe(NamedTuple):
+    """The same for a method of one round."""
+
+    config: type[ClosedFormConfig]
+    build: Callable[[Any], ClosedForm]
 
 
 METHODS: dict[str, Recipe] = {
@@ -127,31 +139,62 @@ PLUGINS: dict[str, Plugin] = {
 }
 
 
+# Methods of one round, which have no training that a plug-in could change.
+ONE_ROUND: dict[str, ClosedFormRecipe] = {
+    "fedease": ClosedFormRecipe(FedEASEConfig, fedease),
+    "fedslist": ClosedFormRecipe(FedSLISTConfig, fedslist),
+}
+
+
+def names() -> list[str]:
+    """Of all methods."""
+    return sorted([*METHODS, *ONE_ROUND])
+
+
+def find(
+    name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()
+) -> Method | ClosedForm:
+    """The method of that name, of one round or of many; every wrong option is named at once."""
+    if name not in ONE_ROUND:
+        return build(name, options, plugins)
+    if plugins:
+        raise ConfigError(
+            f"{name!r} cannot be used with {', '.join(map(repr, plugins))}: it has no training to change",
+            "leave the plug-in out, or choose a method of many rounds",
+        )
+    recipe = ONE_ROUND[name]
+    return recipe.build(_configured(name, name, recipe.config, options))
+
+
 def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> Method:
     """The method of that name with some plug-ins; every wrong option is named at once."""
-    for kind, given, known in (("method", [name], METHODS), ("plug-in", plugins, PLUGINS)):
+    for kind, given, known in (("method", [name], [*METHODS, *ONE_ROUND]), ("plug-in", plugins, PLUGINS)):
         for unknown in set(given) - set(known):
             raise ConfigError(f"unknown {kind} {unknown!r}", closest(unknown, list(known)))
     recipe = METHODS[name]
     chosen = [plugin for plugin in PLUGINS if plugin in plugins]
     full_name = "+".join([name, *chosen])
     config_class = _config_class(recipe.config, chosen)
-    fields = config_class.model_fields
-    unknown_options = [key for key in options or {} if key not in fields]
-    if unknown_options:
-        hint = closest(unknown_options[0], list(fields))
-        wrong = ", ".join(map(repr, unknown_options))
-        raise ConfigError(f"method {full_name!r} has no option {wrong}", hint)
-    try:
-        config = config_class.model_validate(dict(options or {}))
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc'][:1]))}: {e['msg']}" for e in error.errors())
-        hint = f"solera methods {' --with '.join([name, *chosen])} shows its options"
-        raise ConfigError(f"method {full_name!r}: {wrong}", hint) from None
+    config = _configured(full_name, " --with ".join([name, *chosen]), config_class, options)
     method = recipe.build(config)
     for plugin in chosen:
         method = PLUGINS[plugin].apply(method, config)
     return replace(method, name=full_name)
+
+
+def _configured(
+    name: str, asked: str, config_class: type[Config], options: Mapping[str, Any] | None
+) -> Config:
+    fields = config_class.model_fields
+    unknown = [key for key in options or {} if key not in fields]
+    if unknown:
+        wrong = ", ".join(map(repr, unknown))
+        raise ConfigError(f"method {name!r} has no option {wrong}", closest(unknown[0], list(fields)))
+    try:
+        return config_class.model_validate(dict(options or {}))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'][:1]))}: {e['msg']}" for e in error.errors())
+        raise ConfigError(f"method {name!r}: {wrong}", f"solera methods {asked} shows its options") from None
 
 
 def _config_class(method: type[MethodConfig], plugins: Collection[str]) -> type[MethodConfig]:

@@ -11,10 +11,10 @@ import torch
 from solera.core.errors import DataError, RunError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.engine import Simulation
-from solera.evaluate import split
-from solera.methods import build
-from solera.runs.federation import federation
+from solera.data.split import history
+from solera.evaluate import Evaluation, Evaluator, split
+from solera.methods import find
+from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder
 from solera.runs.result import Figures
 
@@ -32,7 +32,7 @@ class Run:
     """What training leaves: `result` with all figures, and the model of the selected round."""
 
     def __init__(
-        self, result: dict[str, Any], data: Interactions, simulation: Simulation, path: Path | None
+        self, result: dict[str, Any], data: Interactions, simulation: Federation, path: Path | None
     ) -> None:
         self.result, self.data, self.path = result, data, path
         self._simulation = simulation
@@ -56,7 +56,7 @@ class Run:
                 f"the data set {config.dataset!r} has changed since the run in {path}",
                 f"it had {result['users']} users and {result['items']} items",
             )
-        method = build(config.method, config.options, config.plugins)
+        method = find(config.method, config.options, config.plugins)
         simulation = federation(config, method, split(data, config.protocol), threads=1, device="cpu")
         simulation.restore(state.shared, state.personal)
         return cls(result, data, simulation, folder.path)
@@ -73,12 +73,17 @@ class Run:
         figures: Figures = self.result["validation"]
         return figures
 
+    def evaluate(self) -> Evaluation:
+        """Rank the test items again, with the model that the figures in `test` are of: every user's ranks."""
+        parts = split(self.data, self.result["protocol"])
+        return Evaluator(parts, self.result["seed"]).test(self._simulation.serve(history(parts, "test")))
+
     def recommend(self, user: str | int, k: int = 10) -> list[Recommendation]:
         """The k items the user's device would show, without those the user already knows."""
         if k < 1:
             raise DataError(f"cannot recommend {k} items", "give -k 1 or more")
         index = self.data.user_map.index(str(user), "user")
-        scores = self._simulation.scores(np.array([index]))[0]
+        scores = self._simulation.serve(self.data.distinct().by_user)(np.array([index]))[0]
         seen = torch.from_numpy(self.data.by_user.row(index))
         scores[seen] = -torch.inf
         unseen = self.data.n_items - len(torch.unique(seen))

@@ -7,19 +7,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from solera.core.errors import RunError
+from solera.core.closed_form import ClosedForm
+from solera.core.errors import ConfigError, RunError
 from solera.core.method import Method
 from solera.data.interactions import Interactions
-from solera.engine import State
+from solera.data.split import Part, history
+from solera.engine import Solution, State
 from solera.engine.threads import torch_threads
-from solera.evaluate import Evaluator, get, split
-from solera.methods import build
+from solera.evaluate import Evaluator, Score, get, split
+from solera.methods import find
 from solera.runs.config import RunConfig
 from solera.runs.environment import environment
 from solera.runs.federation import federation
@@ -55,13 +57,17 @@ def train(
     threads: int = 0,
     device: str = "cpu",
     on_round: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Run:
     """Train as `config` says, and write the run to `out` if one is given.
 
     The round is chosen on validation; the test items are scored once, at the end, with that round's state.
+    Ctrl-C ends the run after its round, to be resumed; where `stop` is given, that does, once it is set.
     """
-    method = build(config.method, config.options, config.plugins)
-    # As `build` took them, so that equal runs have equal settings.
+    method = find(config.method, config.options, config.plugins)
+    if isinstance(method, ClosedForm) and config.rounds != 1:
+        raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
+    # As `find` took them, so that equal runs have equal settings.
     plugins = tuple(method.name.split("+")[1:])
     options = method.config.model_dump(mode="json")
     config = config.model_copy(update={"plugins": plugins, "options": options})
@@ -72,7 +78,7 @@ def train(
     training = _Training(config, method, data, threads, device)
     folder = _folder(out, config, resume, environment(threads, device))
     with torch_threads(threads):
-        return training.run(folder, on_round)
+        return training.run(folder, on_round, stop)
 
 
 def _finished(out: Path, config: RunConfig, data: Interactions) -> Run | None:
@@ -102,7 +108,7 @@ def _check_same(folder: RunFolder, config: RunConfig) -> None:
 
 class _Training:
     def __init__(
-        self, config: RunConfig, method: Method, data: Interactions, threads: int, device: str
+        self, config: RunConfig, method: Method | ClosedForm, data: Interactions, threads: int, device: str
     ) -> None:
         self.config = config
         self.protocol = get(config.protocol)
@@ -110,15 +116,20 @@ class _Training:
         self.evaluator = Evaluator(self.split, config.seed)
         self.simulation = federation(config, method, self.split, threads, device)
         self.history: list[dict[str, Any]] = []
-        self.best: State = self.simulation.state
+        self.best: State | Solution = self.simulation.state
         self.best_round = 0
         self._saved_at, self._saving_took = time.perf_counter(), 0.0
 
-    def run(self, folder: RunFolder | None, on_round: Callable[[Progress], None] | None) -> Run:
+    def run(
+        self,
+        folder: RunFolder | None,
+        on_round: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> Run:
         checkpoint = folder.read_checkpoint() if folder else None
         if checkpoint:
             self._restore(checkpoint)
-        with _interruptible() as interrupted:
+        with nullcontext(stop) if stop else _interruptible() as interrupted:
             while len(self.history) < self.config.rounds:
                 self._round(len(self.history))
                 if on_round:
@@ -134,7 +145,7 @@ class _Training:
         start = time.perf_counter()
         trained = self.simulation.run_round(number)
         middle = time.perf_counter()
-        validation = self.evaluator.validation(self.simulation.scores)
+        validation = self.evaluator.validation(self._score("validation"))
         value = validation.selected(self.protocol)
         if not self.history or value > self.history[self.best_round]["selection"]:
             self.best, self.best_round = self.simulation.state.copy(), number
@@ -151,8 +162,8 @@ class _Training:
         )
 
     def _finish(self, folder: RunFolder | None) -> Run:
-        self.simulation.state = self.best
-        test = self.evaluator.test(self.simulation.scores)
+        self.simulation.restore(*self.best.tensors())
+        test = self.evaluator.test(self._score("test"))
         chosen = self.history[self.best_round]
         seconds = [entry["seconds"]["train"] for entry in self.history]
         result = make_result(
@@ -172,6 +183,9 @@ class _Training:
         if folder:
             folder.finish(result, _saved(self.best))
         return Run(result, self.split.data, self.simulation, folder.path if folder else None)
+
+    def _score(self, part: Part) -> Score:
+        return self.simulation.serve(history(self.split, part))
 
     def _save(self, folder: RunFolder, *, now: bool) -> None:
         start = time.perf_counter()
@@ -194,8 +208,8 @@ class _Training:
         self.best_round = checkpoint.progress["best_round"]
 
 
-def _saved(state: State) -> SavedState:
-    return SavedState(state.shared, state.personal.tensors())
+def _saved(state: State | Solution) -> SavedState:
+    return SavedState(*state.tensors())
 
 
 def _stopped_error(done: int, rounds: int, folder: RunFolder | None) -> StoppedError:

@@ -1,0 +1,145 @@
+"""Methods of one round: clients send sums over their own history, and the server solves for a model.
+
+No training, no stored user vector: a device scores items by what it remembers of its own history, so a user
+who has never taken part is served like any other. The server needs the total of the clients' sums and nothing
+else, which makes such a method fit for secure aggregation as it is.
+
+    scorer      memory [channels, items] of the own history, times the solved matrix
+    view        the matrix as it is
+    update      sums over the own history
+    aggregate   their total, then a linear system
+    wire        as for any other method
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from solera.core.choices import Wire
+from solera.core.errors import DataError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MAX_BYTES = 6 << 30  # that the largest of the summed matrices may take
+
+
+class ClosedFormConfig(BaseModel):
+    """Settings of a method of one round."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Contribution(NamedTuple):
+    """A client's part of every sum, which is zero outside its own items."""
+
+    items: Ints  # distinct, [m]
+    blocks: Mapping[str, Floats]  # each [row channels, m, column channels, m]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are sent."""
+        return len(self.items) + sum(block.size for block in self.blocks.values())
+
+
+class Memory(Protocol):
+    """What a device remembers of its history when it scores."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    @property
+    def channels(self) -> int:
+        """How many numbers are remembered of an item."""
+        ...
+
+    def weights(self, ages: Ints) -> Floats:
+        """How strongly, [channels, m], an item of each age is remembered; the latest is of age 0."""
+        ...
+
+
+class Summary(Protocol):
+    """What a client sums up of its history."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    @property
+    def sums(self) -> Mapping[str, tuple[int, int]]:
+        """The matrices that are summed, each with its channels of rows and of columns."""
+        ...
+
+    def of(self, sequence: Ints) -> Contribution:
+        """From the client's items, oldest first."""
+        ...
+
+
+class Solve(Protocol):
+    """What the server makes of the total."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+        """The matrix [channels · items, items] by which memories are multiplied. May overwrite the totals."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """A method of one round and its config. Knows nothing of engines, data sets or evaluation."""
+
+    name: str
+    paper: str
+    config: ClosedFormConfig
+    scorer: Memory
+    update: Summary
+    aggregate: Solve
+    wire: Wire
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The five choices in words."""
+        return {
+            "scorer": self.scorer.label,
+            "view": "shared as it is",
+            "update": self.update.label,
+            "aggregate": self.aggregate.label,
+            "wire": self.wire.label,
+        }
+
+    def check(self, n_items: int) -> None:
+        """Refuse a catalogue whose square does not fit."""
+        largest = max(rows * columns for rows, columns in self.update.sums.values()) * n_items**2 * 8
+        if largest > MAX_BYTES:
+            raise DataError(
+                f"{self.name!r} sums items × items, which for {n_items:,} items is {largest / 2**30:.1f} GiB"
+                f" (at most {MAX_BYTES / 2**30:.0f})",
+                "take a method with item vectors, e.g. pfedrec, or keep fewer items with --min-interactions",
+            )
+
+
+def by_item(sequence: Ints, blocks: Mapping[str, Floats]) -> Contribution:
+    """Blocks whose rows and columns are places of a sequence; those of an item that repeats are added up."""
+    items, place = np.unique(sequence, return_inverse=True)
+    if len(items) == len(sequence):
+        return Contribution(sequence, blocks)
+    member = (place == np.arange(len(items))[:, None]).astype(np.float64)
+    added = {
+        name: np.einsum("xk,rkcl,yl->rxcy", member, block, member, optimize=True)
+        for name, block in blocks.items()
+    }
+    return Contribution(items, added)

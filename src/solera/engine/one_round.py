@@ -1,0 +1,102 @@
+"""The federation of a method of one round: sums over histories, client after client, and a solution."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.closed_form import ClosedForm, Contribution, Floats
+from solera.core.spec import Params
+from solera.data.ragged import Ints, Ragged
+from solera.data.sampling import ClientData
+from solera.engine.simulation import RoundResult
+
+WEIGHTS = "weights"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What lasts: the solved matrix. Nothing is kept on the clients but their history."""
+
+    shared: Params = field(default_factory=dict)
+
+    def copy(self) -> Solution:
+        """The same: nothing changes it."""
+        return self
+
+    def tensors(self) -> tuple[Params, Params]:
+        """Of the server and of the clients."""
+        return self.shared, {}
+
+
+class OneRound:
+    """All clients and the server of one federation."""
+
+    def __init__(
+        self, method: ClosedForm, data: ClientData, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        method.check(data.n_items)
+        self.method, self.data = method, data
+        self._device, self._dtype = device, dtype
+        self.state = Solution()
+
+    def run_round(self, round_: int) -> RoundResult:
+        """Add up the clients' sums and solve."""
+        clients = np.flatnonzero(self.data.train.lengths)
+        n_items = self.data.n_items
+        totals = {
+            name: np.zeros((rows, n_items, columns, n_items))
+            for name, (rows, columns) in self.method.update.sums.items()
+        }
+        sent = 0
+        for client in clients:
+            contribution = self.method.update.of(self.data.train.row(int(client)))
+            _add(totals, contribution)
+            sent += contribution.numbers
+        begin = time.perf_counter()
+        matrices = {
+            name: torch.from_numpy(total.reshape(total.shape[0] * n_items, -1)).to(self._device)
+            for name, total in totals.items()
+        }
+        weights = self.method.aggregate.solve(matrices).to(self._dtype)
+        self.state = Solution({WEIGHTS: weights})
+        seconds = time.perf_counter() - begin
+        down = 4.0 * weights.numel()
+        return RoundResult(round_, len(clients), 0.0, 4.0 * sent / len(clients), down, seconds)
+
+    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
+        """What every given client is served who knows those items, oldest first: scores [·, n_items]."""
+        weights = self.state.shared[WEIGHTS]
+
+        def scores(clients: Ints) -> Tensor:
+            return self._memory(known.take(clients)).to(weights) @ weights
+
+        return scores
+
+    def restore(self, shared: Params, personal: Params) -> None:
+        """Continue from a state that was saved."""
+        self.state = Solution({name: value.to(self._device) for name, value in shared.items()})
+
+    def _memory(self, histories: Ragged) -> Tensor:
+        """[clients, channels · items]; an item that repeats is remembered as often."""
+        scorer, n_items = self.method.scorer, self.data.n_items
+        ages = np.repeat(histories.offsets[1:], histories.lengths) - 1 - np.arange(len(histories.values))
+        memory = torch.zeros(len(histories), scorer.channels * n_items, dtype=torch.float64)
+        rows = torch.from_numpy(histories.rows)
+        for channel, weights in enumerate(scorer.weights(ages)):
+            columns = torch.from_numpy(histories.values + channel * n_items)
+            memory.index_put_((rows, columns), torch.from_numpy(weights), accumulate=True)
+        return memory
+
+
+def _add(totals: Mapping[str, Floats], part: Contribution) -> None:
+    items = part.items
+    for name, block in part.blocks.items():
+        for row, of_row in enumerate(block):
+            for column in range(block.shape[2]):
+                totals[name][row, :, column][np.ix_(items, items)] += of_row[:, column]

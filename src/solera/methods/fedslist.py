@@ -1,0 +1,159 @@
+"""FedSLIST: what comes next, from one round, in closed form.
+
+After the session-aware linear models of Choi et al. (WWW 2021). For the items i_0 … i_{L−1} of a client and
+every place t but the last, with one memory per decay a:
+
+    s_t = Σ_{k ≤ t} a^(t−k) e(i_k)            stacked over the decays; a = 0 is the last item alone
+    y_t = Σ_{j < F} b^j e(i_{t+1+j})          what comes next, the nearest most
+    client:     sends S_u = Σ_t s_t s_tᵀ and T_u = Σ_t s_t y_tᵀ, both zero outside its own items
+    server:     B = (S + λ · mean diag(S) · I)⁻¹ T,   S = Σ_u S_u, T = Σ_u T_u
+    device:     score = s Bᵀ with the memory s of its whole history
+
+Nobody computes the s_t one by one: the sums over t are geometric. For places k ≤ l and decays a, c
+
+    S[k, l] = a^(l−k) · Σ_{m < L−1−l} (ac)^m,         T[k, l] = Σ_{j < min(F, l−k)} b^j a^(l−k−1−j),
+
+so T depends on l − k alone, and S on it and on how many places follow.
+
+Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor
+
+from solera.core.closed_form import ClosedForm, ClosedFormConfig, Contribution, Floats, Ints, by_item
+from solera.core.context import split_commas
+from solera.core.parts import Plain
+
+Decay = Annotated[float, Field(ge=0, le=1)]
+
+
+class FedSLISTConfig(ClosedFormConfig):
+    """Defaults: good on MovieLens; chosen on validation, data set by data set, they get better."""
+
+    decays: Annotated[tuple[Decay, ...], Field(min_length=1), BeforeValidator(split_commas)] = Field(
+        (0.6, 0.95), description="of the memories, e.g. 0.6,0.95; 0 is the last item alone, 1 forgets nothing"
+    )
+    horizon: int = Field(3, ge=1, description="F: how many of the next items are learned from")
+    horizon_decay: float = Field(
+        0.5, ge=0, le=1, description="b: weight of an item against the one before it"
+    )
+    ridge: float = Field(0.5, gt=0, description="λ: weight of ‖B‖², in units of the mean diagonal")
+
+
+@dataclass(frozen=True)
+class Memories:
+    """The own history, fading at several speeds."""
+
+    decays: tuple[float, ...]
+    label: str = "own history, fading"
+
+    @property
+    def channels(self) -> int:
+        """One per decay."""
+        return len(self.decays)
+
+    def weights(self, ages: Ints) -> Floats:
+        """decay^age."""
+        weights: Floats = np.power(np.array(self.decays)[:, None], ages)
+        return weights
+
+
+@dataclass(frozen=True)
+class NextItems:
+    """Products of memories with each other, and with what came next."""
+
+    decays: tuple[float, ...]
+    horizon: int
+    horizon_decay: float
+    label: str = "own order of items"
+
+    @property
+    def sums(self) -> Mapping[str, tuple[int, int]]:
+        """S and T."""
+        return {"memories": (len(self.decays),) * 2, "next": (len(self.decays), 1)}
+
+    def of(self, sequence: Ints) -> Contribution:
+        """S_u and T_u."""
+        length = len(sequence)
+        powers = np.stack([_later(_rounded_up(length), a)[:length, :length] for a in self.decays])
+        follow = np.arange(length - 1, -1, -1)  # places that follow and have a next item
+        products = np.multiply.outer(self.decays, self.decays)
+        steps = _geometric(products, follow)  # [a, c, place]
+        # Where k ≤ l, a^(l−k) times the sum from l on; else c^(k−l) times that from k on.
+        memories = powers[:, None] * steps[:, :, None]
+        earlier = np.swapaxes(powers, 1, 2) * (1 - np.eye(length))
+        memories += earlier[None] * steps[..., None]
+        nexts = np.stack(
+            [
+                _next(_rounded_up(length), a, self.horizon, self.horizon_decay)[:length, :length]
+                for a in self.decays
+            ]
+        )
+        return by_item(sequence, {"memories": memories.transpose(0, 2, 1, 3), "next": nexts[:, :, None]})
+
+
+def _rounded_up(length: int) -> int:
+    return 1 << max(4, (length - 1).bit_length())
+
+
+@cache
+def _later(length: int, decay: float) -> Floats:
+    """decay^(l − k) where k ≤ l, else 0."""
+    lag = np.arange(length) - np.arange(length)[:, None]
+    return np.where(lag >= 0, np.power(decay, np.maximum(lag, 0)), 0.0)
+
+
+@cache
+def _next(length: int, decay: float, horizon: int, horizon_decay: float) -> Floats:
+    """Σ_{j < min(F, l − k)} b^j a^(l − k − 1 − j) where k < l, else 0."""
+    lag = np.arange(length) - np.arange(length)[:, None] - 1
+    terms = (
+        np.where(lag >= j, horizon_decay**j * np.power(decay, np.maximum(lag - j, 0)), 0.0)
+        for j in range(min(horizon, length))
+    )
+    total: Floats = np.sum(list(terms), axis=0)
+    return total
+
+
+def _geometric(ratio: Floats, terms: Ints) -> Floats:
+    """Σ_{m < terms} ratio^m, for all pairs of both: [..., len(terms)]."""
+    ratio = ratio[..., None]
+    below = np.where(ratio < 1, ratio, 0.5)
+    return np.where(ratio < 1, (1 - np.power(below, terms)) / (1 - below), terms)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Regression of what comes next on the memories."""
+
+    ridge: float
+    label: str = "sum, then ridge regression"
+
+    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+        """B."""
+        memories = totals["memories"]
+        memories.diagonal().add_(self.ridge * memories.diagonal().mean())
+        return torch.cholesky_solve(totals["next"], torch.linalg.cholesky(memories))
+
+
+def fedslist(config: FedSLISTConfig) -> ClosedForm:
+    """fading memories × shared × own order × ridge × plain."""
+    return ClosedForm(
+        name="fedslist",
+        paper="after Choi et al. 2021",
+        config=config,
+        scorer=Memories(config.decays),
+        update=NextItems(config.decays, config.horizon, config.horizon_decay),
+        aggregate=Ridge(config.ridge),
+        wire=Plain(),
+    )
