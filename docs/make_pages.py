@@ -3,27 +3,26 @@
     python docs/make_pages.py            rewrite the blocks in place
     python docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
 
-A block stands between `<!-- kind: names -->` and `<!-- end -->`. A record is what
-`solera train --preset P --json` prints, without "out" and with the preset's name as "preset".
+A block stands between `<!-- kind: names -->` and `<!-- end -->`. Records are what `solera bench run` leaves
+of a matrix with presets; docs/benchmarks.md has more.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import Any
 
 from pydantic import BaseModel
 
 from solera.baselines import BASELINES
-from solera.methods import build
+from solera.bench.records import Record, read_all
+from solera.methods import find
 from solera.runs.presets import Preset, preset, presets
 
 BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
@@ -31,13 +30,13 @@ PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
 METRICS = {"hr": "hr@10", "ndcg": "ndcg@10"}  # a preset's word for it, and a record's
 PAIR = "HR@10 / NDCG@10"
 
-Records = Sequence[dict[str, Any]]
+Records = Sequence[Record]
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check all pages under `root`."""
     check = "--check" in arguments
-    records = [json.loads(path.read_text("utf-8")) for path in sorted((root / "results").glob("*.json"))]
+    records = read_all(root / "results")
     stale = False
     for page in (*sorted((root / "docs/methods").glob("*.md")), root / "docs/reproduction.md"):
         text = page.read_text("utf-8")
@@ -66,13 +65,13 @@ def fill(block: re.Match[str], records: Records) -> str:
 
 def choices(*names: str) -> str:
     """The five choices of some methods."""
-    made = [(f"`{name}`", build(name).choices) for name in names]
+    made = [(f"`{name}`", find(name).choices) for name in names]
     return table(("method", *made[0][1]), ((name, *each.values()) for name, each in made))
 
 
 def options(name: str) -> str:
     """A method's options, as `solera methods NAME` shows them."""
-    config = build(name).config
+    config = find(name).config
     fields = type(config).model_fields
     values = config.model_dump(mode="json").items()
     rows = ((f"`{key}`", f"`{value}`", fields[key].description or "") for key, value in values)
@@ -109,8 +108,8 @@ def preset_table(*names: str) -> str:
 
 
 def _changed(entry: Preset) -> str:
-    default = build(entry.method, {}, entry.plugins).config.model_dump(mode="json")
-    taken = build(entry.method, entry.options, entry.plugins).config.model_dump(mode="json")
+    default = find(entry.method, {}, entry.plugins).config.model_dump(mode="json")
+    taken = find(entry.method, entry.options, entry.plugins).config.model_dump(mode="json")
     return ", ".join(f"`{key}={taken[key]}`" for key in taken if taken[key] != default[key]) or "none"
 
 
@@ -119,11 +118,11 @@ def figures(name: str, records: Records) -> str:
     rows = [("published", _published(preset(name)), "", "")]
     for protocol, label in PROTOCOLS.items():
         runs = _runs(records, name, protocol)
-        seeds = ", ".join(map(str, sorted(run["seed"] for run in runs)))
+        seeds = ", ".join(map(str, sorted(run.seed for run in runs)))
         rows.append((label, _measured(runs, "sampled99"), _measured(runs, "full"), seeds))
     command = f"solera train --preset {name} --seed S --protocol"
     below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
-    seconds = [run["seconds_per_round"] for run in records if run["preset"] == name]
+    seconds = [run.seconds.per_round for run in records if run.preset == name and run.seconds.per_round]
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
     return table(("", f"99 negatives, {PAIR}", f"full ranking, {PAIR}", "seeds"), rows) + f"\n\n{below}{time}"
 
@@ -134,7 +133,7 @@ def reproduction(records: Records) -> str:
     for entry in presets().values():
         leaky, strict = (_runs(records, entry.name, protocol) for protocol in PROTOCOLS)
         away = (
-            mean(run["test"]["sampled99"][metric] for run in leaky) - entry.published[key]
+            mean(run.figures.test.sampled99[metric] for run in leaky) - entry.published[key]
             for key, metric in METRICS.items()
             if leaky and entry.published
         )
@@ -146,7 +145,7 @@ def reproduction(records: Records) -> str:
 
 
 def _runs(records: Records, name: str, protocol: str) -> Records:
-    return [run for run in records if (run["preset"], run["protocol"]) == (name, protocol)]
+    return [run for run in records if (run.preset, run.protocol) == (name, protocol)]
 
 
 def _published(entry: Preset) -> str:
@@ -154,7 +153,7 @@ def _published(entry: Preset) -> str:
 
 
 def _measured(runs: Records, part: str) -> str:
-    each = ([run["test"][part][metric] for run in runs] for metric in METRICS.values())
+    each = ([getattr(run.figures.test, part)[metric] for run in runs] for metric in METRICS.values())
     return " / ".join(map(_spread, each)) if runs else "not measured yet"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shlex
 import shutil
@@ -13,12 +12,13 @@ import pytest
 import typer
 
 from solera.baselines import BASELINES, configure
+from solera.bench.records import Record, write
 from solera.cli import app
 from solera.cli.data import parse_pairs
 from solera.core.errors import SoleraError
 from solera.data.datasets import names as dataset_names
 from solera.evaluate import get
-from solera.methods import METHODS, PLUGINS, build
+from solera.methods import PLUGINS, find, names
 from solera.runs.presets import preset, presets
 
 ROOT = Path(__file__).parent.parent
@@ -59,14 +59,16 @@ def marked(kind: str, *pages: Path) -> set[str]:
 
 
 def test_every_method_and_baseline_has_a_page():
-    assert marked("choices") == set(METHODS)
+    assert marked("choices") == set(names())
     assert marked("baseline options") == set(BASELINES)
     assert marked("figures") == set(presets())
 
 
 def test_every_option_is_shown_on_a_page():
-    shown = {field for name in marked("options") for field in METHODS[name].config.model_fields}
-    assert {field for recipe in METHODS.values() for field in recipe.config.model_fields} == shown
+    def options_of(methods):
+        return {field for name in methods for field in type(find(name).config).model_fields}
+
+    assert options_of(names()) == options_of(marked("options"))
 
 
 @pytest.mark.parametrize("page", [page for page in METHOD_PAGES if page != INDEX], ids=lambda page: page.stem)
@@ -80,11 +82,11 @@ def test_index_names_everything():
     text = INDEX.read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[.+?\]\((.+?)\) \| (.+?) \|", text, re.MULTILINE)
     assert {page for page, _ in rows} == {page.name for page in METHOD_PAGES} - {"README.md"}
-    assert {name for _, names in rows for name in re.findall(r"`(.+?)`", names)} == {*METHODS, *BASELINES}
-    for page, names in rows:
+    assert {name for _, cell in rows for name in re.findall(r"`(.+?)`", cell)} == {*names(), *BASELINES}
+    for page, cell in rows:
         there = INDEX.parent / page
         blocks = marked("choices", there) | marked("baseline options", there)
-        assert set(re.findall(r"`(.+?)`", names)) <= blocks, page
+        assert set(re.findall(r"`(.+?)`", cell)) <= blocks, page
     plugins = re.findall(r"^\| `([\w-]+)` \| ([^|]+) \| \[(\w+)\]", text, re.MULTILINE)
     assert {name: f"{about} ({paper})" for name, about, paper in plugins} == {
         name: plugin.about for name, plugin in PLUGINS.items()
@@ -138,23 +140,33 @@ def test_a_stale_page_is_named_and_rewritten(copy, capsys):
     assert page.read_text(encoding="utf-8") == fresh
 
 
-def record(protocol: str, seed: int, hr: float) -> dict:
+def record(protocol: str, seed: int, hr: float, **changes) -> Record:
     figures = {"hr@10": hr, "ndcg@10": hr / 2}
-    smaller = {name: value / 10 for name, value in figures.items()}
-    return {
+    both = {"sampled99": figures, "full": {name: value / 10 for name, value in figures.items()}}
+    fields = {
+        "label": "whatever",
+        "kind": "method",
         "preset": "paper:pfedrec/ml-100k",
+        "dataset": "ml-100k",
         "protocol": protocol,
         "leaky": protocol == "paper",
         "seed": seed,
-        "test": {"sampled99": figures, "full": smaller},
-        "seconds_per_round": 0.5 + seed,
+        "config": {},
+        "environment": {},
+        "code": {},
+        "figures": {"test": both, "validation": both},
+        "by_activity": [],
+        "seconds": {"total": 60.0, "per_round": 0.5 + seed},
+        "ranks": [],
     }
+    return Record.model_validate(fields | changes)
 
 
 def test_figures_are_means_over_the_records(copy):
     runs = [record("paper", 1, 0.76), record("paper", 0, 0.72), record("strict", 0, 0.5)]
-    for number, run in enumerate(runs):
-        (copy / "results" / f"{number}.json").write_text(json.dumps(run), encoding="utf-8")
+    runs += [record("strict", 5, 0.9, preset=None, label="the same without its name")]
+    for run in runs:
+        write(run, copy / "results" / run.name)
     make_pages.main([], copy)
 
     page = (copy / "docs" / "methods" / "pfedrec.md").read_text(encoding="utf-8")
@@ -192,15 +204,15 @@ def check(command: str) -> None:
             assert (given["method"] is None) == bool(chosen), "a method or a preset"
             assert (chosen.dataset if chosen else given["data"]) in dataset_names()
             if chosen:
-                build(chosen.method, chosen.options | options, chosen.plugins)
+                find(chosen.method, chosen.options | options, chosen.plugins)
             else:
-                build(given["method"], options, given["plugin"] or [])
+                find(given["method"], options, given["plugin"] or [])
             get(given["protocol"] or "strict")
         case "baseline":
             configure(given["name"], options)
             assert given["data"] in dataset_names()
         case "methods":
-            build(given["name"], {}, given["plugin"] or [])
+            find(given["name"], {}, given["plugin"] or [])
         case _:
             assert name == "presets", f"nothing here checks solera {name}"
 
@@ -219,7 +231,7 @@ def test_commands_exist(page):
 
 def test_every_method_and_baseline_has_a_command():
     lines = [shlex.split(command) for page in PAGES for command in commands(page)]
-    assert {line[2] for line in lines if line[1] in ("train", "baseline")} >= {*METHODS, *BASELINES}
+    assert {line[2] for line in lines if line[1] in ("train", "baseline")} >= {*names(), *BASELINES}
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,12 @@ class TestFedNCFSmallBatches(MethodConformance):
 
 
 # Rates at which a few steps on the toy data neither stand still nor run away.
-_FEDRAP = {
+_ONE_TABLE = {
     "learning_rate": 0.05,
     "item_learning_rate": "5*0.9^round",
-    "independence": 0.01,
     "local_epochs": 3,
 }
+_FEDRAP = {**_ONE_TABLE, "independence": 0.01}
 
 
 class TestFedRAP(MethodConformance):
@@ -106,12 +106,12 @@ class TestFedRAPEarlyStopSmallBatches(MethodConformance):
 
 class TestFedRAPC(MethodConformance):
     name = "fedrap-c"
-    options: ClassVar = _FEDRAP
+    options: ClassVar = _ONE_TABLE
 
 
 class TestFedRAPD(MethodConformance):
     name = "fedrap-d"
-    options: ClassVar = _FEDRAP
+    options: ClassVar = _ONE_TABLE
 
 
 class TestPFedCLR(MethodConformance):
@@ -173,7 +173,8 @@ class TestFedEMSR(MethodConformance):
 
 
 # Rates at which a few steps on the toy data move the client's table enough to be seen in the traces.
-_PLGC = {"item_learning_rate": "5*0.9^round", "redundancy": 0.5, "local_epochs": 3}
+_MIXING = {"item_learning_rate": "5*0.9^round", "local_epochs": 3}
+_PLGC = {**_MIXING, "redundancy": 0.5}
 
 
 class TestPLGC(MethodConformance):
@@ -188,7 +189,7 @@ class TestPLGCSmallBatches(MethodConformance):
 
 class TestPLGCMixingAlone(MethodConformance):
     name = "plgc-dlgm"
-    options: ClassVar = _PLGC
+    options: ClassVar = _MIXING
 
 
 class TestPLGCRedundancyAlone(MethodConformance):

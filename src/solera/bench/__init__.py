@@ -1,1 +1,1 @@
-"""Measurements of Solera's own speed."""
+"""Benchmarks: matrices of runs with their records and tables, and Solera's own speed."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from solera.bench.machine import peak_bytes
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
@@ -65,7 +64,6 @@ def _measure(
             reports.append(federation.run_round(number))
             seconds.append(time.perf_counter() - start)
             server.append(reports[-1].seconds_on_server)
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
     return {
         "method": name,
         "dataset": data.name,
@@ -74,6 +72,6 @@ def _measure(
         "threads": threads,
         "seconds_per_round": statistics.median(seconds),
         "seconds_on_server": statistics.median(server),
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "peak_bytes": peak_bytes(),
         "bytes_up": reports[-1].bytes_up,
     }

@@ -1,17 +1,141 @@
-"""solera bench: measure Solera itself."""
+"""solera bench: runs of whole matrices and their tables; and the speed of Solera itself."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solera.cli.bench_progress import matrix_progress
 from solera.cli.data import DataDir, parse_pairs
 from solera.cli.output import Json, err, help_if_alone, out, print_json, table
 from solera.cli.runs import Data, Options
 
-app = typer.Typer(help="Measure Solera itself.", invoke_without_command=True)
+if TYPE_CHECKING:
+    from solera.bench.matrix import Matrix
+    from solera.bench.runner import Plan, Status
+
+app = typer.Typer(
+    help="Run benchmarks, make their tables, measure Solera itself.", invoke_without_command=True
+)
 app.callback()(help_if_alone)
+
+
+@app.command()
+def run(
+    matrix: Annotated[Path, typer.Argument(help="A TOML file; docs/benchmarks.md shows one.")],
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time, each with one thread (default: one per core).", min=1)
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try runs again that failed before.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Make records anew that are of other settings.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the matrix and say what would be run.")
+    ] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Run what is missing of a matrix; give the same command again after any interruption.
+
+    Example: solera bench run matrix.toml --jobs 2
+    """
+    from solera.bench.matrix import read_matrix
+    from solera.bench.runner import make_plan, run_matrix
+    from solera.runs import StoppedError
+
+    asked = read_matrix(matrix, data_dir)
+    plan = make_plan(asked, retry_failed=retry_failed, replace=replace)
+    if dry_run:
+        _show_plan(asked, plan, json)
+        return
+    with matrix_progress() as on_change:
+        status = run_matrix(asked, plan, jobs=jobs, data_dir=data_dir, on_change=on_change)
+    if status.stopping and status.done < status.total:
+        raise StoppedError(
+            f"stopped with {status.done} of {status.total} records", "give the same command again to go on"
+        )
+    _show_end(asked, status, json)
+
+
+def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
+    states = {id(entry): "recorded" for entry in plan.recorded} | {id(entry): "to run" for entry in plan.todo}
+    rows = [
+        {
+            "run": str(entry),
+            "record": str(matrix.record(entry)),
+            "state": states.get(id(entry), "failed before"),
+        }
+        for entry in matrix.entries
+    ]
+    if json:
+        print_json(rows)
+        return
+    table(f"Records in {matrix.results}", ("run", "state"), ((row["run"], row["state"]) for row in rows))
+    out.print(f"{len(plan.todo)} of {len(rows)} to run", highlight=False)
+
+
+def _show_end(matrix: Matrix, status: Status, json: bool) -> None:
+    failed = [{"record": str(matrix.record(entry)), "error": error} for entry, error in status.failed]
+    if json:
+        found: dict[str, Any] = {
+            "results": str(matrix.results),
+            "runs": status.total,
+            "records": status.done,
+            "made_now": [str(matrix.record(each.entry)) for each in status.finished if each.succeeded],
+            "failed": failed,
+        }
+        print_json(found)
+    else:
+        out.print(f"{status.done} of {status.total} records in {matrix.results}", highlight=False)
+        for entry, error in status.failed:
+            out.print(
+                f"failed: {entry} · {error}", style="red", highlight=False, markup=False, soft_wrap=True
+            )
+        if failed:
+            out.print("next: mend the matrix, or try again with --retry-failed", highlight=False)
+        else:
+            out.print(f"next: solera bench tables --results {matrix.results}", style="dim", highlight=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def tables(
+    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder to write tables and pictures to.")
+    ] = Path("docs/tables"),
+    json: Json = False,
+) -> None:
+    """Make tables (Markdown, CSV, LaTeX) and pictures (PNG, SVG) from records alone.
+
+    Example: solera bench tables --results results -o docs/tables
+    """
+    from solera.bench.records import read_all, read_failures
+    from solera.bench.tables import blocks, make_tables
+    from solera.core.errors import RunError
+    from solera.runs.environment import package_version
+
+    found = blocks(read_all(results), read_failures(results))
+    if not found:
+        raise RunError(f"no records in {results}", "solera bench run MATRIX makes some")
+    written = [path for made in make_tables(found) for path in made.write(output)]
+    drawn = package_version("matplotlib") is not None
+    if drawn:
+        from solera.bench.plots import make_plots
+
+        written += make_plots(found, output)
+    if json:
+        print_json({"written": list(map(str, written)), "plots": drawn})
+        return
+    out.print(f"{len(written)} files in {output}", highlight=False)
+    if not drawn:
+        err.print("no pictures: pip install 'solera[plots]'", style="yellow", highlight=False, markup=False)
 
 
 @app.command()

@@ -27,7 +27,11 @@ def doctor(json: Json = False) -> None:
     found["data_folder"] = folder
     found["cache"] = str(cache_dir())
     found["datasets_here"] = [name for name in names() if available(name) in ("folder", "cache")]
-    found["extras"] = {"bench": package_version("numba"), "ials": package_version("implicit")}
+    found["extras"] = {
+        "bench": package_version("numba"),
+        "ials": package_version("implicit"),
+        "plots": package_version("matplotlib"),
+    }
     problems = []
     if folder and not Path(folder).is_dir():
         problems.append(f"{ENVIRONMENT} names {folder}, which is not a folder: correct or unset it")

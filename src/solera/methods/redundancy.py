@@ -10,6 +10,7 @@ without bias, of size d, personal, the same for both tables. No public code of i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,43 +38,64 @@ class Redundancy:
         )
 
     def loss(self, params: Params, own: Tensor, other: Tensor, batch: Batch) -> Tensor:
-        """β · eRR of the rows [..., n, d] of a batch, one number per client.
-
-        The predictor is linear, so the products of its columns follow from those of its inputs' columns:
-        after the projector nothing has the size of the batch any more.
-        """
+        """β · eRR of the rows [..., n, d] of a batch, one number per client."""
         ours, theirs = self._projected(params, own), self._projected(params, other)
+        return self._of_products(_products(ours, theirs, batch), params["predictor.weight"])
+
+    def gradient(self, params: Params, own: str, other: Tensor, batch: Batch) -> Params:
+        """By the leaf `own` and by the projector: by hand where tensors are large, by autograd where not."""
+        rows, weight = params[own], params["projector.weight"]
+        ours, theirs = self._projected(params, rows), self._projected(params, other)
+        small = (*_products(ours, theirs, batch), params["predictor.weight"])
+        with torch.enable_grad():
+            both, first, second, predictor = (matrix.detach().requires_grad_() for matrix in small)
+            loss = self._of_products(_Products(both, first, second), predictor)
+            by_both, by_first, by_second, by_predictor = torch.autograd.grad(
+                loss.sum(), (both, first, second, predictor)
+            )
+        by_ours = (theirs @ by_both.transpose(-1, -2)).add_(ours @ (by_first + by_first.transpose(-1, -2)))
+        by_theirs = (ours @ by_both).add_(theirs @ (by_second + by_second.transpose(-1, -2)))
         weights = batch.weights.unsqueeze(-1)
-        ours_weighted, theirs_weighted = (
-            (ours * weights).transpose(-1, -2),
-            (theirs * weights).transpose(-1, -2),
-        )
-        predictor = params["predictor.weight"]
+        for by, projected in ((by_ours, ours), (by_theirs, theirs)):
+            by.mul_(weights).mul_(projected.sign_())  # the slope of the ReLU
+        return {
+            own: by_ours @ weight,
+            "projector.weight": by_ours.transpose(-1, -2) @ rows + by_theirs.transpose(-1, -2) @ other,
+            "projector.bias": by_ours.sum(-2) + by_theirs.sum(-2),
+            "predictor.weight": by_predictor,
+        }
 
-        def products(one: Tensor, two: Tensor) -> Tensor:
-            return predictor @ (one @ two) @ predictor.transpose(-1, -2)
+    def _of_products(self, products: _Products, predictor: Tensor) -> Tensor:
+        """As the predictor is linear, products of its columns follow from those of its inputs' columns."""
 
-        def lengths(one: Tensor, two: Tensor) -> Tensor:
-            squares = products(one, two).diagonal(dim1=-2, dim2=-1)
-            return squares.clamp(min=1e-24).sqrt()
+        def predicted(matrix: Tensor) -> Tensor:
+            return predictor @ matrix @ predictor.transpose(-1, -2)
 
-        correlation = products(ours_weighted, theirs)
-        correlation = correlation / lengths(ours_weighted, ours).unsqueeze(-1)
-        correlation = correlation / lengths(theirs_weighted, theirs).unsqueeze(-2)
+        def lengths(matrix: Tensor) -> Tensor:
+            return predicted(matrix).diagonal(dim1=-2, dim2=-1).clamp(min=1e-24).sqrt()
+
+        correlation = predicted(products.both) / lengths(products.first).unsqueeze(-1)
+        correlation = correlation / lengths(products.second).unsqueeze(-2)
         diagonal = correlation.diagonal(dim1=-2, dim2=-1)
         apart = correlation.square().sum((-1, -2)) - diagonal.square().sum(-1)
         alike = (1 - diagonal).square().sum(-1)
         return (alike + self.decorrelation * apart) * (self.weight / self.size)
 
-    def gradient(self, params: Params, own: str, other: Tensor, batch: Batch) -> Params:
-        """By the leaf `own` and by the projector."""
-        names = (own, *(leaf.name for leaf in self.leaves))
-        with torch.enable_grad():
-            moving = {name: params[name].detach().requires_grad_() for name in names}
-            loss = self.loss(params | moving, moving[own], other, batch)
-            found = torch.autograd.grad(loss.sum(), list(moving.values()))
-        return dict(zip(names, found, strict=True))
-
     def _projected(self, params: Params, rows: Tensor) -> Tensor:
         weight, bias = params["projector.weight"], params["projector.bias"]
-        return torch.relu(rows @ weight.transpose(-1, -2) + bias.unsqueeze(-2))
+        return torch.relu_((rows @ weight.transpose(-1, -2)).add_(bias.unsqueeze(-2)))
+
+
+class _Products(NamedTuple):
+    """Of the columns of two projected tables with each other, and of each with its own: [..., d, d]."""
+
+    both: Tensor
+    first: Tensor
+    second: Tensor
+
+
+def _products(one: Tensor, two: Tensor, batch: Batch) -> _Products:
+    """Summed over the rows of the batch by their weights; nothing after this has the size of the batch."""
+    weights = batch.weights.unsqueeze(-1)
+    first, second = ((table * weights).transpose(-1, -2) for table in (one, two))
+    return _Products(first @ two, first @ one, second @ two)

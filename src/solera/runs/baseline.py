@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from solera.baselines import BASELINES, Baseline, OnEpoch, configure
 from solera.data.interactions import Interactions
 from solera.data.split import Part, Split, history
-from solera.evaluate import Evaluator, Score, split
+from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.runs.result import figures, make_result
+
+
+class BaselineRun(NamedTuple):
+    """What a fitted baseline leaves: all figures, and the ranks that those on test items come from."""
+
+    result: dict[str, Any]
+    split: Split
+    test: Evaluation
 
 
 def evaluate_baseline(
@@ -22,6 +30,19 @@ def evaluate_baseline(
     options: Mapping[str, Any] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> dict[str, Any]:
+    """The figures of `run_baseline` alone."""
+    return run_baseline(name, data, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch).result
+
+
+def run_baseline(
+    name: str,
+    data: Interactions,
+    *,
+    protocol: str = "strict",
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> BaselineRun:
     """Fit a baseline on everybody's training items and evaluate it; `on_epoch` hears of its progress."""
     config = configure(name, options)
     parts = split(data, protocol)
@@ -29,15 +50,17 @@ def evaluate_baseline(
     model = BASELINES[name].fit(parts, config, seed, on_epoch)
     seconds = time.perf_counter() - start
     evaluator = Evaluator(parts, seed)
-    return make_result(
+    test = evaluator.test(_score(model, parts, "test"))
+    result = make_result(
         name,
         parts,
         seed,
-        test=evaluator.test(_score(model, parts, "test")),
+        test=test,
         validation=figures(evaluator.validation(_score(model, parts, "validation"))),
         seconds_to_fit=seconds,
         options=config.model_dump(mode="json"),
     )
+    return BaselineRun(result, parts, test)
 
 
 def _score(model: Baseline, parts: Split, part: Part) -> Score:

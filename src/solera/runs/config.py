@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from solera.methods import find
+
 
 class RunConfig(BaseModel):
     """The settings of a run. Two runs with equal settings have equal figures."""
@@ -36,3 +38,26 @@ class RunConfig(BaseModel):
         mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
         pairs = [(key, theirs[key], mine[key]) for key in mine if mine[key] != theirs[key]]
         return ", ".join(f"{key} {old!r} instead of {new!r}" for key, old, new in pairs)
+
+    def resolved(self) -> RunConfig:
+        """With every option, defaults included, and plug-ins in their order: as `train` will take it."""
+        method = find(self.method, self.options, self.plugins)
+        taken = {
+            "plugins": tuple(method.name.split("+")[1:]),
+            "options": method.config.model_dump(mode="json"),
+        }
+        return self.model_copy(update=taken)
+
+
+class BaselineConfig(BaseModel):
+    """The same for a centralized baseline."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    baseline: str
+    dataset: str
+    options: dict[str, Any] = Field(default_factory=dict, description="all of them, defaults included")
+    protocol: str = "strict"
+    seed: int = Field(0, ge=0)
+    min_interactions: int | None = None
+    columns: dict[str, str] | None = None

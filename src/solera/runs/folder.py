@@ -112,6 +112,20 @@ class RunFolder:
         """The figures, None while the run is unfinished."""
         return self._read("result.json") if (self.path / "result.json").exists() else None
 
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Machine and versions the run was started with."""
+        return self._read("environment.json")
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """All finished rounds."""
+        path = self.path / "history.jsonl"
+        try:
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}", "train again into a new folder") from None
+
     def write_history(self, rounds: list[dict[str, Any]]) -> None:
         """All finished rounds."""
         self._write_text("history.jsonl", "".join(json.dumps(entry) + "\n" for entry in rounds))

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from solera.core.errors import ConfigError, closest
+from solera.runs.config import RunConfig
 
 
 class Preset(BaseModel):
@@ -31,6 +32,18 @@ class Preset(BaseModel):
     def full_method(self) -> str:
         """The method's name with its plug-ins."""
         return "+".join([self.method, *self.plugins])
+
+    def config(self, *, protocol: str | None = None, seed: int = 0) -> RunConfig:
+        """The run it stands for, under its own protocol or another."""
+        return RunConfig(
+            method=self.method,
+            dataset=self.dataset,
+            plugins=self.plugins,
+            options=self.options,
+            protocol=protocol or self.protocol,
+            rounds=self.rounds,
+            seed=seed,
+        ).resolved()
 
 
 @cache

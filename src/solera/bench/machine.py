@@ -1,0 +1,49 @@
+"""What a record says of the program and the machine; never a path or a host's name."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import solera
+
+
+def peak_bytes() -> int:
+    """The most memory this process has held."""
+    status = Path("/proc/self/status")
+    if status.exists():  # of this process alone; ru_maxrss begins with what the parent held
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def anonymous(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's environment with the system's name alone instead of its kernel's."""
+    kept = {key: value for key, value in environment.items() if key != "platform"}
+    return {"system": str(environment.get("platform", "")).split("-")[0], **kept}
+
+
+def source() -> tuple[str | None, bool | None]:
+    """The commit this program's source is of, and whether the source differs from it; None if unknown."""
+    package = Path(solera.__file__).parent
+    tracked = _git(package, "ls-files", "--error-unmatch", "__init__.py")
+    commit = _git(package, "rev-parse", "HEAD") if tracked else None  # not of a repository around a venv
+    changes = _git(package, "status", "--porcelain", "--", ".") if commit else None
+    return commit, None if changes is None else bool(changes)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

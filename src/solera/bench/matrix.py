@@ -1,0 +1,220 @@
+"""A matrix: which runs a benchmark is made of, in one TOML file.
+
+    results = "results"     # folder of the records, from the working directory; this is the default
+
+    [[run]]                 # as many of these as you like; each stands for all combinations of its lists
+    datasets = ["ml-100k", "filmtrust"]
+    methods = ["fedmf", "fedncf+elastic-merge"]
+    protocols = ["strict"]                        # default: strict
+    seeds = [0, 1, 2]                             # default: 0
+    rounds = 100                                  # default: 100; a method of one round takes one
+    options = { embedding_size = 32 }             # of all its methods; default: none
+
+    [[run]]
+    presets = ["paper:fedrap/ml-100k"]            # have data set, rounds and options of their own, and a
+    protocols = ["paper", "strict"]               # protocol that holds where none is given
+    seeds = [0, 1, 2]
+
+    [[run]]
+    datasets = ["ml-100k"]
+    baselines = ["ease", "ials"]                  # centralized; no rounds
+    label = "…"                                   # name in tables; default: the method's with its plug-ins
+
+A data set may be a file of one's own, by its path from the working directory, with `columns` and
+`min_interactions` as on the command line. Runs are made in the order of the file: data set after data set,
+protocol after protocol, method after method, seed after seed.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from solera.baselines import configure
+from solera.bench.records import Asked, asked
+from solera.core.closed_form import ClosedForm
+from solera.core.errors import ConfigError, SoleraError
+from solera.data.datasets import available, load, names
+from solera.evaluate import get
+from solera.methods import find
+from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.presets import preset
+
+ROUNDS = 100
+Names = Annotated[list[str], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a matrix."""
+
+    label: str
+    config: RunConfig | BaselineConfig
+    preset: str | None = None
+
+    @cached_property
+    def asked(self) -> Asked:
+        """What its record will begin with."""
+        return asked(self.label, self.config, self.preset)
+
+    def __str__(self) -> str:
+        return f"{self.label} on {self.asked.dataset}, {self.config.protocol}, seed {self.config.seed}"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The runs of a benchmark, and the folder of their records."""
+
+    results: Path
+    entries: tuple[Entry, ...]
+
+    def record(self, entry: Entry) -> Path:
+        """The entry's record, there or to be."""
+        return self.results / entry.asked.name
+
+
+class _Table(BaseModel):
+    """A [[run]] as it stands in the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    datasets: Names | None = None
+    methods: Names | None = None
+    presets: Names | None = None
+    baselines: Names | None = None
+    protocols: Names | None = None
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
+    rounds: int | None = Field(None, ge=1)
+    options: dict[str, Any] = {}
+    label: Annotated[str, Field(min_length=1)] | None = None
+    columns: dict[str, str] | None = None
+    min_interactions: int | None = Field(None, ge=0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        given = [kind for kind in ("methods", "presets", "baselines") if getattr(self, kind)]
+        if len(given) != 1:
+            raise ValueError(f"needs methods, presets or baselines, and has {' and '.join(given) or 'none'}")
+        if not self.presets and not self.datasets:
+            raise ValueError("needs datasets")
+        own = ("datasets", "rounds", "options", "columns", "min_interactions")
+        useless = [key for key in (own if self.presets else ()) if getattr(self, key)]
+        useless += ["rounds"] if self.baselines and self.rounds else []
+        if useless:
+            raise ValueError(f"{given[0]} take no {' and no '.join(useless)}")
+        return self
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    results: Annotated[str, Field(min_length=1)] = "results"
+    run: Annotated[list[_Table], Field(min_length=1)]
+
+
+def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
+    """All runs of a matrix, every name and option in it checked."""
+    file = _read(path)
+    entries: dict[str, tuple[Entry, int]] = {}
+    for number, table in enumerate(file.run, start=1):
+        try:
+            made = list(_entries(table))
+            for dataset in dict.fromkeys(entry.config.dataset for entry in made):
+                _check_dataset(dataset, table, data_dir)
+        except SoleraError as error:
+            raise ConfigError(f"{path}, run {number}: {error.message}", error.hint) from None
+        for entry in made:
+            former = entries.setdefault(entry.asked.name, (entry, number))
+            if former[0] is not entry:
+                raise ConfigError(
+                    f"{path}, run {number}: {entry} would write the record of run {former[1]}, {former[0]}",
+                    "leave one of them out, or give it a label",
+                )
+    return Matrix(Path(file.results), tuple(entry for entry, _ in entries.values()))
+
+
+def _read(path: Path) -> _File:
+    hint = "docs/benchmarks.md shows a matrix"
+    try:
+        return _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"the matrix {path} cannot be read: {error.strerror}", "give a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}", hint) from None
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise ConfigError(f"{path}, {_place(wrong['loc'])}{_message(wrong)}", hint) from None
+
+
+def _place(where: tuple[int | str, ...]) -> str:
+    if where[:1] == ("run",) and len(where) > 1:
+        where = (f"run {int(where[1]) + 1}", *where[2:])
+    return "".join(f"{part}: " for part in where)
+
+
+def _message(wrong: Any) -> str:
+    if wrong["type"] == "extra_forbidden":
+        return "no such setting"
+    return str(wrong["msg"]).removeprefix("Value error, ")
+
+
+def _entries(table: _Table) -> Iterator[Entry]:
+    if table.presets:
+        yield from _of_presets(table)
+        return
+    everything = product(
+        table.datasets or [],
+        table.protocols or ["strict"],
+        table.methods or table.baselines or [],
+        table.seeds,
+    )
+    for dataset, protocol, name, seed in everything:
+        get(protocol)
+        where = {
+            "dataset": dataset,
+            "protocol": protocol,
+            "seed": seed,
+            "columns": table.columns,
+            "min_interactions": table.min_interactions,
+        }
+        yield _method(name, table, where) if table.methods else _baseline(name, table, where)
+
+
+def _of_presets(table: _Table) -> Iterator[Entry]:
+    for name in table.presets or []:
+        chosen = preset(name)
+        for protocol, seed in product(table.protocols or [chosen.protocol], table.seeds):
+            get(protocol)
+            yield Entry(table.label or name, chosen.config(protocol=protocol, seed=seed), name)
+
+
+def _method(name: str, table: _Table, where: dict[str, Any]) -> Entry:
+    method, *plugins = name.split("+")
+    built = find(method, table.options, plugins)
+    rounds = 1 if isinstance(built, ClosedForm) else table.rounds or ROUNDS
+    config = RunConfig(
+        method=method, plugins=tuple(plugins), options=table.options, rounds=rounds, **where
+    ).resolved()
+    return Entry(table.label or config.full_method, config)
+
+
+def _baseline(name: str, table: _Table, where: dict[str, Any]) -> Entry:
+    options = configure(name, table.options).model_dump(mode="json")
+    return Entry(table.label or name, BaselineConfig(baseline=name, options=options, **where))
+
+
+def _check_dataset(name: str, table: _Table, data_dir: Path | None) -> None:
+    """An own file is read, for its columns; a data set by name has only to be there, or on the net."""
+    if name not in names():
+        load(name, columns=table.columns, min_interactions=table.min_interactions)
+    elif table.columns:
+        raise ConfigError(f"{name!r} has columns of its own", "leave columns out")
+    elif available(name, data_dir) == "by hand":
+        load(name, data_dir=data_dir)  # says what to get, and from where

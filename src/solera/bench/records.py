@@ -1,0 +1,249 @@
+"""Records: what remains of a finished run, one small JSON file each, with every figure a table needs.
+
+    results/<data set>/<label>--<protocol>--s<seed>.json
+    results/<data set>/<label>--<protocol>--s<seed>.failed.json    of a run that failed: why
+
+A file is written whole or not at all. It holds no path of the machine and no model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from solera.core.errors import RunError
+from solera.data.datasets import names
+from solera.evaluate import metrics
+from solera.evaluate.metrics import Floats
+from solera.runs.config import BaselineConfig, RunConfig
+
+Kind = Literal["method", "baseline"]
+Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
+Content = TypeVar("Content", bound="Asked")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Rankings(_Part):
+    """Mean metrics of all users, or of some."""
+
+    full: Metrics
+    sampled99: Metrics
+
+
+class Figures(_Part):
+    """Mean metrics of all users."""
+
+    test: Rankings
+    validation: Rankings
+
+
+class Group(_Part):
+    """The users who have about as many training items."""
+
+    least: int
+    most: int
+    users: int
+    full: Metrics
+    sampled99: Metrics
+
+
+class Code(_Part):
+    """The commit of the program's source, and whether the source differed from it."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class Seconds(_Part):
+    """All rounds with their validation, and the median of a round's training; of a baseline, its fit."""
+
+    total: float
+    per_round: float | None = None
+
+
+class Traffic(_Part):
+    """Bytes of one client: mean of the rounds it takes part in, and all until the selected round.
+
+    The latter are an average client's, who takes part in as many rounds as the share of clients says.
+    """
+
+    up: float
+    down: float
+    up_until_selected: float
+    down_until_selected: float
+
+
+class Asked(_Part):
+    """What was asked for."""
+
+    format: Literal[1] = 1
+    label: str
+    kind: Kind
+    preset: str | None = None
+    dataset: str
+    protocol: str
+    seed: int
+    config: dict[str, Any] = Field(description="options resolved; of an own data file, the name alone")
+
+    @property
+    def name(self) -> str:
+        """The record's file, within the folder of results."""
+        return f"{self.dataset}/{slug(self.label)}--{self.protocol}--s{self.seed}.json"
+
+    def difference(self, other: Asked) -> str:
+        """In what this differs from the other, in words; empty if it does not.
+
+        Settings that only one of them has are not held against them: options come and go with the program.
+        """
+        return ", ".join(_difference(self._settings(), other._settings()))
+
+    def _settings(self) -> dict[str, Any]:
+        return {"label": self.label, "kind": self.kind, "preset": self.preset, **self.config}
+
+
+def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    for key in (key for key in one if key in other):
+        if key == "options":
+            yield from _difference(one[key], other[key])
+        elif one[key] != other[key]:
+            yield f"{key} {one[key]!r} instead of {other[key]!r}"
+
+
+class Failure(Asked):
+    """What was asked for, and why there is no record of it."""
+
+    error: str
+
+
+class Record(Asked):
+    """One finished run."""
+
+    leaky: bool
+    environment: dict[str, Any]
+    code: Code
+    figures: Figures
+    by_activity: tuple[Group, ...] = Field(description="users in quarters by their training items")
+    rounds: int | None = None
+    selected_round: int | None = None
+    seconds: Seconds
+    bytes: Traffic | None = None
+    peak_bytes: int | None = None
+    counts: tuple[int, ...] | None = Field(None, description="test items of every user, None if one each")
+    ranks: tuple[float, ...] = Field(description="full-ranking places of all test items, in user order")
+
+    @model_validator(mode="after")
+    def _users(self) -> Self:
+        if self.counts is not None and sum(self.counts) != len(self.ranks):
+            raise ValueError(f"{len(self.ranks)} ranks of {sum(self.counts)} test items")
+        if sum(group.users for group in self.by_activity) != self.users:
+            raise ValueError("the groups of by_activity have not all users")
+        return self
+
+    @property
+    def users(self) -> int:
+        """How many users were evaluated."""
+        return len(self.ranks if self.counts is None else self.counts)
+
+    @cached_property
+    def ndcg(self) -> Floats:
+        """Full-ranking NDCG@10 of every user."""
+        counts = np.ones(self.users, np.int64) if self.counts is None else np.array(self.counts, np.int64)
+        return metrics.per_user(np.array(self.ranks), counts)["ndcg@10"]
+
+
+def asked(label: str, config: RunConfig | BaselineConfig, preset: str | None = None) -> Asked:
+    """What a config asks for, under a name for tables."""
+    dataset = config.dataset if config.dataset in names() else Path(config.dataset).name
+    return Asked(
+        label=label,
+        kind="method" if isinstance(config, RunConfig) else "baseline",
+        preset=preset,
+        dataset=config.dataset if config.dataset in names() else Path(config.dataset).stem,
+        protocol=config.protocol,
+        seed=config.seed,
+        config=config.model_dump(mode="json") | {"dataset": dataset},
+    )
+
+
+def failure_path(path: Path) -> Path:
+    """Where the failure of the run with that record stands."""
+    return path.with_suffix(".failed.json")
+
+
+def slug(label: str) -> str:
+    """A label as a file name."""
+    return re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9.+=_]", "-", label.lower())).strip("-.") or "-"
+
+
+def write(content: Asked, path: Path) -> None:
+    """One line per field, so that a change can be read."""
+    fields = content.model_dump(mode="json")
+    if "ranks" in fields:
+        fields["ranks"] = [int(rank) if rank == int(rank) else rank for rank in fields["ranks"]]
+    lines = ",\n".join(f"  {_json(key)}: {_json(value)}" for key, value in fields.items())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(f"{{\n{lines}\n}}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read(path: Path) -> Record:
+    """The record in a file; anything else is an error."""
+    return _read(path, Record)
+
+
+def read_failure(path: Path) -> Failure:
+    """The failure in a file; anything else is an error."""
+    return _read(path, Failure)
+
+
+def read_all(results: Path) -> list[Record]:
+    """All records in a folder, each in its place; none if there is no such folder."""
+    records = []
+    for path in _files(results, failed=False):
+        record = read(path)
+        if path.relative_to(results).as_posix() != record.name:
+            raise RunError(f"{path} holds the record {record.name}", "move it there, or take it away")
+        records.append(record)
+    return records
+
+
+def read_failures(results: Path) -> list[Failure]:
+    """All failures in a folder whose run has not been finished since."""
+    found = [read_failure(path) for path in _files(results, failed=True)]
+    return [failure for failure in found if not (results / failure.name).exists()]
+
+
+def _files(results: Path, *, failed: bool) -> Sequence[Path]:
+    return sorted(path for path in results.rglob("*.json") if path.name.endswith(".failed.json") == failed)
+
+
+def _read(path: Path, kind: type[Content]) -> Content:
+    what = kind.__name__.lower()
+    hint = "take it away, or make it anew with `solera bench run … --replace`"
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}", hint) from None
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = "".join(f"{part}: " for part in wrong["loc"])
+        raise RunError(f"{path} is not a {what}: {where}{wrong['msg']}", hint) from None

@@ -1,0 +1,275 @@
+"""Run what is missing of a matrix, some runs at a time, each in a process of its own.
+
+A run under way is a run folder in `.bench-work/`, beside the results. Whatever ends this process or one of
+its workers, the next `run_matrix` goes on from the last checkpoint; a record, once written, stays as it is.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from solera.bench.matrix import Entry, Matrix
+from solera.bench.records import failure_path, read, read_failure
+from solera.bench.worker import Done, Failed, Job, Outcome, Step, Stopped, main
+from solera.core.errors import RunError
+from solera.data.datasets import available, load, names
+
+WORK = ".bench-work"
+_SPAWN = multiprocessing.get_context("spawn")
+_TICK = 0.2  # seconds between looks at the clock and at Ctrl-C
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a matrix comes to: entries that have a record, that failed before, and that are to be run."""
+
+    recorded: list[Entry] = field(default_factory=list)
+    failed: list[tuple[Entry, str]] = field(default_factory=list)
+    todo: list[Entry] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An entry that has come to its end."""
+
+    entry: Entry
+    outcome: Done | Failed
+    seconds: float
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether there is a record."""
+        return isinstance(self.outcome, Done)
+
+
+@dataclass(eq=False)
+class Running:
+    """An entry that is under way."""
+
+    entry: Entry
+    process: SpawnProcess
+    connection: Connection
+    started: float
+    step: Step | None = None
+    first: tuple[float, int] | None = None  # the moment of the first step, and how far it was
+    outcome: Outcome | None = None
+
+    def hear(self, what: Step | Outcome, now: float) -> None:
+        """Take what the worker says."""
+        if isinstance(what, Step):
+            self.step = what
+            self.first = self.first or (now, what.done)
+        else:
+            self.outcome = what
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds it will still take, None as long as nothing is known."""
+        if self.step is None or self.first is None or self.step.done <= self.first[1]:
+            return None
+        since, at = self.first
+        return (self.step.total - self.step.done) * (now - since) / (self.step.done - at)
+
+
+@dataclass
+class Status:
+    """How far a matrix is."""
+
+    plan: Plan
+    jobs: int
+    waiting: list[Entry]
+    running: list[Running] = field(default_factory=list)
+    finished: list[Finished] = field(default_factory=list)
+    stopping: bool = False
+
+    @property
+    def total(self) -> int:
+        """Entries of the matrix."""
+        return len(self.plan.recorded) + len(self.plan.failed) + len(self.plan.todo)
+
+    @property
+    def done(self) -> int:
+        """Entries that have a record."""
+        return len(self.plan.recorded) + sum(each.succeeded for each in self.finished)
+
+    @property
+    def failed(self) -> list[tuple[Entry, str]]:
+        """Entries that have none because something went wrong, now or before."""
+        now = ((each.entry, each.outcome) for each in self.finished)
+        return self.plan.failed + [(entry, what.error) for entry, what in now if isinstance(what, Failed)]
+
+    def eta(self, now: float) -> float | None:
+        """Seconds to the end, supposing that what waits takes as long as the mean of what does not."""
+        remaining = [run.remaining(now) for run in self.running]
+        known = [
+            r + now - run.started for run, r in zip(self.running, remaining, strict=True) if r is not None
+        ]
+        known += [each.seconds for each in self.finished if each.succeeded]
+        if not known:
+            return None
+        mean = statistics.fmean(known)
+        left = [mean if r is None else r for r in remaining] + [mean] * len(self.waiting)
+        return max([sum(left) / self.jobs, *left])
+
+
+OnChange = Callable[[Status], None]
+
+
+def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = False) -> Plan:
+    """Look at the records that are there; one that is of other settings is an error unless it may go."""
+    plan, stale = Plan(), []
+    for entry in matrix.entries:
+        path = matrix.record(entry)
+        failure = failure_path(path)
+        if path.exists():
+            wrong = _wrong(path, entry)
+            if wrong and not replace:
+                stale.append(wrong)
+            (plan.todo if wrong else plan.recorded).append(entry)
+        elif failure.exists() and not retry_failed:
+            found = read_failure(failure)
+            if found.difference(entry.asked):  # of other settings: these may well succeed
+                plan.todo.append(entry)
+            else:
+                plan.failed.append((entry, found.error))
+        else:
+            plan.todo.append(entry)
+    if stale:
+        more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
+        raise RunError(stale[0] + more, "give --replace to make it anew, or give the run another label")
+    return plan
+
+
+def _wrong(path: Path, entry: Entry) -> str:
+    try:
+        difference = read(path).difference(entry.asked)
+    except RunError as error:
+        return error.message
+    return f"{path} is of another run: {difference}" if difference else ""
+
+
+def run_matrix(
+    matrix: Matrix,
+    plan: Plan,
+    *,
+    jobs: int | None = None,
+    data_dir: Path | None = None,
+    on_change: OnChange = lambda _: None,
+) -> Status:
+    """Run what the plan has to be run. Ctrl-C ends every run after its round, a second one at once."""
+    status = Status(plan, jobs or os.cpu_count() or 1, list(plan.todo))
+    work = matrix.results.parent / WORK
+    for entry in plan.recorded:  # where a worker was killed after its last deed
+        folder = _folder(work, entry)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
+    for dataset in {entry.config.dataset for entry in plan.todo} & set(names()):
+        if available(dataset, data_dir) == "download":
+            load(dataset, data_dir=data_dir)  # once, not in every worker
+    with _interrupts() as wish:
+        try:
+            while status.waiting or status.running:
+                if wish.is_set() and not status.stopping:
+                    status.stopping, status.waiting = True, []
+                    _tell_to_stop(status)
+                while status.waiting and len(status.running) < status.jobs:
+                    entry = status.waiting.pop(0)
+                    job = Job(entry, matrix.record(entry), _folder(work, entry), data_dir)
+                    status.running.append(_start(job))
+                on_change(status)
+                _listen(status)
+        finally:
+            for run in status.running:
+                run.process.kill()
+                run.process.join()
+    on_change(status)
+    with suppress(OSError):
+        work.rmdir()
+    return status
+
+
+def _folder(work: Path, entry: Entry) -> Path:
+    return work / entry.asked.name.removesuffix(".json").replace("/", "--")
+
+
+def _start(job: Job) -> Running:
+    here, there = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=main, args=(job, there), daemon=True)
+    with _inherited():
+        process.start()
+    there.close()  # so that the end of the worker is the end of the connection
+    return Running(job.entry, process, here, time.monotonic())
+
+
+@contextmanager
+def _inherited() -> Iterator[None]:
+    """What a worker has to have from its first moment: one thread, and no ear for Ctrl-C."""
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if main_thread else None
+    try:
+        yield
+    finally:
+        if main_thread:
+            signal.signal(signal.SIGINT, handler)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _tell_to_stop(status: Status) -> None:
+    for run in status.running:
+        with suppress(OSError):
+            run.connection.send("stop")
+
+
+def _listen(status: Status) -> None:
+    by_connection = {run.connection: run for run in status.running}
+    for connection in wait(list(by_connection), timeout=_TICK):
+        assert isinstance(connection, Connection)
+        run = by_connection[connection]
+        try:
+            run.hear(connection.recv(), time.monotonic())
+        except (EOFError, OSError):
+            run.process.join()
+            status.running.remove(run)
+            if not isinstance(run.outcome, Stopped):
+                # A worker that could not even say why it failed was killed, and is no failure of the run.
+                killed = Failed(f"its process ended with {run.process.exitcode}; the next time it goes on")
+                seconds = time.monotonic() - run.started
+                status.finished.append(Finished(run.entry, run.outcome or killed, seconds))
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a wish to stop; the second one stops at once."""
+    wish = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield wish
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def first(*_: object) -> None:
+        wish.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield wish
+    finally:
+        signal.signal(signal.SIGINT, before)

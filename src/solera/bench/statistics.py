@@ -1,0 +1,75 @@
+"""Means over seeds, intervals over users, and users in quarters by how active they are."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from solera.bench.records import Group
+from solera.data.ragged import Ints
+from solera.evaluate import Evaluation
+from solera.evaluate.metrics import Floats
+
+RESAMPLES = 2000
+LEVEL = 0.95
+QUARTERS = (0.25, 0.5, 0.75)
+SHOWN = ("hr@10", "ndcg@10")
+
+
+class Spread(NamedTuple):
+    """A mean and the standard deviation of what it is of, None of one value."""
+
+    mean: float
+    sd: float | None
+
+
+class Interval(NamedTuple):
+    """A mean and the bounds it is within."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and (n − 1) standard deviation."""
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+def interval(values: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+    """The mean with its 95 % bootstrap interval (percentiles), `values` being one for every user.
+
+    The same for the same values in any order: they are drawn from in ascending order, with a fixed seed.
+    Of differences between two scorers, user by user, this is the paired bootstrap.
+    """
+    ordered = np.sort(values)
+    draw = np.random.default_rng(seed)
+    means = [ordered[draw.integers(len(ordered), size=len(ordered))].mean() for _ in range(resamples)]
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(ordered.mean()), float(low), float(high))
+
+
+def by_activity(sizes: Ints, test: Evaluation) -> list[Group]:
+    """Users in quarters by their number of training items, `sizes` having one for every evaluated user.
+
+    Users of equal numbers are in the same quarter, so quarters are of about the same size only; one that
+    would be empty is left out.
+    """
+    quarter = np.searchsorted(np.quantile(sizes, QUARTERS, method="inverted_cdf"), sizes)
+    full, sampled99 = test.full_ranking.per_user, test.sampled99_ranking.per_user
+    groups = []
+    for number in np.unique(quarter):
+        members = quarter == number
+        groups.append(
+            Group(
+                least=int(sizes[members].min()),
+                most=int(sizes[members].max()),
+                users=int(members.sum()),
+                full={metric: float(full[metric][members].mean()) for metric in SHOWN},
+                sampled99={metric: float(sampled99[metric][members].mean()) for metric in SHOWN},
+            )
+        )
+    return groups

@@ -1,0 +1,226 @@
+"""One run of a matrix in a process of its own: from its checkpoint, if it has one, to its record."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from traceback import extract_tb
+from typing import IO, NamedTuple
+
+import torch
+
+from solera.bench.machine import peak_bytes, source
+from solera.bench.matrix import Entry
+from solera.bench.recording import record_of, record_of_baseline
+from solera.bench.records import Code, Failure, Record, failure_path, read, write
+from solera.core.errors import RunError, SoleraError
+from solera.data.datasets import load
+from solera.data.interactions import Interactions
+from solera.runs import Progress, RunConfig, RunFolder, StoppedError, train
+from solera.runs.baseline import run_baseline
+from solera.runs.config import BaselineConfig
+from solera.runs.environment import environment
+
+
+class Job(NamedTuple):
+    """What a worker is given."""
+
+    entry: Entry
+    record: Path
+    folder: Path  # of the run while it is under way; a lock stands beside it
+    data_dir: Path | None
+
+
+class Step(NamedTuple):
+    """What a worker says after a round or an epoch."""
+
+    done: int
+    total: int
+    validation: float | None = None  # full-ranking NDCG@10
+
+
+class Done(NamedTuple):
+    """What a worker says when the record is written."""
+
+    ndcg: float
+
+    def __str__(self) -> str:
+        return f"NDCG@10 {self.ndcg:.4f}"
+
+
+class Failed(NamedTuple):
+    """What a worker says when the failure is written."""
+
+    error: str
+
+    def __str__(self) -> str:
+        return self.error
+
+
+class Stopped(NamedTuple):
+    """What a worker says when it has stopped because it was told to."""
+
+
+Outcome = Done | Failed | Stopped
+Report = Callable[[Step], None]
+
+
+def main(job: Job, connection: Connection) -> None:
+    """The process: speaks through the connection, and stops when told to or when nobody listens any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says what to do
+    torch.set_num_threads(1)
+    stop = threading.Event()
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            connection.recv()
+        stop.set()
+
+    def say(what: Step | Outcome) -> None:
+        try:
+            connection.send(what)
+        except OSError:
+            stop.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    say(perform(job, stop, say))
+
+
+def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
+    """Make the run's record, or write down why it could not be made."""
+    try:
+        with _alone(job.folder.with_name(f"{job.folder.name}.lock"), stop):
+            record = _recorded(job) or _made(job, stop, report)
+    except StoppedError:
+        return Stopped()
+    except Exception as error:
+        text = _text(error)
+        write(Failure(**job.entry.asked.model_dump(), error=text), failure_path(job.record))
+        shutil.rmtree(job.folder, ignore_errors=True)
+        return Failed(text)
+    return Done(record.figures.test.full["ndcg@10"])
+
+
+@contextmanager
+def _alone(lock: Path, stop: threading.Event) -> Iterator[None]:
+    """Wait for another benchmark that may be at the same run: perhaps a dead one's last worker."""
+    while (file := _taken(lock)) is None:
+        if stop.is_set():
+            raise StoppedError("stopped while waiting")
+        time.sleep(0.1)
+    with file:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _taken(lock: Path) -> IO[str] | None:
+    """The lock as a file, to be kept open; None while another process has it."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file = lock.open("w")
+    except FileNotFoundError:  # the folder has just been taken away
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_ino == lock.stat().st_ino:  # not one that has just been taken away
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.close()
+    return None
+
+
+def _recorded(job: Job) -> Record | None:
+    """The record, if another benchmark was faster."""
+    try:
+        record = read(job.record)
+    except RunError:
+        return None
+    return None if record.difference(job.entry.asked) else record
+
+
+def _made(job: Job, stop: threading.Event, report: Report) -> Record:
+    config = job.entry.config
+    data = load(
+        config.dataset,
+        data_dir=job.data_dir,
+        columns=config.columns,
+        min_interactions=config.min_interactions,
+    )
+    if isinstance(config, RunConfig):
+        record = _trained(job, config, data, stop, report)
+    else:
+        record = _fitted(job, config, data, stop, report)
+    write(record, job.record)
+    failure_path(job.record).unlink(missing_ok=True)
+    shutil.rmtree(job.folder, ignore_errors=True)
+    return record
+
+
+def _trained(
+    job: Job, config: RunConfig, data: Interactions, stop: threading.Event, report: Report
+) -> Record:
+    code = _code()
+    finished = _prepare(job.folder, config)
+
+    def on_round(now: Progress) -> None:
+        report(Step(now.rounds_done, now.rounds, now.entry["validation"]["full"]["ndcg@10"]))
+
+    train(config, data, out=job.folder, resume=True, threads=1, on_round=on_round, stop=stop)
+    peak = None if finished else peak_bytes()
+    return record_of(job.folder, job.entry.label, job.entry.preset, data=data, code=code, peak_bytes=peak)
+
+
+def _prepare(folder: Path, config: RunConfig) -> bool:
+    """Whether the folder holds the run, finished; what holds something else is emptied."""
+    if not (folder / "config.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    opened = RunFolder.open(folder)
+    if config.difference(opened.config):
+        shutil.rmtree(folder)
+        return False
+    return opened.result is not None
+
+
+def _fitted(
+    job: Job, config: BaselineConfig, data: Interactions, stop: threading.Event, report: Report
+) -> Record:
+    code = _code()
+
+    def on_epoch(done: int, epochs: int) -> None:
+        report(Step(done, epochs))
+        if stop.is_set():
+            raise StoppedError("stopped")
+
+    run = run_baseline(
+        config.baseline,
+        data,
+        protocol=config.protocol,
+        seed=config.seed,
+        options=config.options,
+        on_epoch=lambda epoch: on_epoch(epoch.done, epoch.epochs),
+    )
+    return record_of_baseline(job.entry.asked, run, environment(1, "cpu"), code, peak_bytes())
+
+
+def _code() -> Code:
+    commit, dirty = source()
+    return Code(commit=commit, dirty=dirty)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, SoleraError):
+        return str(error)
+    last = extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} (in {Path(last.filename).name}, line {last.lineno})"

@@ -1,0 +1,100 @@
+"""Progress of a benchmark: a live table on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from solera.cli.output import err
+
+if TYPE_CHECKING:
+    from solera.bench.runner import Finished, Running, Status
+
+_SECONDS = 30.0  # between lines about what runs, where there is no terminal
+
+
+@contextmanager
+def matrix_progress() -> Iterator[Callable[[Status], None]]:
+    """A function to call whenever something may have changed."""
+    lines = _Lines()
+    if not err.is_terminal:
+        yield lines
+        return
+    with Live(console=err, transient=True, auto_refresh=False) as live:
+
+        def update(status: Status) -> None:
+            lines.finished(status)
+            live.update(_live(status), refresh=True)
+
+        yield update
+
+
+class _Lines:
+    """A line for every finished run, and now and then one about those that run."""
+
+    def __init__(self) -> None:
+        self._told = 0
+        self._last = time.monotonic()
+        self._said_stopping = False
+
+    def __call__(self, status: Status) -> None:
+        self.finished(status)
+        now = time.monotonic()
+        if status.stopping and not self._said_stopping:
+            self._said_stopping = True
+            err.print(_summary(status), highlight=False, soft_wrap=True)
+        if now - self._last >= _SECONDS:
+            self._last = now
+            for line in (_summary(status), *(f"  {run.entry} · {_step(run)}" for run in status.running)):
+                err.print(line, highlight=False, soft_wrap=True)
+
+    def finished(self, status: Status) -> None:
+        for each in status.finished[self._told :]:
+            err.print(_ended(each), highlight=False, soft_wrap=True, markup=False)
+        self._told = len(status.finished)
+
+
+def _ended(each: Finished) -> str:
+    how = "done" if each.succeeded else "failed"
+    return f"{how}: {each.entry} · {each.outcome} · {each.seconds:.0f} s"
+
+
+def _live(status: Status) -> Group:
+    table = Table(box=None, pad_edge=False)
+    for column in ("method", "data set", "protocol", "seed", "round", "validation NDCG@10"):
+        table.add_column(column, justify="left" if column in ("method", "data set", "protocol") else "right")
+    for run in status.running:
+        entry, step = run.entry, run.step
+        rounds = f"{step.done}/{step.total}" if step else "…"
+        figure = f"{step.validation:.4f}" if step and step.validation is not None else ""
+        table.add_row(
+            entry.label, entry.asked.dataset, entry.config.protocol, str(entry.config.seed), rounds, figure
+        )
+    return Group(table, Text(_summary(status), style="bold"))
+
+
+def _summary(status: Status) -> str:
+    eta = status.eta(time.monotonic())
+    parts = [f"{status.done}/{status.total} records"]
+    if status.failed:
+        parts.append(f"{len(status.failed)} failed")
+    if status.stopping:
+        parts.append("stopping after these rounds; press Ctrl-C again to stop at once")
+    elif eta is not None:
+        parts.append(f"about {timedelta(seconds=round(eta))} left")
+    return " · ".join(parts)
+
+
+def _step(run: Running) -> str:
+    if run.step is None:
+        return "beginning"
+    figure = "" if run.step.validation is None else f" · validation NDCG@10 {run.step.validation:.4f}"
+    return f"{run.step.done}/{run.step.total}{figure}"

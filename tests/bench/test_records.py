@@ -1,0 +1,253 @@
+"""A record holds what its run had, is written whole, and anything else is not taken for one."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+from benchmark import made, ratings
+
+from solera.bench import machine
+from solera.bench.recording import record_of
+from solera.bench.records import (
+    Asked,
+    Code,
+    Failure,
+    asked,
+    failure_path,
+    read,
+    read_all,
+    read_failures,
+    slug,
+    write,
+)
+from solera.core.errors import ConfigError, RunError
+from solera.data.datasets import load
+from solera.evaluate import split
+from solera.runs import RunConfig, train
+from solera.runs.config import BaselineConfig
+
+COLUMNS = {"user": "who", "item": "what", "time": "when"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run's folder and its data: half of the clients in every round."""
+    folder = tmp_path_factory.mktemp("run")
+    path = ratings(folder)
+    data = load(path, columns=COLUMNS)
+    options = {"clients_per_round": 0.5, "local_epochs": 1}
+    config = RunConfig(method="fedmf", dataset=str(path), options=options, rounds=4, seed=2, columns=COLUMNS)
+    train(config, data, out=folder / "run", threads=1)
+    return folder / "run", data
+
+
+def test_a_record_has_what_the_run_had(run):
+    folder, data = run
+    record = record_of(folder, "mine", code=Code(commit="c0ffee", dirty=False), peak_bytes=7)
+    result = json.loads((folder / "result.json").read_text())
+    assert record.figures.model_dump() == {"test": result["test"], "validation": result["validation"]}
+    assert (record.label, record.kind, record.dataset, record.seed) == ("mine", "method", "ratings", 2)
+    assert (record.rounds, record.selected_round) == (4, result["selected_round"])
+    assert (record.code.commit, record.peak_bytes) == ("c0ffee", 7)
+    assert record.users == len(record.ranks) == 30
+    assert record.ndcg.mean() == pytest.approx(result["test"]["full"]["ndcg@10"])
+    assert sum(rank <= 10 for rank in record.ranks) / 30 == result["test"]["full"]["hr@10"]
+    sizes = split(data, "strict").train.lengths
+    assert (record.by_activity[0].least, record.by_activity[-1].most) == (sizes.min(), sizes.max())
+    for metric in ("hr@10", "ndcg@10"):
+        whole = sum(group.users * group.full[metric] for group in record.by_activity) / 30
+        assert whole == pytest.approx(result["test"]["full"][metric])
+
+
+def test_traffic_and_seconds_by_hand(run):
+    folder, _ = run
+    record = record_of(folder)
+    rounds = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [entry["clients"] for entry in rounds] == [15] * 4
+    until = rounds[: record.selected_round]
+    # 15 of 30 clients send in every round, so an average one sends half of what one of them does.
+    assert record.bytes.up_until_selected == pytest.approx(sum(e["bytes"]["up"] for e in until) / 2)
+    assert record.bytes.down_until_selected == pytest.approx(40 * 16 * 4 * len(until) / 2)
+    assert record.bytes.down == 40 * 16 * 4
+    everything = sum(e["seconds"]["train"] + e["seconds"]["evaluate"] for e in rounds)
+    assert record.seconds.total == pytest.approx(everything)
+    assert 0 < record.seconds.per_round < record.seconds.total
+
+
+def test_nothing_of_the_machine_is_in_the_file(run, tmp_path):
+    record = record_of(run[0])
+    write(record, tmp_path / record.name)
+    text = (tmp_path / record.name).read_text(encoding="utf-8")
+    assert record.config["dataset"] == "ratings.csv"
+    for secret in (str(run[0].parent), str(Path.home()), platform.release()):
+        assert secret not in text
+    told = {"system", "python", "machine", "cores", "threads", "device", "packages"}
+    assert set(record.environment) == told
+    assert record.environment["system"] == platform.system()
+    assert record.environment["packages"]["torch"]
+
+
+def test_a_run_that_is_not_its_preset(run):
+    with pytest.raises(ConfigError, match="not a run of 'paper:pfedrec/ml-100k': method 'fedmf' instead of"):
+        record_of(run[0], preset="paper:pfedrec/ml-100k")
+
+
+def test_a_model_that_does_not_give_its_figures(run, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in run[0].iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    result = json.loads((copy / "result.json").read_text())
+    result["test"]["full"]["mrr@20"] += 0.01
+    (copy / "result.json").write_text(json.dumps(result))
+    with pytest.raises(RunError, match=r"full mrr@20 .* has changed"):
+        record_of(copy)
+
+
+# Files
+
+
+def test_what_is_written_is_read(tmp_path):
+    record = made("FedMF", [1.0, 2.5, 40.0])
+    path = tmp_path / record.name
+    write(record, path)
+    assert read(path) == record
+    assert '"ranks": [1, 2.5, 40]' in path.read_text()
+    assert read_all(tmp_path) == [record]
+    assert [file.name for file in path.parent.iterdir()] == ["fedmf--strict--s0.json"]
+
+
+def test_several_test_items_of_a_user():
+    group = made("x", [1.0]).by_activity[1].model_dump()
+    record = made("x", [1.0, 3.0], counts=[2], by_activity=[group])
+    ideal = 1 + 0.6309297535714575  # 1/log2(2) + 1/log2(3)
+    assert record.users == 1
+    assert record.ndcg == pytest.approx([1.5 / ideal])
+
+
+def test_a_write_that_is_cut_short_leaves_the_former_file(tmp_path, monkeypatch):
+    record = made("x", [1.0, 2.0])
+    path = tmp_path / record.name
+    write(record, path)
+    before = path.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("power cut")))
+    with pytest.raises(OSError, match="power cut"):
+        write(made("x", [9.0, 9.0]), path)
+    assert path.read_bytes() == before
+    assert read_all(tmp_path) == [record]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _: "{", "Invalid JSON"),
+        (lambda _: '{"test": {"full": {}}}', "label: Field required"),
+        (lambda text: text.replace('"format": 1', '"format": 2'), "format: Input should be 1"),
+        (lambda text: text.replace('"leaky"', '"leeky"'), "leaky: Field required"),
+        (lambda text: text.replace('"users": 1', '"users": 2', 1), "by_activity have not all users"),
+        (lambda text: text.replace('"counts": null', '"counts": [3]'), "2 ranks of 3 test items"),
+        (lambda text: text.replace('"ranks": [1', '"ranks": [NaN'), "ranks: 0: Input should be"),
+    ],
+)
+def test_what_is_not_a_record(tmp_path, change, message):
+    record = made("x", [1.0, 2.0])
+    path = tmp_path / record.name
+    write(record, path)
+    text = path.read_text()
+    assert change(text) != text
+    path.write_text(change(text))
+    with pytest.raises(RunError) as caught:
+        read_all(tmp_path)
+    assert str(path) in caught.value.message
+    assert "is not a record" in caught.value.message
+    assert message in caught.value.message
+    assert "--replace" in caught.value.hint
+
+
+def test_a_record_in_the_wrong_place(tmp_path):
+    write(made("x", [1.0]), tmp_path / "toy" / "y--strict--s0.json")
+    with pytest.raises(RunError, match=r"holds the record toy/x--strict--s0\.json"):
+        read_all(tmp_path)
+
+
+def test_failures_are_no_records_and_end_with_success(tmp_path):
+    record = made("x", [1.0, 2.0])
+    path = tmp_path / record.name
+    fields = {key: getattr(record, key) for key in Asked.model_fields}
+    write(Failure(**fields, error="diverged"), failure_path(path))
+    assert failure_path(path).name == "x--strict--s0.failed.json"
+    assert read_all(tmp_path) == []
+    assert [failure.error for failure in read_failures(tmp_path)] == ["diverged"]
+    write(record, path)
+    assert read_all(tmp_path) == [record]
+    assert read_failures(tmp_path) == []
+
+
+def test_no_folder_is_no_records(tmp_path):
+    assert read_all(tmp_path / "results") == []
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("fedncf+elastic-merge", "fedncf+elastic-merge"),
+        ("paper:fedrap/ml-100k", "paper-fedrap-ml-100k"),
+        ("FedMF, d = 16", "fedmf-d-=-16"),
+        ("../x--y", "x-y"),
+        ("…", "-"),
+    ],
+)
+def test_labels_as_file_names(label, name):
+    assert slug(label) == name
+
+
+# What two runs differ in
+
+
+def test_differences_in_words():
+    one = asked("x", RunConfig(method="fedmf", dataset="ml-100k", options={"reg": 0.1, "old": 1}))
+    same = asked("x", RunConfig(method="fedmf", dataset="ml-100k", options={"reg": 0.1, "new": 2}))
+    assert one.difference(same) == "", "options that came or went with the program are no difference"
+    other = asked("x", RunConfig(method="fedmf", dataset="ml-100k", rounds=3, options={"reg": 0.2}))
+    assert one.difference(other) == "reg 0.1 instead of 0.2, rounds 100 instead of 3"
+    assert "kind 'method' instead of" in one.difference(
+        asked("x", BaselineConfig(baseline="mf", dataset="ml-100k"))
+    )
+    assert "preset None instead of" in one.difference(one.model_copy(update={"preset": "p"}))
+
+
+# The program
+
+
+def test_commit_and_whether_the_source_differs(tmp_path, monkeypatch):
+    package = tmp_path / "src"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(machine.solera, "__file__", str(package / "__init__.py"))
+    assert machine.source() == (None, None)
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    assert machine.source() == (None, None), "a repository that does not hold the source"
+    git("add", ".")
+    git("commit", "-qm", "first")
+    commit = git("rev-parse", "HEAD")
+    (tmp_path / "results.json").write_text("{}")
+    assert machine.source() == (commit, False), "what is not source does not count"
+    (package / "__init__.py").write_text("x = 1")
+    assert machine.source() == (commit, True)
+
+
+def test_peak_memory_is_of_this_process():
+    before = machine.peak_bytes()
+    assert 50e6 < before < 50e9
+    held = bytearray(b"x") * int(before + 64e6)
+    assert machine.peak_bytes() >= before + 60e6
+    del held

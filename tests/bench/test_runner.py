@@ -1,0 +1,271 @@
+"""A matrix is run once, whatever interrupts it: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing import Pipe
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from benchmark import OWN, made, matrix, ratings
+
+from solera.bench import runner, worker
+from solera.bench.records import Failure, failure_path, read, read_failure, write
+from solera.bench.runner import Finished, Plan, Running, Status, make_plan
+from solera.bench.worker import Done, Failed, Job, Step, Stopped, perform
+from solera.core.errors import RunError
+
+ROUNDS = 200  # some seconds
+TEXT = f"""
+[[run]]
+{OWN}baselines = ["popularity"]
+
+[[run]]
+{OWN}methods = ["fedmf"]
+label = "diverges"
+options = {{ learning_rate = 1e30, local_epochs = 5 }}
+
+[[run]]
+{OWN}methods = ["fedmf"]
+label = "long"
+rounds = {ROUNDS}
+
+[[run]]
+{OWN}methods = ["fedease"]
+"""
+CHANCE = ("seconds", "peak_bytes", "environment", "code")  # what two equal runs may differ in
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    ratings(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def job(made_matrix, number: int, work: Path) -> Job:
+    entry = made_matrix.entries[number]
+    return Job(entry, made_matrix.record(entry), work / str(number), None)
+
+
+def bench(folder: Path, jobs: int, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "solera", "bench", "run", "matrix.toml", "--jobs", str(jobs), *more]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def history(folder: Path) -> list[str]:
+    """The finished rounds of the long run, each with the seconds it took."""
+    found = list(folder.glob(".bench-work/*long*/history.jsonl"))
+    return found[0].read_text().splitlines() if found else []
+
+
+def until(condition, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_ctrl_c_then_kill_then_to_the_end(folder):
+    asked = matrix(folder, TEXT)
+    baseline, diverges, long, closed = map(asked.record, asked.entries)
+
+    process = bench(folder, 1)
+    until(lambda: history(folder), process)
+    os.killpg(process.pid, signal.SIGINT)
+    printed, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert printed == ""
+    assert "Traceback" not in said
+    assert "stopping after these rounds" in said
+    assert "stopped with 1 of 4 records" in said
+    assert "next: give the same command again" in said
+    assert baseline.exists()
+    assert "not finite" in read_failure(failure_path(diverges)).error
+    assert not diverges.exists() and not long.exists() and not closed.exists()
+    saved = history(folder)
+    assert [path.name for path in folder.glob(".bench-work/*/checkpoint-*")] == [f"checkpoint-{len(saved)}"]
+    untouched = {path: path.stat().st_mtime_ns for path in (baseline, failure_path(diverges))}
+
+    process = bench(folder, 2)
+    until(lambda: len(history(folder)) > len(saved), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert len(history(folder)) < ROUNDS, "killed in the middle"
+    assert history(folder)[: len(saved)] == saved, "resumed, not begun anew"
+    assert not long.exists()
+
+    process = bench(folder, 2, "--json")
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 1, "one has failed"
+    found = json.loads(printed)
+    assert (found["runs"], found["records"]) == (4, 3)
+    assert str(long) in found["made_now"]
+    assert str(baseline) not in found["made_now"]
+    assert [each["record"] for each in found["failed"]] == [str(diverges)]
+    assert {path: path.stat().st_mtime_ns for path in untouched} == untouched
+    assert not (folder / ".bench-work").exists()
+
+    # As if nothing had happened.
+    again = job(asked, 2, folder / "again")._replace(record=folder / "again.json")
+    assert isinstance(perform(again, threading.Event(), lambda _: None), Done)
+    assert read(again.record).model_dump(exclude=CHANCE) == read(long).model_dump(exclude=CHANCE)
+    assert read(long).rounds == ROUNDS
+    assert read(long).peak_bytes > 100e6
+    assert read(closed).rounds == 1
+
+
+def test_a_worker_nobody_listens_to_stops_with_a_checkpoint(folder):
+    here, there = Pipe()
+    here.close()
+    handler, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
+    try:
+        worker.main(job(matrix(folder, TEXT), 2, folder / "work"), there)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        torch.set_num_threads(threads)
+    assert 1 <= len(list(folder.glob("work/2/checkpoint-*"))) <= 2
+    assert not (folder / "results").exists()
+
+
+def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
+    asked = matrix(folder, TEXT)
+    stop, said = threading.Event(), []
+    waiting = threading.Thread(
+        target=lambda: said.append(perform(job(asked, 0, folder), stop, lambda _: None))
+    )
+    with worker._alone(folder / "0.lock", threading.Event()):
+        assert worker._taken(folder / "0.lock") is None
+        waiting.start()
+        time.sleep(0.3)
+        assert said == []
+        write(_record(asked, 0), asked.record(asked.entries[0]))
+    waiting.join(timeout=30)
+    assert said == [Done(1.0)], "the other one's record is taken as it is"
+    with worker._alone(folder / "0.lock", threading.Event()):
+        stop.set()
+        assert perform(job(asked, 0, folder), stop, lambda _: None) == Stopped()
+    assert not (folder / "0.lock").exists()
+
+
+def test_a_folder_of_other_settings_is_begun_anew(folder):
+    first = matrix(folder, f'[[run]]\n{OWN}methods = ["fedmf"]\nrounds = 2\n')
+    second = matrix(folder, f'[[run]]\n{OWN}methods = ["fedmf"]\nrounds = 2\noptions = {{ reg = 0.5 }}\n')
+    stop = threading.Event()
+    stop.set()
+    assert perform(job(first, 0, folder), stop, lambda _: None) == Stopped()
+    assert (folder / "0" / "checkpoint-1").exists()
+    steps: list[Step] = []
+    assert isinstance(perform(job(second, 0, folder), threading.Event(), steps.append), Done)
+    assert [(step.done, step.total) for step in steps] == [(1, 2), (2, 2)]
+    assert all(0 <= step.validation <= 1 for step in steps)
+    assert not (folder / "0").exists()
+
+
+def test_a_failure_nobody_foresaw_is_written_down_too(folder, monkeypatch):
+    asked = matrix(folder, TEXT)
+    monkeypatch.setattr(worker, "load", lambda *_, **__: 1 / 0)
+    outcome = perform(job(asked, 0, folder), threading.Event(), lambda _: None)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.startswith("ZeroDivisionError: division by zero (in test_runner.py, line ")
+    assert read_failure(failure_path(asked.record(asked.entries[0]))).error == outcome.error
+
+
+# What is to be done
+
+
+def _record(asked, number: int, **changes):
+    entry = asked.entries[number]
+    fields = entry.asked.model_dump()
+    return made(ranks=[1.0, 1.0], **(fields | changes))
+
+
+def _fail(asked, number: int, **changes) -> None:
+    entry = asked.entries[number]
+    fields = entry.asked.model_dump() | changes
+    write(Failure(**fields, error="no luck"), failure_path(asked.record(entry)))
+
+
+def test_plan(folder):
+    asked = matrix(folder, TEXT)
+    one, two, three, four = asked.entries
+    assert make_plan(asked) == Plan(todo=[one, two, three, four])
+    write(_record(asked, 1), asked.record(two))
+    _fail(asked, 2)
+    assert make_plan(asked) == Plan([two], [(three, "no luck")], [one, four])
+    assert make_plan(asked, retry_failed=True) == Plan([two], [], [one, three, four])
+    _fail(asked, 2, config=three.asked.config | {"rounds": 3})
+    assert make_plan(asked).failed == [], "other settings may succeed"
+
+
+def test_a_stale_record_is_named(folder):
+    asked = matrix(folder, TEXT)
+    long = asked.entries[2]
+    write(_record(asked, 2, config=long.asked.config | {"rounds": 3}), asked.record(long))
+    with pytest.raises(RunError) as caught:
+        make_plan(asked)
+    assert str(asked.record(long)) in caught.value.message
+    assert f"rounds 3 instead of {ROUNDS}" in caught.value.message
+    assert "--replace" in caught.value.hint
+    assert long in make_plan(asked, replace=True).todo
+    asked.record(long).write_text("{}")
+    with pytest.raises(RunError, match="is not a record"):
+        make_plan(asked)
+    assert long in make_plan(asked, replace=True).todo
+
+
+def test_a_stale_record_is_replaced_at_the_end(folder):
+    asked = matrix(folder, TEXT)
+    write(
+        _record(asked, 0, config=asked.entries[0].asked.config | {"seed": 9}), asked.record(asked.entries[0])
+    )
+    assert isinstance(perform(job(asked, 0, folder), threading.Event(), lambda _: None), Done)
+    assert make_plan(asked).recorded == [asked.entries[0]]
+
+
+# How far it is
+
+
+def running(entry, step: Step | None = None, first: tuple[float, int] | None = None) -> Running:
+    return Running(entry, SimpleNamespace(), None, started=100.0, step=step, first=first)
+
+
+def test_time_left_by_hand(folder):
+    one, two, three, four = matrix(folder, TEXT).entries
+    status = Status(Plan(todo=[one, two, three, four]), 2, waiting=[three, four], running=[running(one)])
+    assert status.eta(110.0) is None
+    # Round 10 of 50 at 110 s, round 20 at 120 s: a second each, 30 left, 50 s in all.
+    status.running = [running(one, Step(20, 50), (110.0, 10)), running(two)]
+    assert status.running[0].remaining(120.0) == 30
+    assert status.eta(120.0) == (30 + 50 + 50 + 50) / 2
+    status.finished = [Finished(four, Done(0.1), 70.0)]
+    status.waiting = []
+    assert status.eta(120.0) == 60, "two side by side: the longer one, of (50 + 70) / 2 s"
+
+
+def test_a_killed_worker_is_no_failure_of_the_run(folder):
+    asked = matrix(folder, TEXT)
+    entry = asked.entries[0]
+    here, there = Pipe()
+    there.send(Step(1, 4, 0.5))
+    there.close()
+    process = SimpleNamespace(join=lambda: None, exitcode=-9)
+    status = Status(Plan(todo=[entry]), 1, [], [Running(entry, process, here, time.monotonic())])
+    runner._listen(status)
+    assert status.running[0].step == Step(1, 4, 0.5)
+    runner._listen(status)
+    assert status.running == []
+    assert (status.done, status.total) == (0, 1)
+    assert status.failed == [(entry, "its process ended with -9; the next time it goes on")]
+    assert make_plan(asked).todo[0] is entry

@@ -1,0 +1,88 @@
+"""Means, intervals and quarters, against numbers derived by hand or known exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from solera.bench.statistics import Interval, Spread, by_activity, interval, spread
+from solera.evaluate import Evaluation, Ranking
+
+VALUES = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
+
+
+def test_spread_by_hand():
+    assert spread([1.0, 2.0, 6.0]) == Spread(3.0, 7.0**0.5)  # (4 + 1 + 9) / 2
+    assert spread([0.25]) == Spread(0.25, None)
+
+
+def test_interval_of_two_users_by_hand():
+    """Resampled means are 0, ½ and 1 with probabilities ¼, ½ and ¼: both tails hold more than 2.5 %."""
+    assert interval(np.array([0.0, 1.0])) == Interval(0.5, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(("users", "hits"), [(100, 50), (400, 40)])
+def test_interval_of_hits_is_binomial(users, hits):
+    values = np.zeros(users)
+    values[:hits] = 1
+    found = interval(values)
+    share = hits / users
+    assert found.mean == share
+    exact = binom.ppf([0.025, 0.975], users, share) / users
+    # The percentile of 2,000 draws is off by about 1/√(2000·0.025) of a tail's mass: a step or two.
+    assert found.low == pytest.approx(exact[0], abs=2.1 / users)
+    assert found.high == pytest.approx(exact[1], abs=2.1 / users)
+    assert found.low < share < found.high
+
+
+def test_interval_narrows_with_the_root_of_the_users():
+    wide, narrow = (interval(np.tile([0.0, 1.0], users)) for users in (50, 800))
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(4, rel=0.1)
+
+
+@settings(max_examples=20)
+@given(VALUES, st.randoms())
+def test_shuffling_users_changes_nothing(values, random):
+    shuffled = random.sample(values, len(values))
+    assert interval(np.array(shuffled), 200) == interval(np.array(values), 200)
+
+
+@settings(max_examples=20)
+@given(VALUES)
+def test_identical_rankings_do_not_differ(values):
+    ours = np.array(values)
+    assert interval(ours - ours.copy(), 200) == Interval(0.0, 0.0, 0.0)
+
+
+def test_paired_differences_ignore_what_users_have_in_common():
+    """A tenth better for everybody is certain, however much users differ among themselves."""
+    theirs = np.random.default_rng(1).random(50)
+    found = interval((theirs + 0.125) - theirs)
+    assert found == pytest.approx(Interval(0.125, 0.125, 0.125))
+    alone = interval(theirs + 0.125)
+    assert alone.high - alone.low > 0.05
+
+
+def evaluation(places: list[float]) -> Evaluation:
+    users, ones = np.arange(len(places)), np.ones(len(places), dtype=np.int64)
+    full = Ranking(users, ones, np.array(places))
+    return Evaluation(full, Ranking(users, ones, np.ones(len(places))))
+
+
+def test_quarters_by_hand():
+    sizes = np.array([7, 1, 2, 6, 3, 5, 4, 1])
+    places = [1.0, 3.0, 11.0, 11.0, 1.0, 1.0, 1.0, 11.0]
+    groups = by_activity(sizes, evaluation(places))
+    assert [(g.least, g.most, g.users) for g in groups] == [(1, 1, 2), (2, 3, 2), (4, 5, 2), (6, 7, 2)]
+    assert [g.full["hr@10"] for g in groups] == [0.5, 0.5, 1.0, 0.5]
+    assert groups[0].full["ndcg@10"] == pytest.approx(0.25)  # 1/log2(1 + 3) = ½ and 0
+    assert [g.sampled99 for g in groups] == [{"hr@10": 1.0, "ndcg@10": 1.0}] * 4
+
+
+def test_users_of_equal_numbers_stay_together():
+    groups = by_activity(np.array([3, 9, 3, 3]), evaluation([1.0, 20.0, 1.0, 1.0]))
+    assert [(g.least, g.most, g.users) for g in groups] == [(3, 3, 3), (9, 9, 1)]
+    assert [g.full["hr@10"] for g in groups] == [1.0, 0.0]

@@ -1,0 +1,212 @@
+"""Tables and pictures are made of records alone, with numbers derived by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from benchmark import made
+
+from solera.bench.records import Asked, Failure, failure_path, write
+from solera.bench.tables import Table, blocks, make_tables
+from solera.cli import bench as commands
+from solera.core.errors import RunError
+
+# NDCG@10 of ranks 1, 3 and 11: 1, ½ and 0.
+RECORDS = [
+    made("a", [1.0, 11.0], seed=0),
+    made("a", [1.0, 3.0], seed=1),
+    made("b_1", [11.0, 11.0]),
+    made("ease", [3.0, 11.0], kind="baseline", bytes=None, seconds={"total": 3.0}),
+    made("mf", [11.0, 11.0], kind="baseline", bytes=None, seconds={"total": 3.0}),
+    made("a", [1.0, 1.0], protocol="paper"),
+    made("a", [3.0, 3.0], dataset="other"),
+    made("paper:a/toy", [1.0, 1.0], preset="paper:a/toy"),
+]
+
+
+def failure(**changes) -> Failure:
+    fields = {key: getattr(made("unlucky", [1.0]), key) for key in Asked.model_fields}
+    return Failure(**(fields | changes), error="diverged")
+
+
+def tables(records=RECORDS, failures=()) -> dict[str, Table]:
+    return {table.name: table for table in make_tables(blocks(records, failures))}
+
+
+def rows(table: Table) -> dict[str, list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in table.markdown().splitlines() if line[:1] == "|"]
+    return {label: cells for label, *cells in lines}
+
+
+def test_what_there_is():
+    names = ["other--strict", "toy--strict", "toy--paper--leaky"]
+    parts = ["", "--activity-full", "--activity-sampled"]
+    assert list(tables()) == [name + part for name in names for part in parts] + ["overview--strict"]
+
+
+def test_main_table_by_hand():
+    """Of `a`, NDCG@10 is ½ and ¾: 0.625 ± 0.25/√2. Averaged over seeds, its users have 1 and ¼.
+
+    EASE's users have ½ and 0. The differences, ½ and ¼, have resampled means of ¼, ⅜ and ½.
+    """
+    found = rows(tables()["toy--strict"])
+    assert [label for label in found if label != "method"] == [
+        "---|---|---|---|---|---|---|---|---",
+        "paper:a/toy",
+        "a",
+        "ease (centralized)",
+        "b_1",
+        "mf (centralized)",
+    ]
+    assert found["a"] == [
+        "0.7500 ± 0.3536",
+        "0.6250 ± 0.1768",
+        "0.3750 ± 0.1768",
+        "0.3125 ± 0.0884",
+        "2",
+        "+0.3750 [+0.2500, +0.5000]",
+        "3",
+        "0.5",
+    ]
+    assert found["ease (centralized)"][4:] == ["1", "best centralized", "–", "–"]
+    assert found["mf (centralized)"][5] == "-0.2500 [-0.5000, +0.0000]"
+    assert found["ease (centralized)"][1] == "0.2500"
+
+
+def test_numbers_in_csv():
+    lines = tables()["toy--strict"].csv().splitlines()
+    found = {line["method"]: line for line in csv.DictReader(lines)}
+    a = found["a"]
+    assert float(a["NDCG@10, full ranking mean"]) == 0.625
+    assert float(a["NDCG@10, full ranking sd"]) == pytest.approx(0.25 / 2**0.5)
+    assert found["b_1"]["NDCG@10, full ranking sd"] == ""
+    difference = "NDCG@10 − best centralized [95 %]"
+    assert [float(a[difference + part]) for part in ("", " low", " high")] == [0.375, 0.25, 0.5]
+    assert (found["ease (centralized)"][difference], found["ease (centralized)"]["MB up"]) == (
+        "best centralized",
+        "",
+    )
+
+
+def test_latex_is_escaped():
+    text = tables()["toy--strict"].latex()
+    assert r"b\_1 & 0.0000 & 0.0000" in text
+    assert r"a & 0.7500 $\pm$ 0.3536 & 0.6250 $\pm$ 0.1768" in text
+    assert "[$-$0.5000, +0.0000]" in text
+    assert r"[95 \%]" in text
+    assert text.count(r"\\") == 6
+    assert not set("±–−·_`") & set(text.replace(r"\_", ""))
+
+
+def test_leaky_tables_say_so():
+    for name, table in tables().items():
+        assert ("leaky" in name) == ("LEAKY" in table.title) == ("toy--paper" in name)
+        for text in (table.markdown().splitlines()[0], table.latex()):
+            assert ("LEAKY" in text) == ("leaky" in name)
+
+
+def test_what_was_not_run_and_what_failed():
+    found = tables(failures=[failure(), failure(dataset="other", label="b_1")])
+    other = rows(found["other--strict"])
+    assert other["a"][5] == "not run", "there is no centralized baseline"
+    assert other["ease"] == ["not run"] * 4 + ["0"] + ["not run"] * 3
+    assert other["b_1"][0] == "failed"
+    assert "unlucky" not in other
+    assert "paper:a/toy" not in other, "a preset is at home on its own data set"
+    assert rows(found["toy--strict"])["unlucky"][1] == "failed"
+    assert rows(found["other--strict--activity-full"])["mf"] == ["not run"] * 4
+    overview = rows(found["overview--strict"])
+    assert overview["method"] == ["other", "toy"]
+    assert "paper:a/toy" not in overview
+    assert overview["a"] == ["0.5000", "0.6250 ± 0.1768"]
+    assert overview["b_1"] == ["failed", "0.0000"]
+    assert overview["ease (centralized)"] == ["not run", "0.2500"]
+
+
+def test_activity_by_hand():
+    table = tables()["toy--strict--activity-sampled"]
+    assert table.head[1:3] == ("HR@10, 3–9 items, 1 users", "NDCG@10, 3–9 items, 1 users")
+    assert rows(table)["a"] == ["0.2500 ± 0.0000", "0.1250 ± 0.0000"] * 2
+    assert rows(table)["ease (centralized)"] == ["0.2500", "0.1250"] * 2
+
+
+def test_seeds_of_other_settings_are_not_averaged():
+    changed = made("a", [1.0, 1.0], seed=2)
+    changed = changed.model_copy(update={"config": changed.config | {"options": {"embedding_size": 9}}})
+    with pytest.raises(RunError, match=r"a--strict--s2\.json is of other settings than .*: embedding_size 9"):
+        blocks([*RECORDS, changed])
+
+
+def test_other_users_cannot_be_compared():
+    with pytest.raises(RunError, match=r"c--strict--s0\.json is of other users than"):
+        blocks([*RECORDS, made("c", [1.0, 1.0, 1.0])])
+
+
+# Files
+
+
+def write_all(folder: Path) -> Path:
+    for record in RECORDS:
+        write(record, folder / record.name)
+    write(failure(), failure_path(folder / failure().name))
+    return folder
+
+
+def test_made_again_they_are_the_same(tmp_path, capsys):
+    results = write_all(tmp_path / "results")
+    for out in ("one", "two"):
+        commands.tables(results=results, output=tmp_path / out, json=True)
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("one", "two")
+    )
+    assert first == second
+    assert {Path(name).suffix for name in first} == {".md", ".csv", ".tex", ".png", ".svg"}
+    assert {"toy.png", "toy.svg", "other.png"} <= set(first)
+    (document, end) = json.JSONDecoder().raw_decode(capsys.readouterr().out)
+    assert end
+    assert len(document["written"]) == len(first)
+    assert "failed" in (tmp_path / "one" / "toy--strict.md").read_text()
+
+
+def test_pictures_name_leaky_bars_and_hatch_them(tmp_path):
+    pytest.importorskip("matplotlib")
+    from solera.bench.plots import CENTRAL, FEDERATED, HATCH, _figure
+
+    strict, leaky = _figure([block for block in blocks(RECORDS) if block.dataset == "toy"]).axes
+    assert [label.get_text() for label in strict.get_yticklabels()] == [
+        "paper:a/toy",
+        "a",
+        "ease",
+        "b_1",
+        "mf",
+    ]
+    assert [label.get_text() for label in leaky.get_yticklabels()] == ["a (leaky)"]
+    assert [bar.get_hatch() for bar in leaky.patches] == [HATCH]
+    assert {bar.get_hatch() for bar in strict.patches} == {None}
+    from matplotlib.colors import to_hex
+
+    assert [to_hex(bar.get_facecolor()) for bar in strict.patches] == [
+        FEDERATED,
+        FEDERATED,
+        CENTRAL,
+        FEDERATED,
+        CENTRAL,
+    ]
+    assert [bar.get_width() for bar in strict.patches] == pytest.approx([1.0, 0.625, 0.25, 0.0, 0.0])
+    assert "LEAKY" in leaky.get_title(loc="left")
+
+
+def test_without_matplotlib_there_are_tables(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("solera.runs.environment.package_version", lambda _: None)
+    commands.tables(results=write_all(tmp_path / "results"), output=tmp_path / "out", json=False)
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".md", ".csv", ".tex"}
+    assert "pip install 'solera[plots]'" in capsys.readouterr().err
+
+
+def test_no_records(tmp_path):
+    with pytest.raises(RunError, match="no records") as caught:
+        commands.tables(results=tmp_path, output=tmp_path / "out", json=False)
+    assert "solera bench run" in caught.value.hint
