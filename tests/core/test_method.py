@@ -11,7 +11,7 @@ from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
 from solera.core.spec import Home, Leaf
-from solera.methods import METHODS, build
+from solera.methods import METHODS, build, names
 
 SHARED = Leaf("items", (4,), Home.SHARED, per_item=True, upload=True)
 
@@ -155,7 +155,7 @@ def refused(name: str, options: dict | None = None) -> ConfigError:
 def test_misspelt_method() -> None:
     assert refused("fedfm").message == "unknown method 'fedfm'"
     assert refused("fedfm").hint == "did you mean 'fedmf'?"
-    assert refused("zzz").hint == f"known: {', '.join(METHODS)}"
+    assert refused("zzz").hint == f"known: {', '.join(names())}"
 
 
 def test_misspelt_options_are_all_named() -> None:

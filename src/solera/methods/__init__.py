@@ -168,9 +168,11 @@ def find(
 
 def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> Method:
     """The method of that name with some plug-ins; every wrong option is named at once."""
-    for kind, given, known in (("method", [name], [*METHODS, *ONE_ROUND]), ("plug-in", plugins, PLUGINS)):
+    for kind, given, known in (("method", [name], names()), ("plug-in", plugins, list(PLUGINS))):
         for unknown in set(given) - set(known):
-            raise ConfigError(f"unknown {kind} {unknown!r}", closest(unknown, list(known)))
+            raise ConfigError(f"unknown {kind} {unknown!r}", closest(unknown, known))
+    if name in ONE_ROUND:
+        raise ConfigError(f"{name!r} needs one round and no training", "choose a method of many rounds")
     recipe = METHODS[name]
     chosen = [plugin for plugin in PLUGINS if plugin in plugins]
     full_name = "+".join([name, *chosen])
