@@ -38,7 +38,11 @@ def main(arguments: Sequence[str], root: Path) -> int:
     check = "--check" in arguments
     records = read_all(root / "results")
     stale = False
-    for page in (*sorted((root / "docs/methods").glob("*.md")), root / "docs/reproduction.md"):
+    for page in (
+        *sorted((root / "docs/methods").glob("*.md")),
+        root / "docs/reproduction.md",
+        root / "README.md",
+    ):
         text = page.read_text("utf-8")
         filled = BLOCK.sub(lambda block: fill(block, records), text)
         if filled != text:

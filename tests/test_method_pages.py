@@ -120,6 +120,7 @@ def test_every_block_that_begins_ends(page):
 def copy(tmp_path):
     """The documents somewhere else."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "README.md", tmp_path)
     (tmp_path / "results").mkdir()
     return tmp_path
 

@@ -14,11 +14,13 @@ matrix factorization branch is left out, as in those papers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from solera.core.choices import Adam, Sgd
 from solera.core.context import MethodConfig, TwoWidths
 from solera.core.method import Method
 from solera.core.parts import ItemTable, Joint, Mean, Plain
@@ -31,6 +33,9 @@ class FedNCFConfig(MethodConfig):
 
     learning_rate: Scheduled = Field(Schedule(start=0.5), description="step size of everything")
     hidden: TwoWidths = Field((32, 16), description="widths of the two hidden layers")
+    optimizer: Literal["adam", "sgd"] = Field(
+        "sgd", description="local optimiser, started afresh every round"
+    )
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def fedncf(config: FedNCFConfig) -> Method:
         config=config,
         scorer=scorer,
         view=ItemTable(config.embedding_size),
-        update=Joint((*moving, "items")),
+        update=Joint((*moving, "items"), Adam if config.optimizer == "adam" else Sgd),
         aggregate=Mean(),
         wire=Plain(),
     )
