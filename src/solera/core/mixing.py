@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_COLUMNS = 16_384  # of the clients' tables that are compared at once
+_COLUMNS = 4_096  # of the clients' tables that are compared at once
+_ROWS = 512  # that are projected at once
 
 
 def products(tables: Tensor) -> Tensor:
@@ -31,6 +32,11 @@ def onto_simplex(points: Tensor) -> Tensor:
     The projection takes the same amount off all entries and cuts at zero; sorted, the amount is found at once
     (Held, Wolfe & Crowder 1974).
     """
+    rows = points.reshape(-1, points.shape[-1])
+    return torch.cat([_onto_simplex(part) for part in torch.split(rows, _ROWS)]).view(points.shape)
+
+
+def _onto_simplex(points: Tensor) -> Tensor:
     ordered = points.sort(-1, descending=True).values
     surplus = ordered.cumsum(-1) - 1
     count = torch.arange(1, points.shape[-1] + 1, device=points.device, dtype=points.dtype)

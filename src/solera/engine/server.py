@@ -14,7 +14,7 @@ from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ints
 from solera.engine.store import PersonalStore
 
-_COLUMNS = 16_384  # of the clients' tables that are mixed at once
+_COLUMNS = 4_096  # of the clients' tables that are mixed at once
 _SPARSE = 0.05  # share of weights that are not zero, below which the others are not even looked at
 
 
@@ -31,13 +31,15 @@ class Server:
         self._method, self._shared = method, shared
         self._sizes = torch.from_numpy(sizes).to(device, torch.float64)  # training items of every client
         self._totals = Totals(method.leaves, n_items, device)
+        self._clients: list[Ints] = []
         self._single: list[tuple[Ints, Upload]] = []
 
     def add(self, clients: Ints, upload: Upload) -> None:
         """Take in what some clients sent."""
         weighted = self._method.aggregate.weighted
         self._totals.add(upload, self._sizes[clients] if weighted else None)
-        if isinstance(self._method.aggregate, Tailoring):
+        self._clients.append(clients)
+        if isinstance(self._method.aggregate, Tailoring) and not self._fed_by(self._method.aggregate.source):
             self._single.append((clients, upload))
 
     def conclude(self, personal: PersonalStore, context: RoundContext) -> Params:
@@ -46,7 +48,7 @@ class Server:
         common = {name: v for name, v in self._shared.items() if name not in self._method.tailored}
         if isinstance(aggregate, Tailoring):
             # The clients' own tables first: they may be made of what `combine` is about to replace.
-            clients = np.sort(np.concatenate([clients for clients, _ in self._single]))
+            clients = np.sort(np.concatenate(self._clients))
             tables = self._tables(aggregate, clients, personal)
             mixing = aggregate.mixing(tables, self._sizes[clients], context)
             self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
@@ -66,9 +68,9 @@ class Server:
         hold, so a simulation needs it only once.
         """
         source, everybody = aggregate.source, len(clients) == len(self._sizes)
-        fed = [leaf.name for leaf in self._method.leaves if leaf.feeds == source]
+        fed = self._fed_by(source)
         if fed:
-            table = personal.tables[fed[0]]
+            table = personal.tables[fed]
             return table if everybody else table[torch.from_numpy(clients)]
         tables = self._shared[source]
         if source not in self._method.tailored:
@@ -82,6 +84,10 @@ class Server:
             rows = place.repeat_interleave(upload.row_counts) * n_items + upload.rows
             flat.index_add_(0, rows, upload.changes[source])
         return tables
+
+    def _fed_by(self, source: str) -> str | None:
+        """The personal table whose changes are sent for a shared one."""
+        return next((leaf.name for leaf in self._method.leaves if leaf.feeds == source), None)
 
     def _mix(self, mixing: Tensor, tables: Tensor, target: str, clients: Ints) -> None:
         """Rows `clients` of the target become mixing · tables, some columns at a time."""
