@@ -59,6 +59,11 @@ def _floats(one: Params, two: Params) -> list[str]:
     return [name for name in one if one[name].is_floating_point()]
 
 
+def _as_single(params: Params) -> Params:
+    """Rounded to float32, as far as they are floats."""
+    return {name: value.float() if value.is_floating_point() else value for name, value in params.items()}
+
+
 def identical(one: Params, two: Params) -> bool:
     return set(one) == set(two) and all(torch.equal(one[name], two[name]) for name in one)
 
@@ -210,15 +215,17 @@ class MethodConformance:
         Adam can make more of it. Its step is learning_rate · m / (√v + ε): where the samples' gradients all
         but cancel, m and √v are left with their rounding, and their quotient is a step of any size. With
         batches of 24, 2 of 9 084 values of TestAllThatAMethodMayDo differ by up to 2e-5 (reference and block
-        are equally far from float64 there), and on 150 users of MovieLens-100K some of FedMF's by 3e-5.
+        are equally far from float64 there), and on 150 users of MovieLens-100K some of FedMF's by 3e-5. So
+        what is asked is that no value is far off, and that the block engine is on average no further from
+        float64 than twice what the reference is.
         """
-        expected = self.expected(torch.float32)
+        expected, exact = self.expected(torch.float32), _as_single(self.expected())
+        rounding = float(relative_differences(expected, exact).mean())
         for block_samples in (300, 10**9):
             got = state(run(self.method(), BlockTraining(1, block_samples), dtype=torch.float32))
             assert all(value.dtype is torch.float32 for value in got.values() if value.is_floating_point())
-            apart = relative_differences(got, expected)
-            assert float((apart > 2e-6).double().mean()) <= 0.01
-            assert float(apart.max()) <= 2e-4
+            assert float(relative_differences(got, expected).max()) <= 2e-4
+            assert float(relative_differences(got, exact).mean()) <= 2 * rounding
 
     def test_training_moves_everything_that_is_declared_to_move(self) -> None:
         """Otherwise all of the above would hold of an engine that does nothing."""
