@@ -42,12 +42,22 @@ COMBINATIONS = [
     for name in (BACKBONES if count == 1 else ["fedmf", "fedrap"])
     if legal(name, plugins)
 ]
-for name, plugins in COMBINATIONS:
-    options = BACKBONES[name] | {k: v for plugin in plugins for k, v in OPTIONS.get(plugin, {}).items()}
+# All other methods that take a plug-in: run by `pytest -m slow tests/engine/test_plugins.py`.
+OTHERS = [
+    (name, (plugin,))
+    for name in METHODS
+    if name not in BACKBONES
+    for plugin in PLUGINS
+    if legal(name, (plugin,))
+]
+for name, plugins in (*COMBINATIONS, *OTHERS):
+    family = BACKBONES.get(name.split("-")[0], {"item_rate": 1.0} if name == "gpfedrec" else {})
+    options = {key: value for key, value in family.items() if key in METHODS[name].config.model_fields}
+    options |= {k: v for plugin in plugins for k, v in OPTIONS.get(plugin, {}).items()}
     title = "Test_" + "_with_".join([name, *plugins]).replace("-", "_")
-    globals()[title] = type(
-        title, (MethodConformance,), {"name": name, "plugins": plugins, "options": options}
-    )
+    marks = [] if name in BACKBONES else [pytest.mark.slow]
+    members = {"name": name, "plugins": plugins, "options": options, "pytestmark": marks}
+    globals()[title] = type(title, (MethodConformance,), members)
 
 
 class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: N801 - like those above
