@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from solera.baselines import BASELINES
 from solera.bench.records import Record, read_all
+from solera.bench.tables import Block, activity_table, blocks, main_table, overview_table
 from solera.methods import find
 from solera.runs.presets import Preset, preset, presets
 
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
     for page in (
         *sorted((root / "docs/methods").glob("*.md")),
         root / "docs/reproduction.md",
+        root / "docs/results.md",
         root / "README.md",
     ):
         text = page.read_text("utf-8")
@@ -61,7 +63,11 @@ def fill(block: re.Match[str], records: Records) -> str:
         "presets": preset_table,
         "baseline options": baseline_options,
         "figures": lambda name: figures(name, records),
-        "reproduction": lambda: reproduction(records),
+        "reproduction": lambda *datasets: reproduction(records, datasets),
+        "leaderboard": lambda dataset: main_table(_block(records, dataset)).grid(),
+        "activity": lambda dataset: activity_table(_block(records, dataset), "full").grid(),
+        "overview": lambda: overview_table(_strict(records)).grid(),
+        "tuned": tuned,
     }
     kind, names = block[1], block[2].split(", ") if block[2] else []
     return f"{block[0].splitlines()[0]}\n\n{makers[kind](*names)}\n\n<!-- end -->"
@@ -101,17 +107,18 @@ def _texts_below_fields(config: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 
 def preset_table(*names: str) -> str:
-    """The presets of some methods and plug-ins, or all of them."""
+    """The presets of published rows: of some methods and plug-ins, or all of them."""
     rows = [
         (f"`{p.name}`", f"`{p.protocol}`", str(p.rounds), _changed(p), _published(p), p.source)
         for p in presets().values()
-        if not names or {p.method, *p.plugins} & set(names)
+        if p.published and (not names or {p.method, *p.plugins} & set(names))
     ]
     head = ("preset", "protocol", "rounds", "not the defaults", f"published {PAIR}", "source")
     return table(head, rows) if rows else "There is none."
 
 
 def _changed(entry: Preset) -> str:
+    assert entry.method
     default = find(entry.method, {}, entry.plugins).config.model_dump(mode="json")
     taken = find(entry.method, entry.options, entry.plugins).config.model_dump(mode="json")
     return ", ".join(f"`{key}={taken[key]}`" for key in taken if taken[key] != default[key]) or "none"
@@ -131,10 +138,30 @@ def figures(name: str, records: Records) -> str:
     return table(("", f"99 negatives, {PAIR}", f"full ranking, {PAIR}", "seeds"), rows) + f"\n\n{below}{time}"
 
 
-def reproduction(records: Records) -> str:
+def _strict(records: Records) -> list[Block]:
+    """What was tuned for the leaderboard, data set after data set."""
+    return blocks([run for run in records if run.protocol == "strict" and run.label != run.preset])
+
+
+def _block(records: Records, dataset: str) -> Block:
+    return next(block for block in _strict(records) if block.dataset == dataset)
+
+
+def tuned(dataset: str) -> str:
+    """The settings that equal tuning found on a data set."""
+    rows = [
+        (f"`{p.name}`", ", ".join(f"`{k}={v}`" for k, v in p.options.items()) or "defaults", p.source)
+        for p in presets().values()
+        if p.name.startswith("strict:") and p.dataset == dataset
+    ]
+    return table(("preset", "settings", "how"), rows)
+
+
+def reproduction(records: Records, datasets: Sequence[str]) -> str:
     """All presets: published, measured under both protocols, and how far from what was published."""
     rows = []
-    for entry in presets().values():
+    published = (entry for entry in presets().values() if entry.published)
+    for entry in (entry for entry in published if not datasets or entry.dataset in datasets):
         leaky, strict = (_runs(records, entry.name, protocol) for protocol in PROTOCOLS)
         away = (
             mean(run.figures.test.sampled99[metric] for run in leaky) - entry.published[key]

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
+from solera.methods import find
 from solera.runs import Progress, Run, RunConfig
 from solera.runs import train as _train
+from solera.runs.config import usual_rounds
 
 __all__ = ["Interactions", "Progress", "Run", "load", "train"]
 
@@ -20,7 +22,8 @@ def train(
     *,
     plugins: Collection[str] = (),
     protocol: str = "strict",
-    rounds: int = 100,
+    rounds: int | None = None,
+    patience: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -46,7 +49,8 @@ def train(
         plugins=tuple(plugins),
         options=options,
         protocol=protocol,
-        rounds=rounds,
+        rounds=rounds or usual_rounds(find(method, options, plugins)),
+        patience=patience,
         seed=seed,
         engine=engine,
         precision=precision,

@@ -10,7 +10,7 @@ from planted import blocks
 
 from solera.baselines import BASELINES, Epoch, NCFConfig, configure
 from solera.core.errors import ConfigError
-from solera.runs.baseline import evaluate_baseline
+from solera.runs.baseline import run_baseline
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_every_baseline_gives_the_same_kind_of_result(name: str) -> None:
         pytest.importorskip("implicit")
     short = {"epochs": "2"} if "epochs" in BASELINES[name].config.model_fields else {}
     seen: list[Epoch] = []
-    result = evaluate_baseline(name, blocks(), seed=3, options=short, on_epoch=seen.append)
-    popularity = evaluate_baseline("popularity", blocks(), seed=3)
+    result = run_baseline(name, blocks(), seed=3, options=short, on_epoch=seen.append).result
+    popularity = run_baseline("popularity", blocks(), seed=3).result
     assert set(result) == set(popularity)
     assert result["options"] == configure(name, short).model_dump(mode="json")
     assert [(epoch.done, epoch.epochs) for epoch in seen] == ([(1, 2), (2, 2)] if short else [])

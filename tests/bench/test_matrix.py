@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from benchmark import OWN, entries, matrix, ratings
 
-from solera.bench.matrix import _Table, read_matrix
+from solera.bench.matrix import _Table, read_matrix, read_tuning
 from solera.bench.records import Record
 from solera.core.errors import ConfigError
 from solera.data.datasets import REGISTRY
 from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.presets import Preset
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +107,8 @@ METHOD = f'[[run]]\n{OWN}methods = ["fedmf"]\n'
     ("text", "message", "hint"),
     [
         ("[[run]\n", "is not TOML: .*line 1", "docs/benchmarks.md"),
-        ("", "run: Field required", "docs/benchmarks.md"),
-        ("run = []", "run: List should have at least 1", "docs/benchmarks.md"),
+        ("", "has no \\[\\[run", "docs/benchmarks.md"),
+        ("run = []", "has no \\[\\[run", "docs/benchmarks.md"),
         ("folder = 3\n" + METHOD, "folder: no such setting", "docs/benchmarks.md"),
         (METHOD + "epochs = 3", "run 1: epochs: no such setting", "docs/benchmarks.md"),
         (METHOD + "rounds = 0", "run 1: rounds: Input should be greater", "docs/benchmarks.md"),
@@ -183,8 +184,10 @@ def test_a_matrix_that_is_not_there(folder):
 
 def test_the_matrix_in_the_documents(folder):
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    text, tune = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     made = entries(folder, text)
+    (folder / "tune.toml").write_text(tune)
+    assert len(read_tuning(folder / "tune.toml").entries) == 5
     assert len(made) == 2 * 2 * 3 + 3 + 2 * 2 + 2
     assert {entry.label for entry in made} >= {"fedmf, d=32", "popularity", "paper:pfedrec/ml-100k"}
     keys = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ", page.split("## Records")[0], re.MULTILINE)
@@ -201,3 +204,35 @@ def test_the_documents_name_every_field_of_a_record():
         for key in line.split(", ")
     }
     assert named == set(Record.model_fields) - {"format"}
+
+
+def test_tuned_settings_are_those_of_the_strict_preset(folder, monkeypatch):
+    own = (folder / "ratings.csv").read_text().replace("who,what,when", "user,item,time")
+    (folder / "ratings.csv").write_text(own)
+    found = {
+        "strict:fedmf/ratings.csv": Preset(
+            name="strict:fedmf/ratings.csv",
+            method="fedmf",
+            dataset="ratings.csv",
+            protocol="strict",
+            rounds=7,
+            patience=2,
+            source="",
+            options={"learning_rate": 0.3},
+        )
+    }
+    monkeypatch.setattr("solera.runs.presets.presets", lambda: found)
+    text = '[[run]]\ndatasets = ["ratings.csv"]\nmethods = ["fedmf"]\ntuned = true\n'
+    (entry,) = entries(folder, text)
+    assert (entry.label, entry.preset) == ("fedmf", "strict:fedmf/ratings.csv")
+    assert (entry.config.rounds, entry.config.patience) == (7, 2)
+    assert entry.config.options["learning_rate"] == 0.3
+    with pytest.raises(ConfigError, match=r"unknown preset 'strict:fedncf/ratings\.csv'"):
+        entries(folder, text.replace("fedmf", "fedncf"))
+    with pytest.raises(ConfigError, match="tuned settings take no rounds"):
+        entries(folder, text + "rounds = 3\n")
+
+
+def test_patience_is_a_runs_own(folder):
+    (entry,) = entries(folder, f'[[run]]\n{OWN}methods = ["fedmf"]\npatience = 4\n')
+    assert entry.config.patience == 4

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from solera.core.errors import DataError
+from solera.core.linear import without_diagonal
 from solera.data.ragged import Ints, Ragged
 from solera.data.split import Split
 
@@ -46,11 +47,7 @@ class Ease:
                 "use popularity here, or keep fewer items with a higher --min-interactions",
             )
         gram = _gram(split.train.sorted_unique(), n_items)
-        gram.diagonal().add_((config or EaseConfig()).reg)
-        precision = torch.cholesky_inverse(torch.linalg.cholesky(gram))
-        weights = (precision / -precision.diagonal()).float()  # divides column j by −P_jj
-        weights.diagonal().zero_()
-        return cls(weights)
+        return cls(without_diagonal(gram, (config or EaseConfig()).reg).float())
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """x_u B, where x_u marks the items of the user's row of `history` (one row per user of the data)."""

@@ -20,16 +20,31 @@
     baselines = ["ease", "ials"]                  # centralized; no rounds
     label = "…"                                   # name in tables; default: the method's with its plug-ins
 
+    [[run]]
+    datasets = ["ml-100k"]
+    methods = ["fedrap"]
+    tuned = true                                  # those of the preset strict:fedrap/ml-100k
+
+    [[tune]]                # for `solera bench tune`, which looks for these settings
+    datasets = ["ml-100k"]
+    methods = ["fedmf", "fedrap"]                 # and, in the same table or another, baselines
+    trials = 8                                    # the same for all
+    rounds = 100                                  # of the presets that come of it, with their patience
+    patience = 10
+    trial_rounds = 15                             # at most, of a trial
+    space.fedmf.embedding_size = { choices = [8] }  # where this data set asks for other ranges
+
 A data set may be a file of one's own, by its path from the working directory, with `columns` and
 `min_interactions` as on the command line. Runs are made in the order of the file: data set after data set,
-protocol after protocol, method after method, seed after seed.
+protocol after protocol, method after method, seed after seed. `patience` ends a run after so many rounds
+that were no better on validation.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -38,16 +53,16 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from solera.baselines import configure
-from solera.bench.records import Asked, asked
-from solera.core.closed_form import ClosedForm
+from solera.bench.records import Asked, Record, asked, read
+from solera.bench.spaces import Range, Space, space_of
+from solera.bench.studies import Study, read_study
 from solera.core.errors import ConfigError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.evaluate import get
 from solera.methods import find
-from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.config import ROUNDS, BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
 
-ROUNDS = 100
 Names = Annotated[list[str], Field(min_length=1)]
 
 
@@ -64,8 +79,35 @@ class Entry:
         """What its record will begin with."""
         return asked(self.label, self.config, self.preset)
 
+    def read(self, path: Path) -> Record | Study:
+        """What it left."""
+        return read(path)
+
     def __str__(self) -> str:
         return f"{self.label} on {self.asked.dataset}, {self.config.protocol}, seed {self.config.seed}"
+
+
+@dataclass(frozen=True)
+class Tuning(Entry):
+    """A search for settings, whose record is a study; the config has what all its trials share."""
+
+    space: Space = field(default_factory=dict)
+    trials: int = 1
+    rounds: int | None = None  # of the preset to come
+
+    @cached_property
+    def asked(self) -> Asked:
+        """What its study will begin with."""
+        base = super().asked
+        more = {"trials": self.trials} | ({"preset_rounds": self.rounds} if self.rounds else {})
+        return base.model_copy(update={"config": base.config | more})
+
+    def read(self, path: Path) -> Study:
+        """The study it left."""
+        return read_study(path)
+
+    def __str__(self) -> str:
+        return f"{self.label} on {self.asked.dataset}, {self.trials} trials"
 
 
 @dataclass(frozen=True)
@@ -92,6 +134,8 @@ class _Table(BaseModel):
     protocols: Names | None = None
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
     rounds: int | None = Field(None, ge=1)
+    patience: int | None = Field(None, ge=1)
+    tuned: bool = False
     options: dict[str, Any] = {}
     label: Annotated[str, Field(min_length=1)] | None = None
     columns: dict[str, str] | None = None
@@ -104,24 +148,46 @@ class _Table(BaseModel):
             raise ValueError(f"needs methods, presets or baselines, and has {' and '.join(given) or 'none'}")
         if not self.presets and not self.datasets:
             raise ValueError("needs datasets")
-        own = ("datasets", "rounds", "options", "columns", "min_interactions")
+        own = ("datasets", "rounds", "patience", "options", "columns", "min_interactions", "tuned")
         useless = [key for key in (own if self.presets else ()) if getattr(self, key)]
-        useless += ["rounds"] if self.baselines and self.rounds else []
+        useless += [key for key in ("rounds", "patience") if self.baselines and getattr(self, key)]
         if useless:
             raise ValueError(f"{given[0]} take no {' and no '.join(useless)}")
+        fixed = [key for key in own[1:-1] if getattr(self, key)] if self.tuned else []
+        if fixed:
+            raise ValueError(f"tuned settings take no {' and no '.join(fixed)}")
         return self
+
+
+class _TuneTable(BaseModel):
+    """A [[tune]] as it stands in the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    datasets: Names
+    methods: Names = []
+    baselines: Names = []
+    trials: int = Field(8, ge=1)
+    rounds: int = Field(ROUNDS, ge=1)
+    patience: int | None = Field(None, ge=1)
+    trial_rounds: int = Field(15, ge=1)
+    space: dict[str, dict[str, Range]] = {}
 
 
 class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     results: Annotated[str, Field(min_length=1)] = "results"
-    run: Annotated[list[_Table], Field(min_length=1)]
+    tuning: Annotated[str, Field(min_length=1)] = "tuning"
+    run: list[_Table] = []
+    tune: list[_TuneTable] = []
 
 
 def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
     """All runs of a matrix, every name and option in it checked."""
     file = _read(path)
+    if not file.run:
+        raise ConfigError(f"{path} has no [[run]]", "docs/benchmarks.md shows a matrix")
     entries: dict[str, tuple[Entry, int]] = {}
     for number, table in enumerate(file.run, start=1):
         try:
@@ -140,6 +206,44 @@ def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
     return Matrix(Path(file.results), tuple(entry for entry, _ in entries.values()))
 
 
+def read_tuning(path: Path) -> Matrix:
+    """All searches of a matrix, every name in it checked."""
+    file = _read(path)
+    if not file.tune:
+        raise ConfigError(f"{path} has no [[tune]]", "docs/benchmarks.md shows one")
+    entries: dict[str, Entry] = {}
+    for number, table in enumerate(file.tune, start=1):
+        try:
+            for entry in _tunings(table):
+                if entries.setdefault(entry.asked.name, entry) is not entry:
+                    raise ConfigError(f"{entry} stands there twice", "leave one of them out")
+        except SoleraError as error:
+            raise ConfigError(f"{path}, tune {number}: {error.message}", error.hint) from None
+    return Matrix(Path(file.tuning), tuple(entries.values()))
+
+
+def _tunings(table: _TuneTable) -> Iterator[Tuning]:
+    for dataset in table.datasets:
+        for name in table.methods:
+            method, *plugins = name.split("+")
+            usual = usual_rounds(find(method, {}, plugins))
+            config = RunConfig(
+                method=method,
+                plugins=tuple(plugins),
+                dataset=dataset,
+                seed=0,
+                rounds=min(usual, table.trial_rounds),
+                patience=table.patience if usual > 1 else None,
+            )
+            space = space_of(name) | table.space.get(name, {})
+            yield Tuning(name, config, None, space, table.trials, min(usual, table.rounds))
+        for name in table.baselines:
+            configure(name)
+            baseline = BaselineConfig(baseline=name, dataset=dataset, seed=0)
+            space = space_of(name) | table.space.get(name, {})
+            yield Tuning(name, baseline, None, space, table.trials)
+
+
 def _read(path: Path) -> _File:
     hint = "docs/benchmarks.md shows a matrix"
     try:
@@ -154,8 +258,8 @@ def _read(path: Path) -> _File:
 
 
 def _place(where: tuple[int | str, ...]) -> str:
-    if where[:1] == ("run",) and len(where) > 1:
-        where = (f"run {int(where[1]) + 1}", *where[2:])
+    if where[0] in ("run", "tune") and len(where) > 1:
+        where = (f"{where[0]} {int(where[1]) + 1}", *where[2:])
     return "".join(f"{part}: " for part in where)
 
 
@@ -184,7 +288,11 @@ def _entries(table: _Table) -> Iterator[Entry]:
             "columns": table.columns,
             "min_interactions": table.min_interactions,
         }
-        yield _method(name, table, where) if table.methods else _baseline(name, table, where)
+        if table.tuned:
+            chosen = preset(f"strict:{name}/{dataset}")
+            yield Entry(table.label or name, chosen.config(protocol=protocol, seed=seed), chosen.name)
+        else:
+            yield _method(name, table, where) if table.methods else _baseline(name, table, where)
 
 
 def _of_presets(table: _Table) -> Iterator[Entry]:
@@ -198,9 +306,15 @@ def _of_presets(table: _Table) -> Iterator[Entry]:
 def _method(name: str, table: _Table, where: dict[str, Any]) -> Entry:
     method, *plugins = name.split("+")
     built = find(method, table.options, plugins)
-    rounds = 1 if isinstance(built, ClosedForm) else table.rounds or ROUNDS
+    usual = usual_rounds(built)
+    rounds = usual if usual == 1 else table.rounds or usual
     config = RunConfig(
-        method=method, plugins=tuple(plugins), options=table.options, rounds=rounds, **where
+        method=method,
+        plugins=tuple(plugins),
+        options=table.options,
+        rounds=rounds,
+        patience=table.patience,
+        **where,
     ).resolved()
     return Entry(table.label or config.full_method, config)
 

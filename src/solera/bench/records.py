@@ -30,25 +30,27 @@ Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
 Content = TypeVar("Content", bound="Asked")
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """Anything a record is made of."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Rankings(_Part):
+class Rankings(Part):
     """Mean metrics of all users, or of some."""
 
     full: Metrics
     sampled99: Metrics
 
 
-class Figures(_Part):
+class Figures(Part):
     """Mean metrics of all users."""
 
     test: Rankings
     validation: Rankings
 
 
-class Group(_Part):
+class Group(Part):
     """The users who have about as many training items."""
 
     least: int
@@ -58,21 +60,21 @@ class Group(_Part):
     sampled99: Metrics
 
 
-class Code(_Part):
+class Code(Part):
     """The commit of the program's source, and whether the source differed from it."""
 
     commit: str | None = None
     dirty: bool | None = None
 
 
-class Seconds(_Part):
+class Seconds(Part):
     """All rounds with their validation, and the median of a round's training; of a baseline, its fit."""
 
     total: float
     per_round: float | None = None
 
 
-class Traffic(_Part):
+class Traffic(Part):
     """Bytes of one client: mean of the rounds it takes part in, and all until the selected round.
 
     The latter are an average client's, who takes part in as many rounds as the share of clients says.
@@ -84,7 +86,7 @@ class Traffic(_Part):
     down_until_selected: float
 
 
-class Asked(_Part):
+class Asked(Part):
     """What was asked for."""
 
     format: Literal[1] = 1
@@ -207,12 +209,12 @@ def _json(value: Any) -> str:
 
 def read(path: Path) -> Record:
     """The record in a file; anything else is an error."""
-    return _read(path, Record)
+    return read_as(path, Record)
 
 
 def read_failure(path: Path) -> Failure:
     """The failure in a file; anything else is an error."""
-    return _read(path, Failure)
+    return read_as(path, Failure)
 
 
 def read_all(results: Path) -> list[Record]:
@@ -236,7 +238,8 @@ def _files(results: Path, *, failed: bool) -> Sequence[Path]:
     return sorted(path for path in results.rglob("*.json") if path.name.endswith(".failed.json") == failed)
 
 
-def _read(path: Path, kind: type[Content]) -> Content:
+def read_as(path: Path, kind: type[Content]) -> Content:
+    """The content of a file, of the given kind; anything else is an error."""
     what = kind.__name__.lower()
     hint = "take it away, or make it anew with `solera bench run … --replace`"
     try:

@@ -21,10 +21,11 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from solera.bench.matrix import Entry, Matrix
-from solera.bench.records import failure_path, read, read_failure
+from solera.bench.records import failure_path, read_failure
 from solera.bench.worker import Done, Failed, Job, Outcome, Step, Stopped, main
 from solera.core.errors import RunError
 from solera.data.datasets import available, load, names
+from solera.runs.interrupt import interruptible
 
 WORK = ".bench-work"
 _SPAWN = multiprocessing.get_context("spawn")
@@ -154,7 +155,7 @@ def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = Fal
 
 def _wrong(path: Path, entry: Entry) -> str:
     try:
-        difference = read(path).difference(entry.asked)
+        difference = entry.read(path).difference(entry.asked)
     except RunError as error:
         return error.message
     return f"{path} is of another run: {difference}" if difference else ""
@@ -178,7 +179,7 @@ def run_matrix(
     for dataset in {entry.config.dataset for entry in plan.todo} & set(names()):
         if available(dataset, data_dir) == "download":
             load(dataset, data_dir=data_dir)  # once, not in every worker
-    with _interrupts() as wish:
+    with interruptible() as wish:
         try:
             while status.waiting or status.running:
                 if wish.is_set() and not status.stopping:
@@ -253,23 +254,3 @@ def _listen(status: Status) -> None:
                 killed = Failed(f"its process ended with {run.process.exitcode}; the next time it goes on")
                 seconds = time.monotonic() - run.started
                 status.finished.append(Finished(run.entry, run.outcome or killed, seconds))
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a wish to stop; the second one stops at once."""
-    wish = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield wish
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def first(*_: object) -> None:
-        wish.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, first)
-    try:
-        yield wish
-    finally:
-        signal.signal(signal.SIGINT, before)

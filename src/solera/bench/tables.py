@@ -38,10 +38,13 @@ class Table:
 
     def markdown(self) -> str:
         """With title and note."""
+        return f"# {self.title}\n\n{self.grid()}\n\n{self.note}\n"
+
+    def grid(self) -> str:
+        """In Markdown, head and rows alone."""
         rows = [self.head, *(tuple(map(_text, row)) for row in self.rows)]
         first, *others = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-        lines = (first, "|---" * len(self.head) + "|", *others)
-        return f"# {self.title}\n\n" + "\n".join(lines) + f"\n\n{self.note}\n"
+        return "\n".join((first, "|---" * len(self.head) + "|", *others))
 
     def csv(self) -> str:
         """A column for every number: a spread takes two, an interval three."""
@@ -129,9 +132,9 @@ class Row:
         return self.records[0].kind == "baseline"
 
     @property
-    def preset(self) -> str | None:
-        """Whose settings it has, if it has a preset's."""
-        return self.records[0].preset
+    def at_home(self) -> bool:
+        """Whether it goes by the name of a preset, which is at home on one data set."""
+        return self.label == self.records[0].preset
 
     def spread(self, ranking: str, metric: str) -> Spread:
         """A test figure over the seeds."""
@@ -208,9 +211,11 @@ def _missing(
     records: Sequence[Record],
     failures: Sequence[Failure],
 ) -> dict[str, str]:
-    """Labels that others have under the same protocol. A preset belongs to one data set alone."""
+    """Labels that others have under the same protocol. A preset's name belongs to one data set alone."""
     wanted = {
-        record.label: NOT_RUN for record in records if record.protocol == protocol and record.preset is None
+        record.label: NOT_RUN
+        for record in records
+        if record.protocol == protocol and record.label != record.preset
     }
     wanted |= {
         failure.label: FAILED
@@ -236,16 +241,17 @@ def _check(rows: Sequence[Row]) -> None:
 def make_tables(all_blocks: Sequence[Block]) -> Iterator[Table]:
     """Every table there is to make."""
     for block in all_blocks:
-        yield _main(block)
+        yield main_table(block)
         for ranking in RANKINGS:
-            yield _activity(block, ranking)
+            yield activity_table(block, ranking)
     for protocol in dict.fromkeys(block.protocol for block in all_blocks):
         same = [block for block in all_blocks if block.protocol == protocol]
-        if len(same) > 1 and any(row.preset is None for block in same for row in block.rows):
-            yield _overview(same)
+        if len(same) > 1 and any(not row.at_home for block in same for row in block.rows):
+            yield overview_table(same)
 
 
-def _main(block: Block) -> Table:
+def main_table(block: Block) -> Table:
+    """All labels, best first."""
     figures = [(ranking, metric) for ranking in RANKINGS for metric in METRICS]
     head = (
         "method",
@@ -277,7 +283,8 @@ def _main(block: Block) -> Table:
     return Table(block.name, block.title, head, rows, _note(block, note))
 
 
-def _activity(block: Block, ranking: str) -> Table:
+def activity_table(block: Block, ranking: str) -> Table:
+    """All labels, by how many training items users have."""
     groups = block.rows[0].records[0].by_activity
     rows: list[tuple[Cell, ...]] = []
     for row in block.rows:
@@ -300,19 +307,23 @@ def _range(group: Group) -> str:
     return f"{group.least}–{group.most}" if group.least < group.most else str(group.least)
 
 
-def _overview(same_protocol: Sequence[Block]) -> Table:
-    """All labels on all data sets, but for presets, which are at home on one."""
+def overview_table(same_protocol: Sequence[Block]) -> Table:
+    """All labels on all data sets, by their mean place; but for presets, which are at home on one."""
     first = same_protocol[0]
     found: dict[str, dict[str, Cell]] = {}
+    places: dict[str, list[float]] = {}
     for block in same_protocol:
-        for row in (row for row in block.rows if row.preset is None):
+        for place, row in enumerate(row for row in block.rows if not row.at_home):
             found.setdefault(_named(row), {})[block.dataset] = row.spread("full", "ndcg@10")
+            places.setdefault(_named(row), []).append(place / len(block.rows))
     for block in same_protocol:
         for label, why in block.missing.items():
             found.get(label, {})[block.dataset] = why
     rows: list[tuple[Cell, ...]] = [
         (label, *(cells.get(block.dataset, NOT_RUN) for block in same_protocol))
-        for label, cells in sorted(found.items())
+        for label, cells in sorted(
+            found.items(), key=lambda each: (statistics.fmean(places[each[0]]), each[0])
+        )
     ]
     leaky = "--leaky" if first.leaky else ""
     title = f"Full-ranking NDCG@10, protocol {first.protocol}" + (" · LEAKY" if first.leaky else "")

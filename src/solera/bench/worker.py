@@ -13,21 +13,26 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from traceback import extract_tb
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 
-from solera.bench.machine import peak_bytes, source
-from solera.bench.matrix import Entry
+from solera.baselines import Epoch
+from solera.bench.machine import anonymous, peak_bytes, source
+from solera.bench.matrix import Entry, Tuning
 from solera.bench.recording import record_of, record_of_baseline
-from solera.bench.records import Code, Failure, Record, failure_path, read, write
+from solera.bench.records import Code, Failure, Record, failure_path, write
+from solera.bench.spaces import as_json
+from solera.bench.studies import Study, Trial, read_study
+from solera.bench.tuning import Found, Heard, search
 from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.runs import Progress, RunConfig, RunFolder, StoppedError, train
-from solera.runs.baseline import run_baseline
+from solera.runs.baseline import run_baseline, validate_baseline
 from solera.runs.config import BaselineConfig
 from solera.runs.environment import environment
+from solera.runs.training import validate_rounds
 
 
 class Job(NamedTuple):
@@ -106,7 +111,7 @@ def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
         write(Failure(**job.entry.asked.model_dump(), error=text), failure_path(job.record))
         shutil.rmtree(job.folder, ignore_errors=True)
         return Failed(text)
-    return Done(record.figures.test.full["ndcg@10"])
+    return Done(_figure(record))
 
 
 @contextmanager
@@ -140,16 +145,20 @@ def _taken(lock: Path) -> IO[str] | None:
     return None
 
 
-def _recorded(job: Job) -> Record | None:
+def _figure(record: Record | Study) -> float:
+    return (record.best.ndcg or 0.0) if isinstance(record, Study) else record.figures.test.full["ndcg@10"]
+
+
+def _recorded(job: Job) -> Record | Study | None:
     """The record, if another benchmark was faster."""
     try:
-        record = read(job.record)
+        record = job.entry.read(job.record)
     except RunError:
         return None
     return None if record.difference(job.entry.asked) else record
 
 
-def _made(job: Job, stop: threading.Event, report: Report) -> Record:
+def _made(job: Job, stop: threading.Event, report: Report) -> Record | Study:
     config = job.entry.config
     data = load(
         config.dataset,
@@ -157,7 +166,10 @@ def _made(job: Job, stop: threading.Event, report: Report) -> Record:
         columns=config.columns,
         min_interactions=config.min_interactions,
     )
-    if isinstance(config, RunConfig):
+    record: Record | Study
+    if isinstance(job.entry, Tuning):
+        record = _searched(job, job.entry, data, stop, report)
+    elif isinstance(config, RunConfig):
         record = _trained(job, config, data, stop, report)
     else:
         record = _fitted(job, config, data, stop, report)
@@ -212,6 +224,54 @@ def _fitted(
         on_epoch=lambda epoch: on_epoch(epoch.done, epoch.epochs),
     )
     return record_of_baseline(job.entry.asked, run, environment(1, "cpu"), code, peak_bytes())
+
+
+def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:
+    code, config = _code(), entry.config
+    partial = job.folder / "study.json"
+    fixed = {
+        **entry.asked.model_dump(),
+        "space": as_json(entry.space),
+        "environment": anonymous(environment(1, "cpu")),
+        "code": code,
+    }
+    done: tuple[Trial, ...] = ()
+    if partial.exists():
+        study = read_study(partial)
+        done = () if study.difference(entry.asked) or study.space != fixed["space"] else study.trials
+
+    def evaluate(options: dict[str, Any], heard: Heard) -> Found:
+        if isinstance(config, RunConfig):
+            return _try_method(config.model_copy(update={"options": options}), data, heard, stop)
+        return _try_baseline(config, options, data, stop)
+
+    def on_trial(trials: list[Trial]) -> None:
+        best = max((trial.ndcg or 0.0) for trial in trials)
+        report(Step(len(trials), entry.trials, best))
+        write(Study(**fixed, trials=tuple(trials)), partial)
+
+    trials = search(entry.space, entry.trials, evaluate, done=done, on_trial=on_trial)
+    return Study(**fixed, trials=tuple(trials))
+
+
+def _try_method(config: RunConfig, data: Interactions, heard: Heard, stop: threading.Event) -> Found:
+    def on_round(now: Progress) -> None:
+        heard(now.entry["selection"])
+
+    history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
+    best = max(history, key=lambda entry: entry["selection"])["validation"]["full"]
+    return Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=len(history))
+
+
+def _try_baseline(
+    config: BaselineConfig, options: dict[str, Any], data: Interactions, stop: threading.Event
+) -> Found:
+    def on_epoch(_: Epoch) -> None:
+        if stop.is_set():
+            raise StoppedError("stopped")
+
+    figures = validate_baseline(config.baseline, data, seed=config.seed, options=options, on_epoch=on_epoch)
+    return Found(ndcg=figures["full"]["ndcg@10"], hr=figures["full"]["hr@10"])
 
 
 def _code() -> Code:

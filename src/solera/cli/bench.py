@@ -22,21 +22,22 @@ app = typer.Typer(
 app.callback()(help_if_alone)
 
 
+Matrix_ = Annotated[Path, typer.Argument(help="A TOML file; docs/benchmarks.md shows one.")]
+Jobs = Annotated[
+    int | None, typer.Option(help="Runs at a time, each with one thread (default: one per core).", min=1)
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try runs again that failed before.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Make records anew that are of other settings.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the matrix and say what would be run.")]
+
+
 @app.command()
 def run(
-    matrix: Annotated[Path, typer.Argument(help="A TOML file; docs/benchmarks.md shows one.")],
-    jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time, each with one thread (default: one per core).", min=1)
-    ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Try runs again that failed before.")
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Make records anew that are of other settings.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the matrix and say what would be run.")
-    ] = False,
+    matrix: Matrix_,
+    jobs: Jobs = None,
+    retry_failed: RetryFailed = False,
+    replace: Replace = False,
+    dry_run: DryRun = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -45,10 +46,76 @@ def run(
     Example: solera bench run matrix.toml --jobs 2
     """
     from solera.bench.matrix import read_matrix
+
+    asked = read_matrix(matrix, data_dir)
+    following = f"solera bench tables --results {asked.results}"
+    _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
+
+
+@app.command()
+def tune(
+    matrix: Matrix_,
+    jobs: Jobs = None,
+    retry_failed: RetryFailed = False,
+    replace: Replace = False,
+    dry_run: DryRun = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Look for the settings of a matrix's [[tune]] tables: as many trials for one method as for another.
+
+    Settings are judged on validation items alone. Needs the extra: pip install 'solera[tune]'
+
+    Example: solera bench tune matrix.toml --jobs 2
+    """
+    from solera.bench.matrix import read_tuning
+    from solera.core.errors import ConfigError
+    from solera.runs.environment import package_version
+
+    if package_version("optuna") is None:
+        raise ConfigError("tuning needs Optuna", "pip install 'solera[tune]'")
+    asked = read_tuning(matrix)
+    following = f"solera bench presets --tuning {asked.results}"
+    _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
+
+
+@app.command()
+def presets(
+    tuning: Annotated[Path, typer.Option(help="Folder of the studies.")] = Path("tuning"),
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")] = None,
+) -> None:
+    """The best settings of all studies as presets, in TOML.
+
+    Example: solera bench presets --tuning tuning -o src/solera/runs/tuned.toml
+    """
+    from solera.bench.best import presets_of
+    from solera.bench.studies import read_studies
+    from solera.core.errors import RunError
+
+    studies = read_studies(tuning)
+    if not studies:
+        raise RunError(f"no studies in {tuning}", "solera bench tune MATRIX makes some")
+    text = presets_of(studies)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+        out.print(f"{len(studies)} presets in {output}", highlight=False)
+
+
+def _run(
+    asked: Matrix,
+    following: str,
+    jobs: int | None,
+    retry_failed: bool,
+    replace: bool,
+    dry_run: bool,
+    data_dir: Path | None,
+    json: bool,
+) -> None:
     from solera.bench.runner import make_plan, run_matrix
     from solera.runs import StoppedError
 
-    asked = read_matrix(matrix, data_dir)
     plan = make_plan(asked, retry_failed=retry_failed, replace=replace)
     if dry_run:
         _show_plan(asked, plan, json)
@@ -59,7 +126,7 @@ def run(
         raise StoppedError(
             f"stopped with {status.done} of {status.total} records", "give the same command again to go on"
         )
-    _show_end(asked, status, json)
+    _show_end(asked, status, following, json)
 
 
 def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
@@ -79,7 +146,7 @@ def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
     out.print(f"{len(plan.todo)} of {len(rows)} to run", highlight=False)
 
 
-def _show_end(matrix: Matrix, status: Status, json: bool) -> None:
+def _show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None:
     failed = [{"record": str(matrix.record(entry)), "error": error} for entry, error in status.failed]
     if json:
         found: dict[str, Any] = {
@@ -99,7 +166,7 @@ def _show_end(matrix: Matrix, status: Status, json: bool) -> None:
         if failed:
             out.print("next: mend the matrix, or try again with --retry-failed", highlight=False)
         else:
-            out.print(f"next: solera bench tables --results {matrix.results}", style="dim", highlight=False)
+            out.print(f"next: {following}", style="dim", highlight=False)
     if failed:
         raise typer.Exit(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -69,9 +69,11 @@ def methods(
 
 
 def presets(json: Json = False) -> None:
-    """Settings under which published figures were obtained, each one command.
+    """Named settings, each one command: of published rows, and the best that equal tuning found.
 
     Example: solera train --preset paper:fedrap/ml-100k
+
+    Example: solera baseline --preset strict:ease/ml-100k
     """
     from solera.runs.presets import presets as known
 
@@ -111,6 +113,9 @@ def train(
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of federated training (default 100).", min=1)
     ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="End after so many rounds that are no better on validation.", min=1)
+    ] = None,
     seed: Seed = 0,
     option: Options = None,
     out_dir: Annotated[
@@ -138,13 +143,13 @@ def train(
 
     Example: solera train --preset paper:fedrap/ml-100k --seed 1
     """
-    from solera.core.closed_form import ClosedForm
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
     from solera.evaluate import get
     from solera.methods import find
     from solera.runs import RunConfig
     from solera.runs import train as run_training
+    from solera.runs.config import usual_rounds
     from solera.runs.presets import preset as find_preset
 
     for given, known, name in (
@@ -154,26 +159,25 @@ def train(
         if given not in known:
             raise ConfigError(f"unknown {name} {given!r}", f"known: {', '.join(known)}")
     chosen = find_preset(preset) if preset else None
-    settings = _settings(chosen, method, data, plugin or [])
+    settings = _settings(chosen, "method", method, data, plugin or [])
     protocol = protocol or (chosen.protocol if chosen else "strict")
     get(protocol)
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o learning_rate=0.05")
     built = find(settings["method"], options, settings["plugins"])
-    usual = 1 if isinstance(built, ClosedForm) else 100
     config = RunConfig.model_validate(
         {
             **settings,
-            "plugins": built.name.split("+")[1:],
-            "options": built.config.model_dump(mode="json"),
+            "options": options,
             "protocol": protocol,
-            "rounds": rounds or (chosen.rounds if chosen else usual),
+            "rounds": rounds or (chosen.rounds if chosen else usual_rounds(built)),
+            "patience": patience or (chosen.patience if chosen else None),
             "seed": seed,
             "engine": engine,
             "precision": precision,
             "min_interactions": min_interactions,
             "columns": parse_columns(columns),
         }
-    )
+    ).resolved()
     folder = out_dir or _default_folder(config, resume)
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=min_interactions, columns=config.columns
@@ -194,21 +198,30 @@ def train(
 
 
 def _settings(
-    chosen: Preset | None, method: str | None, data: str | None, plugins: list[str]
+    chosen: Preset | None,
+    kind: Literal["method", "baseline"],
+    name: str | None,
+    data: str | None,
+    plugins: list[str],
 ) -> dict[str, Any]:
     """What is trained on what: the preset's, or what was given; both only where they agree."""
     from solera.core.errors import ConfigError
 
-    given = {"method": method, "dataset": data, "plugins": plugins or None}
+    command, example = {"method": ("train", "fedmf"), "baseline": ("baseline", "ease")}[kind]
     if chosen is None:
-        if method is None or data is None:
+        if name is None or data is None:
             raise ConfigError(
-                f"which {'method' if method is None else 'data set'}?",
-                "solera train fedmf --data ml-100k, or a --preset",
+                f"which {kind if name is None else 'data set'}?",
+                f"solera {command} {example} --data ml-100k, or a --preset",
             )
-        return {"method": method, "dataset": data, "plugins": plugins}
-    named = {"method": chosen.method, "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
-    for key, value in given.items():
+        return {kind: name, "dataset": data, "plugins": plugins}
+    if getattr(chosen, kind) is None:
+        other = "baseline" if kind == "method" else "train"
+        raise ConfigError(
+            f"the preset {chosen.name!r} is of no {kind}", f"solera {other} --preset {chosen.name}"
+        )
+    named = {kind: getattr(chosen, kind), "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
+    for key, value in {kind: name, "dataset": data, "plugins": plugins or None}.items():
         if value is not None and value != named[key]:
             raise ConfigError(
                 f"the preset {chosen.name!r} has {key} {named[key]!r}, not {value!r}",
@@ -262,8 +275,14 @@ def recommend(
 
 
 def baseline(
-    name: Annotated[str, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn or centrap.")],
-    data: Data,
+    name: Annotated[
+        str | None, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn or centrap.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings instead of a baseline.")] = None,
     protocol: ProtocolName = "strict",
     seed: Seed = 0,
     option: Options = None,
@@ -274,6 +293,8 @@ def baseline(
 ) -> None:
     """A centralized baseline under the same protocol: what a federated method has to be held against.
 
+    Example: solera baseline --preset strict:ease/ml-100k
+
     Example: solera baseline ease --data ml-100k -o reg=200
 
     Example: solera baseline mf --data ml-100k -o epochs=50
@@ -281,18 +302,22 @@ def baseline(
     from solera.baselines import configure
     from solera.data.datasets import load
     from solera.evaluate import get
-    from solera.runs.baseline import evaluate_baseline
+    from solera.runs.baseline import run_baseline
+    from solera.runs.presets import preset as find_preset
 
-    options = parse_pairs(option or [], "-o reg=200")
+    chosen = find_preset(preset) if preset else None
+    settings = _settings(chosen, "baseline", name, data, [])
+    name, data = settings["baseline"], settings["dataset"]
+    options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o reg=200")
     configure(name, options)
     get(protocol)
     interactions = load(
         data, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns)
     )
     with epoch_progress(f"{name} on {interactions.name}") as on_epoch:
-        result = evaluate_baseline(
+        result = run_baseline(
             name, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
-        )
+        ).result
     if json:
         print_json(result)
     else:

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from solera.core.closed_form import ClosedForm, ClosedFormConfig, Contribution, Floats, Ints
+from solera.core.linear import without_diagonal
 from solera.core.parts import Plain
 
 
@@ -75,12 +75,7 @@ class InverseWithoutDiagonal:
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
         """B."""
-        gram = totals["gram"]
-        gram.diagonal().add_(self.reg)
-        precision = torch.cholesky_inverse(torch.linalg.cholesky(gram))
-        weights = precision / -precision.diagonal()  # divides column j by −P_jj
-        weights.diagonal().zero_()
-        return weights
+        return without_diagonal(totals["gram"], self.reg)
 
 
 def fedease(config: FedEASEConfig) -> ClosedForm:

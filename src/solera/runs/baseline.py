@@ -10,7 +10,7 @@ from solera.baselines import BASELINES, Baseline, OnEpoch, configure
 from solera.data.interactions import Interactions
 from solera.data.split import Part, Split, history
 from solera.evaluate import Evaluation, Evaluator, Score, split
-from solera.runs.result import figures, make_result
+from solera.runs.result import Figures, figures, make_result
 
 
 class BaselineRun(NamedTuple):
@@ -19,19 +19,6 @@ class BaselineRun(NamedTuple):
     result: dict[str, Any]
     split: Split
     test: Evaluation
-
-
-def evaluate_baseline(
-    name: str,
-    data: Interactions,
-    *,
-    protocol: str = "strict",
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
-    on_epoch: OnEpoch | None = None,
-) -> dict[str, Any]:
-    """The figures of `run_baseline` alone."""
-    return run_baseline(name, data, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch).result
 
 
 def run_baseline(
@@ -61,6 +48,20 @@ def run_baseline(
         options=config.model_dump(mode="json"),
     )
     return BaselineRun(result, parts, test)
+
+
+def validate_baseline(
+    name: str,
+    data: Interactions,
+    *,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Figures:
+    """The figures on the validation items alone, under the strict protocol: for choosing settings."""
+    parts = split(data, "strict")
+    model = BASELINES[name].fit(parts, configure(name, options), seed, on_epoch)
+    return figures(Evaluator(parts, seed).validation(_score(model, parts, "validation")))
 
 
 def _score(model: Baseline, parts: Split, part: Part) -> Score:

@@ -6,7 +6,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from solera.core.closed_form import ClosedForm
+from solera.core.method import Method
 from solera.methods import find
+
+ROUNDS = 100  # of federated training, where nothing else is said
+
+
+def usual_rounds(method: Method | ClosedForm) -> int:
+    """How many rounds a method takes where nothing else is said."""
+    return 1 if isinstance(method, ClosedForm) else ROUNDS
 
 
 class RunConfig(BaseModel):
@@ -21,7 +30,10 @@ class RunConfig(BaseModel):
         default_factory=dict, description="the method's whole config, defaults included"
     )
     protocol: str = "strict"
-    rounds: int = Field(100, ge=1)
+    rounds: int = Field(ROUNDS, ge=1)
+    patience: int | None = Field(
+        None, ge=1, description="rounds without a better validation figure after which training ends"
+    )
     seed: int = Field(0, ge=0)
     engine: Literal["block", "reference"] = "block"
     precision: Literal["single", "double"] = "single"

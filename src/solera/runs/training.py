@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from solera.runs.config import RunConfig
 from solera.runs.environment import environment
 from solera.runs.federation import federation
 from solera.runs.folder import Checkpoint, RunFolder, SavedState
+from solera.runs.interrupt import interruptible
 from solera.runs.result import figures, make_result
 from solera.runs.run import Run
 
@@ -64,13 +64,7 @@ def train(
     The round is chosen on validation; the test items are scored once, at the end, with that round's state.
     Ctrl-C ends the run after its round, to be resumed; where `stop` is given, that does, once it is set.
     """
-    method = find(config.method, config.options, config.plugins)
-    if isinstance(method, ClosedForm) and config.rounds != 1:
-        raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
-    # As `find` took them, so that equal runs have equal settings.
-    plugins = tuple(method.name.split("+")[1:])
-    options = method.config.model_dump(mode="json")
-    config = config.model_copy(update={"plugins": plugins, "options": options})
+    config, method = _method(config)
     if resume and out is not None and (out / "config.json").exists():
         finished = _finished(out, config, data)
         if finished:
@@ -79,6 +73,30 @@ def train(
     folder = _folder(out, config, resume, environment(threads, device))
     with torch_threads(threads):
         return training.run(folder, on_round, stop)
+
+
+def validate_rounds(
+    config: RunConfig,
+    data: Interactions,
+    *,
+    threads: int = 0,
+    on_round: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> list[dict[str, Any]]:
+    """The history of a run that never looks at the test items: for choosing settings."""
+    config, method = _method(config)
+    training = _Training(config, method, data, threads, "cpu")
+    with torch_threads(threads):
+        training.rounds(None, on_round, stop)
+    return training.history
+
+
+def _method(config: RunConfig) -> tuple[RunConfig, Method | ClosedForm]:
+    """What is trained, and its settings in full, so that equal runs have equal ones."""
+    method = find(config.method, config.options, config.plugins)
+    if isinstance(method, ClosedForm) and config.rounds != 1:
+        raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
+    return config.resolved(), method
 
 
 def _finished(out: Path, config: RunConfig, data: Interactions) -> Run | None:
@@ -129,17 +147,31 @@ class _Training:
         checkpoint = folder.read_checkpoint() if folder else None
         if checkpoint:
             self._restore(checkpoint)
-        with nullcontext(stop) if stop else _interruptible() as interrupted:
-            while len(self.history) < self.config.rounds:
+        self.rounds(folder, on_round, stop)
+        return self._finish(folder)
+
+    def rounds(
+        self,
+        folder: RunFolder | None,
+        on_round: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> None:
+        """Train until the last round, or until validation has not got better for as long as it may."""
+        with nullcontext(stop) if stop else interruptible(_say_stopping) as interrupted:
+            while not self._done():
                 self._round(len(self.history))
                 if on_round:
                     on_round(Progress(len(self.history), self.config.rounds, self.history[-1]))
                 if folder:
                     folder.write_history(self.history)
                     self._save(folder, now=interrupted.is_set())
-                if interrupted.is_set() and len(self.history) < self.config.rounds:
+                if interrupted.is_set() and not self._done():
                     raise _stopped_error(len(self.history), self.config.rounds, folder)
-        return self._finish(folder)
+
+    def _done(self) -> bool:
+        done, patience = len(self.history), self.config.patience
+        tired = patience is not None and done > 0 and done - 1 - self.best_round >= patience
+        return tired or done >= self.config.rounds
 
     def _round(self, number: int) -> None:
         start = time.perf_counter()
@@ -172,7 +204,7 @@ class _Training:
             self.config.seed,
             test=test,
             validation=chosen["validation"],
-            rounds=self.config.rounds,
+            rounds=len(self.history),
             selected_round=chosen["round"],
             seconds_per_round=float(np.median(seconds)),
             bytes={way: float(np.mean([e["bytes"][way] for e in self.history])) for way in ("up", "down")},
@@ -208,6 +240,10 @@ class _Training:
         self.best_round = checkpoint.progress["best_round"]
 
 
+def _say_stopping() -> None:
+    _LOG.warning("stopping after this round; press Ctrl-C again to stop at once")
+
+
 def _saved(state: State | Solution) -> SavedState:
     return SavedState(*state.tensors())
 
@@ -215,24 +251,3 @@ def _saved(state: State | Solution) -> SavedState:
 def _stopped_error(done: int, rounds: int, folder: RunFolder | None) -> StoppedError:
     hint = "give the same command again with --resume" if folder else "give --out to be able to resume"
     return StoppedError(f"stopped after round {done} of {rounds}", hint)
-
-
-@contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a wish to stop after the round; the second one stops at once."""
-    wish = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield wish
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def first(*_: Any) -> None:
-        wish.set()
-        _LOG.warning("stopping after this round; press Ctrl-C again to stop at once")
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, first)
-    try:
-        yield wish
-    finally:
-        signal.signal(signal.SIGINT, before)

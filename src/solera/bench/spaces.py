@@ -1,0 +1,58 @@
+"""Where settings are looked for: the search spaces of `spaces.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from solera.core.errors import ConfigError, closest
+
+
+class Range(BaseModel):
+    """Where one option is looked for: from low to high, or among choices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    whole: bool = False
+    choices: Annotated[list[Any], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.choices is None) == (self.low is None or self.high is None):
+            raise ValueError("a range has low and high, or choices")
+        return self
+
+
+Space = dict[str, Range]
+
+
+@cache
+def spaces() -> dict[str, Space]:
+    """All spaces, by the name of method (plug-ins included, as in fedmf+plgc) or baseline."""
+    text = files("solera.bench").joinpath("spaces.toml").read_text(encoding="utf-8")
+    return {
+        name: {option: Range.model_validate(where) for option, where in space.items()}
+        for name, space in tomllib.loads(text).items()
+    }
+
+
+def space_of(name: str) -> Space:
+    """The space of that method or baseline."""
+    known = spaces()
+    if name not in known:
+        raise ConfigError(
+            f"no search space for {name!r}", f"{closest(name, list(known))}; bench/spaces.toml has them"
+        )
+    return known[name]
+
+
+def as_json(space: Space) -> dict[str, Any]:
+    """A space as a study has it."""
+    return {option: where.model_dump(mode="json", exclude_defaults=True) for option, where in space.items()}

@@ -1,0 +1,65 @@
+"""A run ends when validation has not got better for as long as it may, resumed or not."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+import solera
+from solera.data.datasets import load
+from solera.runs import RunConfig, StoppedError, train
+from solera.runs.training import validate_rounds
+
+
+@pytest.fixture
+def data(tmp_path):
+    draw = random.Random(1)
+    rows = ["user,item,time"]
+    for user in range(25):
+        rows += [f"u{user},i{item},{len(rows) + n}" for n, item in enumerate(draw.sample(range(30), 7))]
+    path = tmp_path / "ratings.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return load(str(path))
+
+
+def config(**changes) -> RunConfig:
+    fields = {"method": "fedmf", "dataset": "ratings", "rounds": 60, "patience": 3}
+    return RunConfig.model_validate(fields | {"options": {"embedding_size": 4}} | changes)
+
+
+def selections(data, **changes) -> list[float]:
+    return [entry["selection"] for entry in validate_rounds(config(**changes), data, threads=1)]
+
+
+def test_it_ends_after_so_many_rounds_that_are_no_better(data):
+    stopped, whole = selections(data), selections(data, patience=None)
+    best = max(stopped)
+    assert len(stopped) == stopped.index(best) + 1 + 3 < 60
+    assert stopped == whole[: len(stopped)]
+
+
+def test_the_result_says_how_many_rounds_there_were(data):
+    run = train(config(), data, threads=1)
+    history = selections(data)
+    assert run.result["rounds"] == len(history)
+    assert run.result["selected_round"] == len(history) - 3
+
+
+def test_a_resumed_run_ends_where_it_would_have(data, tmp_path):
+    whole = train(config(), data, threads=1).result
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        train(config(), data, out=tmp_path / "run", threads=1, stop=stop)
+    resumed = train(config(), data, out=tmp_path / "run", resume=True, threads=1).result
+    assert (resumed["rounds"], resumed["selected_round"], resumed["test"]) == (
+        whole["rounds"],
+        whole["selected_round"],
+        whole["test"],
+    )
+
+
+def test_a_method_of_one_round_takes_one_where_nothing_is_said(data):
+    assert solera.train("fedease", data).result["rounds"] == 1
