@@ -25,6 +25,8 @@ from solera.runs.baseline import run_baseline
         ("ncf", {"hidden": ""}, ["hidden: "], "hidden=32,16,8"),
         ("lightgcn", {"layers": -1}, ["layers: "], "layers=3"),
         ("centrap", {"reg": "nan", "lambda": 1}, ["reg: ", "lambda: no such"], "independence="),
+        ("sasrec", {"heads": 3}, ["heads: ", "3 does not divide embedding_size=64"], "heads=2"),
+        ("sasrec", {"embedding_size": 0, "dropout": 1}, ["embedding_size: ", "dropout: "], "max_length=50"),
         ("ials", {"factors": 8}, ["factors: no such option"], "embedding_size=32"),
     ],
 )

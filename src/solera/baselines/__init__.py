@@ -18,6 +18,7 @@ from solera.baselines.lightgcn import LightGCN, LightGCNConfig
 from solera.baselines.mf import MF, MFConfig
 from solera.baselines.ncf import NCF, NCFConfig
 from solera.baselines.popularity import Popularity
+from solera.baselines.sasrec import SASRec, SASRecConfig
 from solera.baselines.training import Epoch, OnEpoch
 from solera.core.errors import ConfigError, closest
 from solera.data.ragged import Ints, Ragged
@@ -52,6 +53,7 @@ BASELINES: dict[str, Recipe] = {
     "ncf": Recipe(NCFConfig, NCF.fit),
     "lightgcn": Recipe(LightGCNConfig, LightGCN.fit),
     "centrap": Recipe(CentRAPConfig, CentRAP.fit),
+    "sasrec": Recipe(SASRecConfig, SASRec.fit),
 }
 
 
@@ -98,5 +100,7 @@ __all__ = [
     "OnEpoch",
     "Popularity",
     "Recipe",
+    "SASRec",
+    "SASRecConfig",
     "configure",
 ]

@@ -276,7 +276,7 @@ def recommend(
 
 def baseline(
     name: Annotated[
-        str | None, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn or centrap.")
+        str | None, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap.")
     ] = None,
     data: Annotated[
         str | None,
