@@ -142,3 +142,21 @@ def test_what_does_not_fit_is_refused_with_a_next_step():
     with pytest.raises(ConfigError, match="decays"):
         find("fedslist", {"decays": "0.5,1.5"})
     assert find("fedslist", {"decays": "0,0.9"}).config.decays == (0.0, 0.9)
+
+
+def test_popularity_is_discounted_by_how_often_an_item_was_met_before_the_last():
+    """The first memory has decay 0, so the diagonal of S counts the places that have a next item."""
+    sequences = random_sequences(3, repeats=True)
+    options = {"decays": (0.0, 0.7), "ridge": 0.2}
+    plain = solved("fedslist", sequences, **options).state.shared[WEIGHTS]
+    less = solved("fedslist", sequences, **options, popularity_discount=0.5).state.shared[WEIGHTS]
+    met = np.bincount([item for sequence in sequences for item in sequence[:-1]], minlength=N_ITEMS)
+    torch.testing.assert_close(less, plain / torch.from_numpy(1.0 + met).sqrt())
+
+
+def test_a_client_sends_half_of_what_is_symmetric_and_no_zeros():
+    """Of two items, the first has a next one: S is 2 × 2 memories of that item, T is 2 × 1 of the pair."""
+    update = find("fedslist", {"decays": (0.5, 1.0)}).update
+    assert update.of(np.array([4, 2])).numbers(update.sums) == 2 + 3 + 2
+    pairs = find("fedease").update
+    assert pairs.of(np.array([4, 2, 7])).numbers(pairs.sums) == 3 + 6

@@ -37,16 +37,33 @@ class ClosedFormConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class Channels(NamedTuple):
+    """How many numbers a summed matrix has for a pair of items, as rows × columns.
+
+    Of a `symmetric` one, half is sent.
+    """
+
+    rows: int
+    columns: int
+    symmetric: bool = False
+
+
 class Contribution(NamedTuple):
     """A client's part of every sum, which is zero outside its own items."""
 
     items: Ints  # distinct, [m]
     blocks: Mapping[str, Floats]  # each [row channels, m, column channels, m]
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers are sent."""
-        return len(self.items) + sum(block.size for block in self.blocks.values())
+    def numbers(self, sums: Mapping[str, Channels]) -> int:
+        """How many numbers are sent: item numbers, and what is not zero of every sum."""
+        sent = len(self.items)
+        for name, block in self.blocks.items():
+            filled = int(np.count_nonzero(block))
+            if sums[name].symmetric:
+                square = block.reshape(block.shape[0] * block.shape[1], -1)
+                filled = (filled + int(np.count_nonzero(square.diagonal()))) // 2
+            sent += filled
+        return sent
 
 
 class Memory(Protocol):
@@ -76,8 +93,8 @@ class Summary(Protocol):
         ...
 
     @property
-    def sums(self) -> Mapping[str, tuple[int, int]]:
-        """The matrices that are summed, each with its channels of rows and of columns."""
+    def sums(self) -> Mapping[str, Channels]:
+        """The matrices that are summed."""
         ...
 
     def of(self, sequence: Ints) -> Contribution:
@@ -123,7 +140,7 @@ class ClosedForm:
 
     def check(self, n_items: int) -> None:
         """Refuse a catalogue whose square does not fit."""
-        largest = max(rows * columns for rows, columns in self.update.sums.values()) * n_items**2 * 8
+        largest = max(each.rows * each.columns for each in self.update.sums.values()) * n_items**2 * 8
         if largest > MAX_BYTES:
             raise DataError(
                 f"{self.name!r} sums items × items, which for {n_items:,} items is {largest / 2**30:.1f} GiB"

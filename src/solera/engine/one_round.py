@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.closed_form import ClosedForm, Contribution, Floats
+from solera.core.closed_form import Channels, ClosedForm, Contribution, Floats
 from solera.core.spec import Params
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
@@ -49,15 +49,15 @@ class OneRound:
         """Add up the clients' sums and solve."""
         clients = np.flatnonzero(self.data.train.lengths)
         n_items = self.data.n_items
-        totals = {
-            name: np.zeros((rows, n_items, columns, n_items))
-            for name, (rows, columns) in self.method.update.sums.items()
-        }
+        sums = self.method.update.sums
+        totals = {name: np.zeros((c.rows, n_items, c.columns, n_items)) for name, c in sums.items()}
         sent = 0
         for client in clients:
             contribution = self.method.update.of(self.data.train.row(int(client)))
-            _add(totals, contribution)
-            sent += contribution.numbers
+            _add(totals, contribution, sums)
+            sent += contribution.numbers(sums)
+        for name, total in totals.items():
+            _mirror(total, sums[name])
         begin = time.perf_counter()
         matrices = {
             name: torch.from_numpy(total.reshape(total.shape[0] * n_items, -1)).to(self._device)
@@ -94,9 +94,19 @@ class OneRound:
         return memory
 
 
-def _add(totals: Mapping[str, Floats], part: Contribution) -> None:
-    items = part.items
+def _add(totals: Mapping[str, Floats], part: Contribution, sums: Mapping[str, Channels]) -> None:
+    """Take one more client into the totals; of a symmetric one, into the upper channels alone."""
+    place = np.ix_(part.items, part.items)
     for name, block in part.blocks.items():
-        for row, of_row in enumerate(block):
-            for column in range(block.shape[2]):
-                totals[name][row, :, column][np.ix_(items, items)] += of_row[:, column]
+        rows, columns, symmetric = sums[name]
+        for row in range(rows):
+            for column in range(row if symmetric else 0, columns):
+                totals[name][row, :, column][place] += block[row, :, column]
+
+
+def _mirror(total: Floats, channels: Channels) -> None:
+    """Fill the lower channels of a symmetric total from the upper ones."""
+    if channels.symmetric:
+        for row in range(channels.rows):
+            for column in range(row):
+                total[row, :, column] = total[column, :, row].T

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.closed_form import ClosedForm, ClosedFormConfig, Contribution, Floats, Ints
+from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Floats, Ints
 from solera.core.linear import without_diagonal
 from solera.core.parts import Plain
 
@@ -58,7 +58,7 @@ class Pairs:
     """Ones at the pairs of the own items."""
 
     label: str = "pairs of own items"
-    sums: Mapping[str, tuple[int, int]] = field(default_factory=lambda: {"gram": (1, 1)})
+    sums: Mapping[str, Channels] = field(default_factory=lambda: {"gram": Channels(1, 1, symmetric=True)})
 
     def of(self, sequence: Ints) -> Contribution:
         """x xᵀ, in which an item that repeats counts once."""

@@ -6,8 +6,11 @@ every place t but the last, with one memory per decay a:
     s_t = Σ_{k ≤ t} a^(t−k) e(i_k)            stacked over the decays; a = 0 is the last item alone
     y_t = Σ_{j < F} b^j e(i_{t+1+j})          what comes next, the nearest most
     client:     sends S_u = Σ_t s_t s_tᵀ and T_u = Σ_t s_t y_tᵀ, both zero outside its own items
-    server:     B = (S + λ · mean diag(S) · I)⁻¹ T,   S = Σ_u S_u, T = Σ_u T_u
+    server:     B = (S + λ · mean diag(S) · I)⁻¹ T / (1 + n)^g,   S = Σ_u S_u, T = Σ_u T_u
     device:     score = s Bᵀ with the memory s of its whole history
+
+n are the items' popularities as the server knows them, the diagonal of S of the first memory: with decay 0,
+how often an item was met that was not the last.
 
 Nobody computes the s_t one by one: the sums over t are geometric. For places k ≤ l and decays a, c
 
@@ -15,7 +18,7 @@ Nobody computes the s_t one by one: the sums over t are geometric. For places k 
 
 so T depends on l − k alone, and S on it and on how many places follow.
 
-Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`.
+Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,15 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from solera.core.closed_form import ClosedForm, ClosedFormConfig, Contribution, Floats, Ints, by_item
+from solera.core.closed_form import (
+    Channels,
+    ClosedForm,
+    ClosedFormConfig,
+    Contribution,
+    Floats,
+    Ints,
+    by_item,
+)
 from solera.core.context import split_commas
 from solera.core.parts import Plain
 
@@ -48,6 +59,9 @@ class FedSLISTConfig(ClosedFormConfig):
         0.5, ge=0, le=1, description="b: weight of an item against the one before it"
     )
     ridge: float = Field(0.5, gt=0, description="λ: weight of ‖B‖², in units of the mean diagonal")
+    popularity_discount: float = Field(
+        0.0, ge=0, description="g: scores are divided by (1 + popularity)^g; what everybody has counts less"
+    )
 
 
 @dataclass(frozen=True)
@@ -78,9 +92,10 @@ class NextItems:
     label: str = "own order of items"
 
     @property
-    def sums(self) -> Mapping[str, tuple[int, int]]:
+    def sums(self) -> Mapping[str, Channels]:
         """S and T."""
-        return {"memories": (len(self.decays),) * 2, "next": (len(self.decays), 1)}
+        channels = len(self.decays)
+        return {"memories": Channels(channels, channels, symmetric=True), "next": Channels(channels, 1)}
 
     def of(self, sequence: Ints) -> Contribution:
         """S_u and T_u."""
@@ -137,13 +152,16 @@ class Ridge:
     """Regression of what comes next on the memories."""
 
     ridge: float
+    popularity_discount: float
     label: str = "sum, then ridge regression"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
         """B."""
-        memories = totals["memories"]
+        memories, following = totals["memories"], totals["next"]
+        popularity = memories.diagonal()[: following.shape[1]].clone()
         memories.diagonal().add_(self.ridge * memories.diagonal().mean())
-        return torch.cholesky_solve(totals["next"], torch.linalg.cholesky(memories))
+        weights = torch.cholesky_solve(following, torch.linalg.cholesky(memories))
+        return weights / (1 + popularity).pow(self.popularity_discount)
 
 
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
@@ -154,6 +172,6 @@ def fedslist(config: FedSLISTConfig) -> ClosedForm:
         config=config,
         scorer=Memories(config.decays),
         update=NextItems(config.decays, config.horizon, config.horizon_decay),
-        aggregate=Ridge(config.ridge),
+        aggregate=Ridge(config.ridge, config.popularity_discount),
         wire=Plain(),
     )
