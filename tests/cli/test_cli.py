@@ -97,6 +97,10 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("baseline", "eas", "--data", "x"), "unknown baseline 'eas'", "'ease'?"),
         (("baseline", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
         (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
+        (("leak", "--data", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
+        (("leak", "--method", "fedrp"), "unknown method 'fedrp'", "'fedrap'?"),
+        (("leak", "--method", "fedslist"), "needs one round", "a method of many rounds"),
+        (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be made", "give another --picture"),
         (("fit",), "No such command 'fit'", "--help"),
     ],
 )
@@ -110,6 +114,18 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
     assert hint.startswith("next: ")
     assert next_step in hint
     assert not list(tmp_path.iterdir())
+
+
+def test_leak(ratings, tmp_path):
+    common = ("leak", "--data", str(ratings), *OWN, "--method", "local", "--rounds", "2", *FAST)
+    found = json.loads(solera(*common, "--json", cwd=tmp_path).stdout)
+    assert [len(found[protocol]["places"]) for protocol in ("paper", "strict")] == [3, 3]
+    assert found["paper"]["control"]["full"] > found["strict"]["control"]["full"]
+    assert all((tmp_path / picture).stat().st_size for picture in found.get("pictures", []))
+    shown = solera(*common, "--picture", "new/picture", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert "LEAKY" in shown.stdout
+    assert f"{found['strict']['places'][-1]['held_out']:.1f}" in shown.stdout
 
 
 def test_a_malformed_file_is_named_with_its_line(ratings):

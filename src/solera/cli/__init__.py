@@ -10,6 +10,7 @@ import typer
 
 from solera.cli import bench, data, runs
 from solera.cli.doctor import doctor
+from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
 from solera.core.errors import SoleraError
 
@@ -28,6 +29,7 @@ app.command()(runs.presets)
 app.command()(runs.train)
 app.command()(runs.recommend)
 app.command()(runs.baseline)
+app.command()(leak)
 app.command()(doctor)
 
 

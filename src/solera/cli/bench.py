@@ -302,3 +302,40 @@ def methods(
             for entry in found
         ),
     )
+
+
+@app.command()
+def evaluation(
+    data: Data,
+    repeats: Annotated[int, typer.Option(help="Measured evaluations.", min=1)] = 3,
+    threads: Annotated[int, typer.Option(help="Threads.", min=1)] = 2,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Seconds and memory of ranking the test items of all users, in a process of its own.
+
+    Example: solera bench evaluation --data ml-1m
+    """
+    from solera.bench.evaluation import bench_evaluation
+    from solera.data.datasets import load
+
+    interactions = load(data, data_dir=data_dir)
+    with err.status("measuring …"):
+        found = bench_evaluation(interactions, repeats=repeats, threads=threads)
+    if json:
+        print_json(found)
+        return
+    table(
+        f"Evaluation on {interactions.name}, {threads} thread{'s' if threads > 1 else ''}",
+        ("users", "items", "s", "CPU s", "s once, before", "peak memory, GB"),
+        [
+            (
+                found["users"],
+                found["items"],
+                found["seconds"],
+                found["cpu_seconds"],
+                found["seconds_preparing"],
+                found["peak_bytes"] / 1e9,
+            )
+        ],
+    )

@@ -20,10 +20,17 @@ _SECONDS = 5.0  # between lines where there is no terminal
 
 @contextmanager
 def round_progress(title: str, rounds: int) -> Iterator[Callable[[Round], None]]:
-    """A function to call after every round."""
+    """A function to call after every round of a run."""
+    with step_progress(title, rounds) as update:
+        yield lambda done: update(done.rounds_done, _figures(done))
+
+
+@contextmanager
+def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None]]:
+    """A function to call with the rounds done so far, and what there is to say of them."""
     if not err.is_terminal:
         lines = _Lines(title, "round")
-        yield lambda done: lines(done.rounds_done, done.rounds, _figures(done))
+        yield lambda done, figures: lines(done, rounds, figures)
         return
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -33,11 +40,7 @@ def round_progress(title: str, rounds: int) -> Iterator[Callable[[Round], None]]
     )
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=rounds, figures="")
-
-        def update(done: Round) -> None:
-            bar.update(task, completed=done.rounds_done, figures=_figures(done))
-
-        yield update
+        yield lambda done, figures: bar.update(task, completed=done, figures=figures)
 
 
 @contextmanager

@@ -37,6 +37,14 @@ class Samples:
     items: Ragged
     positives: Ints  # how many of a client's samples are positives
 
+    @property
+    def negatives(self) -> Ragged:
+        """What was drawn, without the positives."""
+        lengths = self.items.lengths
+        place = np.arange(len(self.items.values)) - np.repeat(self.items.offsets[:-1], lengths)
+        drawn = place >= np.repeat(self.positives, lengths)
+        return Ragged.of_lengths(lengths - self.positives, self.items.values[drawn])
+
 
 def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: int) -> Samples:
     """Every training item once, and for each of them `negatives` items drawn uniformly with replacement."""

@@ -113,7 +113,7 @@ class Simulation:
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
         method, context = self.method, self.method.context(round_, self.data.n_items)
-        clients = self._choose(round_)
+        clients = self.choose(round_)
         sizes, state = self.data.train.lengths, self.state
         server = Server(method, state.shared, sizes, self.data.n_items, state.device)
         losses, sent = 0.0, 0
@@ -138,6 +138,16 @@ class Simulation:
         )
         return RoundResult(round_, n, losses / n, sent / n, down, seconds)
 
+    def choose(self, round_: int) -> Ints:
+        """The round's clients, drawn from those that have anything to train on; the same whenever asked."""
+        able = np.flatnonzero(self.data.train.lengths)
+        share = self.method.config.clients_per_round
+        count = max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
+        if count == len(able):
+            return able
+        draw = generator(self.seed, Purpose.CLIENTS, round_)
+        return np.sort(draw.choice(able, count, replace=False))
+
     def scores(self, clients: Ints) -> Tensor:
         """What every given client is served: scores [len(clients), n_items]."""
         method, personal = self.method, self.state.personal
@@ -159,16 +169,6 @@ class Simulation:
         self.state.personal.restore(personal)
         moved = {name: value.to(self.state.device) for name, value in shared.items()}
         self.state = replace(self.state, shared=moved).copy()
-
-    def _choose(self, round_: int) -> Ints:
-        """The round's clients, drawn from those that have anything to train on."""
-        able = np.flatnonzero(self.data.train.lengths)
-        share = self.method.config.clients_per_round
-        count = max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
-        if count == len(able):
-            return able
-        draw = generator(self.seed, Purpose.CLIENTS, round_)
-        return np.sort(draw.choice(able, count, replace=False))
 
     def _keep(self, result: ClientResult) -> None:
         personal = self.state.personal

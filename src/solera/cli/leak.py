@@ -1,0 +1,114 @@
+"""solera leak: see with your own eyes how the papers' protocol gives the held-out items away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.output import Json, err, out, print_json, table
+from solera.cli.progress import step_progress
+from solera.cli.runs import Data, Options, Seed
+
+GROUPS = {
+    "held_out": "the held-out item",
+    "never_drawn": "unseen items never drawn",
+    "drawn": "unseen items drawn",
+    "train": "training items",
+}
+
+
+def leak(
+    data: Data = "ml-100k",
+    method: Annotated[str, typer.Option(help="A method; plug-ins as in fedmf+plgc.")] = "fedrap",
+    rounds: Annotated[int, typer.Option(help="Rounds under each protocol.", min=1)] = 15,
+    seed: Seed = 0,
+    option: Options = None,
+    picture: Annotated[
+        Path, typer.Option(help="Where to draw it: this name with .png and with .svg.")
+    ] = Path("leak"),
+    threads: Annotated[
+        int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)
+    ] = 0,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Watch held-out items rise under the papers' protocol, and not under strict; about a minute.
+
+    Example: solera leak --data ml-100k
+
+    Example: solera leak --data ml-100k --method local --rounds 30
+    """
+    from solera.bench.leak import Places, show_leak
+    from solera.data.datasets import load
+    from solera.methods import build
+    from solera.runs.environment import package_version
+
+    options = parse_pairs(option or [], "-o local_epochs=5")
+    name, *plugins = method.split("+")
+    build(name, options, plugins)
+    folder = _folder(picture)
+    interactions = load(
+        data, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns)
+    )
+    with step_progress(f"{method} on {interactions.name}", 2 * rounds) as update:
+
+        def on_round(done: int, protocol: str, places: Places) -> None:
+            update(done, f"{protocol}: held-out items at place {places.held_out:.0f} of 100")
+
+        found = show_leak(
+            method, interactions, options, rounds=rounds, seed=seed, threads=threads, on_round=on_round
+        )
+    drawn = package_version("matplotlib") is not None
+    if drawn:
+        from solera.bench.leak_plot import draw
+
+        found["pictures"] = [str(path) for path in draw(found, folder / picture.name)]
+    if json:
+        print_json(found)
+        return
+    _show(found)
+    if drawn:
+        out.print(f"picture: {', '.join(found['pictures'])}", highlight=False)
+    else:
+        err.print("no picture: pip install 'solera[plots]'", style="yellow", highlight=False, markup=False)
+
+
+def _folder(picture: Path) -> Path:
+    """Where the pictures go, made before anything is trained."""
+    from solera.core.errors import RunError
+
+    try:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"{picture.parent} cannot be made: {error.strerror}", "give another --picture"
+        ) from None
+    return picture.parent
+
+
+def _show(found: dict[str, Any]) -> None:
+    title = f"{found['method']} on {found['dataset']} after {found['rounds']} rounds, seed {found['seed']}"
+    table(title, ("", "paper (LEAKY)", "strict"), _rows(found))
+    out.print(
+        f"place: mean over {found['watched_users']:,} users, 100 is the top of a user's list, 0 the bottom\n"
+        "drawn: as a negative of that user, at least once so far\n"
+        "HR@10: chance is 0.10 against 99 items\n"
+        f"control: has learned nothing but what was drawn in {found['control_rounds']} rounds",
+        highlight=False,
+    )
+
+
+def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    both = (found["paper"], found["strict"])
+    for key, label in GROUPS.items():
+        last = [each["places"][-1][key] for each in both]
+        yield (f"place of {label}", *("–" if value is None else f"{value:.1f}" for value in last))
+    for key, who in (("hr@10", ""), ("control", "control: ")):
+        for kind, ranking in (("sampled99", "99 items"), ("full", "full ranking")):
+            yield (f"{who}HR@10, {ranking}", *(f"{each[key][kind]:.3f}" for each in both))
