@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from solera.baselines import BASELINES
 from solera.bench.records import Record, read_all
 from solera.bench.tables import Block, activity_table, blocks, main_table, overview_table
-from solera.methods import find
+from solera.methods import PLUGINS, find
 from solera.runs.presets import Preset, preset, presets
 
 BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
@@ -60,6 +60,8 @@ def fill(block: re.Match[str], records: Records) -> str:
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
         "options": options,
+        "plugin options": plugin_options,
+        "plugin choices": plugin_choices,
         "presets": preset_table,
         "baseline options": baseline_options,
         "figures": lambda name: figures(name, records),
@@ -86,6 +88,22 @@ def options(name: str) -> str:
     values = config.model_dump(mode="json").items()
     rows = ((f"`{key}`", f"`{value}`", fields[key].description or "") for key, value in values)
     return table(("`-o`", "default", "about"), rows)
+
+
+def plugin_choices(name: str, *plugins: str) -> str:
+    """The five choices of a method with each of some plug-ins."""
+    made = [(f"`{name} --with {plugin}`", find(name, {}, [plugin]).choices) for plugin in plugins]
+    return table(("method", *made[0][1]), ((title, *each.values()) for title, each in made))
+
+
+def plugin_options(*names: str) -> str:
+    """The options that plug-ins add to a method's."""
+    rows = [
+        (f"`{name}`", f"`{key}`", f"`{value}`", PLUGINS[name].config.model_fields[key].description or "")
+        for name in names
+        for key, value in PLUGINS[name].config().model_dump(mode="json").items()
+    ]
+    return table(("`--with`", "`-o`", "default", "about"), rows)
 
 
 def baseline_options(name: str) -> str:

@@ -78,7 +78,7 @@ def test_methods_table_is_what_the_program_says():
 def test_plugins_table_is_what_the_program_says():
     from solera.methods import PLUGINS
 
-    lines = re.findall(r"^\| `([a-z][\w-]+)` \| ([^|]*) \| (\w+) \|$", README, re.MULTILINE)
+    lines = re.findall(r"^\| `([a-z][\w-]+)` \| ([^|]*) \| ([\w ]+) \|$", README, re.MULTILINE)
     assert {name: f"{about} ({paper})" for name, about, paper in lines} == {
         name: plugin.about for name, plugin in PLUGINS.items()
     }

@@ -25,7 +25,16 @@ ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 INDEX = ROOT / "docs" / "methods" / "README.md"
 PAGES = (*METHOD_PAGES, ROOT / "docs" / "reproduction.md")
-KINDS = ("choices", "options", "presets", "baseline options", "figures", "reproduction")
+KINDS = (
+    "choices",
+    "options",
+    "plugin choices",
+    "plugin options",
+    "presets",
+    "baseline options",
+    "figures",
+    "reproduction",
+)
 SECTIONS = (
     "Paper",
     "Equations",
@@ -71,6 +80,9 @@ def test_every_option_is_shown_on_a_page():
         return {field for name in methods for field in type(find(name).config).model_fields}
 
     assert options_of(names()) == options_of(marked("options"))
+    of_plugins = {name: set(plugin.config.model_fields) for name, plugin in PLUGINS.items()}
+    shown = options_of(marked("options")).union(*(of_plugins[name] for name in marked("plugin options")))
+    assert set().union(*of_plugins.values()) <= shown
 
 
 @pytest.mark.parametrize("page", [page for page in METHOD_PAGES if page != INDEX], ids=lambda page: page.stem)
@@ -89,7 +101,7 @@ def test_index_names_everything():
         there = INDEX.parent / page
         blocks = marked("choices", there) | marked("baseline options", there)
         assert set(re.findall(r"`(.+?)`", cell)) <= blocks, page
-    plugins = re.findall(r"^\| `([\w-]+)` \| ([^|]+) \| \[(\w+)\]", text, re.MULTILINE)
+    plugins = re.findall(r"^\| `([\w-]+)` \| ([^|]+) \| \[([\w ]+)\]", text, re.MULTILINE)
     assert {name: f"{about} ({paper})" for name, about, paper in plugins} == {
         name: plugin.about for name, plugin in PLUGINS.items()
     }

@@ -131,7 +131,7 @@ def test_totals_by_hand() -> None:
     totals.add(Upload(torch.tensor([1]), torch.tensor([1]), ones))
     assert totals.weight == 3
     assert totals.leaf("items").change.tolist() == [[0, 0], [2, 3], [0, 0], [13, 24]]
-    assert totals.leaf("items").touched.tolist() == [0, 2, 0, 2]
+    assert totals.leaf("items").touched.tolist() == totals.leaf("items").weight.tolist() == [0, 2, 0, 2]
     assert float(totals.leaf("scale").change) == 13
 
 
@@ -164,5 +164,7 @@ def test_weights_by_hand() -> None:
     assert totals.weight == 4
     assert totals.leaf("items").change.tolist() == [[3.0], [16.0], [0.0]]
     assert totals.leaf("items").touched.tolist() == [1, 2, 0]
+    assert totals.leaf("items").weight.tolist() == [3.0, 4.0, 0.0]
     assert totals.leaf("scale").change.tolist() == [3.0, 1.0]
+    assert float(totals.leaf("scale").weight) == 4
     assert changes["items"].tolist() == [[1.0], [2.0], [10.0]]

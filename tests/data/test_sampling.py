@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -70,6 +72,76 @@ def test_negatives_are_uniform_over_what_is_left() -> None:
     expected = len(drawn) / 4
     assert len(drawn) == 20 * 50 * 20
     assert float(((counts[[0, 2, 3, 6]] - expected) ** 2).sum() / expected) < CHI_SQUARE[3]
+
+
+# By mass
+
+
+@given(
+    data=client_data(),
+    draws=st.data(),
+    negatives=st.integers(1, 5),
+    seed=st.integers(0, 2**32),
+    company=st.randoms(),
+)
+def test_by_mass_what_is_excluded_never_comes(data, draws, negatives, seed, company) -> None:
+    """Whatever the masses, also next to nothing beside nearly everything; and alone as in company."""
+    mass = st.one_of(st.integers(1, 3), st.integers(2**38, 2**39))
+    weighed = replace(data, mass=np.array([draws.draw(mass) for _ in range(data.n_items)]))
+    everybody = list(range(data.n_clients))
+    company.shuffle(everybody)
+    together = sample(weighed, np.array(everybody), negatives, seed, 0)
+    for place, client in enumerate(everybody):
+        train, items = data.train.row(client).tolist(), together.items.row(place).tolist()
+        assert items[: len(train)] == train
+        drawn = items[len(train) :]
+        assert len(drawn) == negatives * len(train)
+        assert not set(drawn) & set(data.excluded.row(client).tolist())
+        assert all(0 <= item < data.n_items for item in drawn)
+        alone = sample(weighed, np.array([client]), negatives, seed, 0)
+        assert alone.items.values.tolist() == items
+
+
+@given(
+    data=client_data(), negatives=st.integers(1, 5), seed=st.integers(0, 9), mass=st.sampled_from([1, 4, 512])
+)
+def test_equal_masses_are_none(data, negatives, seed, mass) -> None:
+    """With all masses a power of two the very same items come."""
+    everybody = np.arange(data.n_clients)
+    equal = sample(replace(data, mass=np.full(data.n_items, mass)), everybody, negatives, seed, 0)
+    plain = sample(data, everybody, negatives, seed, 0)
+    assert equal.items.values.tolist() == plain.items.values.tolist()
+
+
+def frequencies(data: ClientData, n: int) -> np.ndarray:
+    """How often each item comes up as one of 10 negatives of each of n clients' two items, in 20 rounds."""
+    rounds = [sample(data, np.arange(n), 10, 0, r).items.values.reshape(n, 22)[:, 2:] for r in range(20)]
+    return np.bincount(np.concatenate(rounds).ravel(), minlength=data.n_items)
+
+
+def test_negatives_come_by_mass() -> None:
+    """Of items 0, 2, 3 and 6, which are left, item 6 comes four times as often as item 0."""
+    data = replace(clients_of([([1, 4], [5])] * 50, 7), mass=np.array([1, 9, 2, 3, 9, 9, 4]))
+    counts = frequencies(data, 50)
+    assert counts[[1, 4, 5]].tolist() == [0, 0, 0]
+    expected = 20 * 50 * 20 * np.array([1, 2, 3, 4]) / 10
+    assert float(((counts[[0, 2, 3, 6]] - expected) ** 2 / expected).sum()) < CHI_SQUARE[3]
+
+
+@pytest.mark.parametrize(("power", "shares"), [(0, [1, 1, 1, 1]), (0.5, [1, 1, 1, 2]), (1, [1, 1, 1, 4])])
+def test_popularity(power: float, shares: list[int]) -> None:
+    """30 clients train on 1 and 4, three on 6 and 1: n + 1 is 34 for item 1, 31 for item 4, 4 for item 6."""
+    data = clients_of([([1, 4], [5])] * 30 + [([6, 1], [])] * 3, 7).by_popularity(power)
+    ideal = np.array([1, 34, 1, 1, 31, 1, 4]) ** power
+    assert data.mass / data.mass.sum() == pytest.approx(ideal / ideal.sum(), rel=1e-9)
+    counts = frequencies(data, 30)
+    expected = 20 * 30 * 20 * np.array(shares) / sum(shares)
+    assert float(((counts[[0, 2, 3, 6]] - expected) ** 2 / expected).sum()) < CHI_SQUARE[3]
+
+
+def test_the_rarest_item_may_still_come() -> None:
+    train = Ragged.from_lists([[0]] * 3_000 + [[1]])
+    assert ClientData(train, train, 3).by_popularity(20.0).mass.min() == 1
 
 
 @pytest.mark.parametrize("change", ["seed", "round_", "client"])

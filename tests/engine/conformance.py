@@ -70,7 +70,7 @@ def identical(one: Params, two: Params) -> bool:
 
 def state(simulation: Simulation) -> Params:
     """A copy of server and personal state under one roof."""
-    shared, personal = simulation.state.shared, simulation.state.personal.tensors()
+    shared, personal = simulation.state.tensors()
     return {f"shared {name}": value.clone() for name, value in shared.items()} | {
         f"personal {name}": value.clone() for name, value in personal.items()
     }
@@ -283,8 +283,7 @@ class MethodConformance:
     def test_resumed_is_uninterrupted(self) -> None:
         train = BlockTraining(2, 300)
         whole = run(self.method(), train, rounds=2)
-        shared = {name: value.clone() for name, value in whole.state.shared.items()}
-        personal = {name: value.clone() for name, value in whole.state.personal.tensors().items()}
+        shared, personal = ({n: v.clone() for n, v in part.items()} for part in whole.state.tensors())
         whole.run_round(2)
         resumed = run(self.method(), train, rounds=0)
         resumed.restore(shared, personal)

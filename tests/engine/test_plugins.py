@@ -25,6 +25,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "elastic-merge": {"adapter": (4,), "adapter_learning_rate": 0.05},
     "plgc": {"redundancy": 0.5},
 }
+# What these change lies outside the clients' training, so fewer backbones and pairs show all there is to see.
+SERVER_SIDE = ("row-mean", "server-optimizer", "popular-negatives")
+CLIENT_SIDE = tuple(plugin for plugin in PLUGINS if plugin not in SERVER_SIDE)
 
 
 def legal(name: str, plugins: tuple[str, ...]) -> bool:
@@ -38,24 +41,25 @@ def legal(name: str, plugins: tuple[str, ...]) -> bool:
 COMBINATIONS = [
     (name, plugins)
     for count in (1, 2)
-    for plugins in combinations(PLUGINS, count)
+    for plugins in combinations(CLIENT_SIDE, count)
     for name in (BACKBONES if count == 1 else ["fedmf", "fedrap"])
     if legal(name, plugins)
 ]
+COMBINATIONS += [(name, (plugin,)) for plugin in SERVER_SIDE for name in ("fedmf", "fedrap", "pfedrec")]
+COMBINATIONS += [("fedmf", SERVER_SIDE), ("fedncf", SERVER_SIDE), ("fedmf", ("plgc", *SERVER_SIDE))]
 # All other methods that take a plug-in: run by `pytest -m slow tests/engine/test_plugins.py`.
 OTHERS = [
     (name, (plugin,))
     for name in METHODS
-    if name not in BACKBONES
     for plugin in PLUGINS
-    if legal(name, (plugin,))
+    if (name, (plugin,)) not in COMBINATIONS and legal(name, (plugin,))
 ]
 for name, plugins in (*COMBINATIONS, *OTHERS):
     family = BACKBONES.get(name.split("-")[0], {"item_rate": 1.0} if name == "gpfedrec" else {})
     options = {key: value for key, value in family.items() if key in METHODS[name].config.model_fields}
     options |= {k: v for plugin in plugins for k, v in OPTIONS.get(plugin, {}).items()}
     title = "Test_" + "_with_".join([name, *plugins]).replace("-", "_")
-    marks = [] if name in BACKBONES else [pytest.mark.slow]
+    marks = [pytest.mark.slow] if (name, plugins) in OTHERS else []
     members = {"name": name, "plugins": plugins, "options": options, "pytestmark": marks}
     globals()[title] = type(title, (MethodConformance,), members)
 
@@ -69,6 +73,7 @@ class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: 
 def test_every_plugin_fits_most_backbones() -> None:
     """Otherwise the above would hold of plug-ins that fit nothing."""
     fitting = {plugin: [n for n, given in COMBINATIONS if given == (plugin,)] for plugin in PLUGINS}
+    assert [fitting[plugin] for plugin in SERVER_SIDE] == [["fedmf", "fedrap", "pfedrec"]] * len(SERVER_SIDE)
     assert fitting["elastic-merge"] == fitting["plgc"] == list(BACKBONES)
     assert fitting["dual-personalization"] == fitting["low-rank"] == ["fedem-sr", "fedmf", "fedncf", "fedrap"]
 
@@ -91,6 +96,7 @@ def test_what_does_not_fit_says_why(name: str) -> None:
         ("pfedrec", ("dual-personalization",), "already keep their fine-tuned table"),
         ("pfedclr", ("low-rank",), "already keep their fine-tuned table"),
         ("fedmf", ("dual-personalization", "low-rank"), "already keep their fine-tuned table"),
+        ("fedmf", ("elastic-merge", "row-mean"), "send whole tables"),
     ],
 )
 def test_impossible_combinations(name: str, plugins: tuple[str, ...], why: str) -> None:

@@ -239,6 +239,19 @@ class Aggregate(Protocol):
 
 
 @runtime_checkable
+class Remembering(Protocol):
+    """An aggregate that remembers something from round to round, on the server and for itself alone."""
+
+    def memory(self, sent: Params) -> Params:
+        """What it remembers before the first round, given the shared leaves that clients send changes for.
+
+        `combine` finds it beside the shared leaves, and gives back what is to be remembered. Clients get
+        nothing of it.
+        """
+        ...
+
+
+@runtime_checkable
 class Tailoring(Protocol):
     """An aggregate that gives every client a version of a table of its own, mixed of the clients' tables.
 

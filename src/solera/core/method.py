@@ -11,6 +11,7 @@ from torch import Tensor
 
 from solera.core.choices import (
     Aggregate,
+    Remembering,
     Scorer,
     Tailoring,
     Update,
@@ -30,7 +31,11 @@ from solera.core.spec import Home, Leaf, Params
 
 @dataclass(frozen=True)
 class Method:
-    """Five choices and a config. Knows nothing of engines, data sets or evaluation."""
+    """Five choices and a config. Knows nothing of engines, data sets or evaluation.
+
+    Negatives for training come up in proportion to (number of clients who train on the item +
+    1)^`popularity_power`.
+    """
 
     name: str
     paper: str
@@ -40,6 +45,7 @@ class Method:
     update: Update
     aggregate: Aggregate
     wire: Wire
+    popularity_power: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, all problems at once."""
@@ -110,6 +116,14 @@ class Method:
         target = self.aggregate.target
         derived = (leaf.name for leaf in self.select(home=Home.SHARED) if leaf.derived_from == target)
         return frozenset((target, *derived))
+
+    def memory(self, shared: Params) -> Params:
+        """What the server remembers for itself before the first round."""
+        if not isinstance(self.aggregate, Remembering):
+            return {}
+        return self.aggregate.memory(
+            {leaf.sent_as: shared[leaf.sent_as] for leaf in self.leaves if leaf.sent_as}
+        )
 
     def derive(self, tables: Params) -> Params:
         """What the view computes from whole tables."""

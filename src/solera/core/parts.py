@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from solera.core.choices import Adam, Move, Sgd, Stage
@@ -137,20 +138,31 @@ class Joint:
 class Mean:
     """The mean of the clients' tables: shared + Σ weight · change / Σ weight.
 
-    All clients weigh alike, or with `weighted` each as much as it has training items.
+    All clients weigh alike, or with `weighted` each as much as it has training items. With `by_row` the mean
+    of an item's row is that over the clients who touched it, not over all.
     """
 
     weighted: bool = False
+    by_row: bool = False
 
     @property
     def label(self) -> str:
-        """Mean, or weighted mean."""
-        return "weighted mean" if self.weighted else "mean"
+        """Mean, or weighted mean, over all clients or row by row."""
+        mean = "weighted mean" if self.weighted else "mean"
+        return f"{mean} over the clients that touch a row" if self.by_row else mean
+
+    def change(self, totals: Totals, name: str) -> Tensor:
+        """The mean change of one leaf, in doubles; zero where nobody changed anything."""
+        change, _, weight = totals.leaf(name)
+        if not self.by_row:
+            return change / totals.weight
+        weight = weight.view(*weight.shape, *[1] * (change.dim() - weight.dim()))
+        return torch.where(weight > 0, change / weight, 0.0)
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """FedAvg on all leaves in `shared`; a row nobody touched stays as it is."""
         moved = {
-            name: (shared[name].double() + totals.leaf(name).change / totals.weight).to(shared[name].dtype)
+            name: (shared[name].double() + self.change(totals, name)).to(shared[name].dtype)
             for name in totals.names
             if name in shared
         }

@@ -50,10 +50,14 @@ class Upload:
 
 
 class LeafTotal(NamedTuple):
-    """The weighted sum of all clients' changes of one leaf, and how many clients changed each row."""
+    """The weighted sum of all clients' changes of one leaf, and how many clients changed each row.
+
+    `weight` is that of the clients who changed each row; of all clients, where the leaf is not per item.
+    """
 
     change: Tensor
     touched: Tensor
+    weight: Tensor
 
 
 class Totals:
@@ -72,12 +76,18 @@ class Totals:
             for name, leaf in self._leaves.items()
         }
         self._touched = torch.zeros(n_items, dtype=torch.int64, device=device)
+        self._row_weight = torch.zeros(n_items, dtype=torch.float64, device=device)
 
     def add(self, upload: Upload, weights: Tensor | None = None) -> None:
         """Take one more group of clients into the sums, each with its weight (or all with weight 1)."""
         self.weight += upload.n_clients if weights is None else float(weights.sum())
         if upload.changes:
-            self._touched += torch.bincount(upload.rows, minlength=len(self._touched))
+            count = torch.bincount(upload.rows, minlength=len(self._touched))
+            self._touched += count
+            if weights is None:
+                self._row_weight += count
+            else:
+                self._row_weight.index_add_(0, upload.rows, weights.repeat_interleave(upload.row_counts))
         for name, leaf in self._leaves.items():
             change = upload.changes[name].double()
             if weights is not None:
@@ -95,4 +105,6 @@ class Totals:
 
     def leaf(self, name: str) -> LeafTotal:
         """The totals of one leaf."""
-        return LeafTotal(self._sums[name], self._touched)
+        change = self._sums[name]
+        weight = self._row_weight if self._leaves[name].per_item else change.new_tensor(self.weight)
+        return LeafTotal(change, self._touched, weight)

@@ -5,29 +5,48 @@ Everything is computed for many clients at once, and gives each client exactly w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from solera.core.errors import DataError
-from solera.core.randomness import Purpose, Streams, below, client_keys, draws
+from solera.core.randomness import Bits, Purpose, Streams, below, client_keys, draws
 from solera.data.ragged import Ints, Ragged
 
+_WHOLE_MASS = 2**40  # of all items together, about; times 4 million clients still fits into 63 bits
 _SAMPLE_BITS, _RANDOM_BITS = 24, 24  # up to 16 million samples of 32 thousand clients are shuffled at once
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """What the clients of a simulation hold: training items, and what is never a negative (sorted)."""
+    """What the clients of a simulation hold: training items, and what is never a negative (sorted).
+
+    A negative comes up in proportion to its whole-numbered `mass`; without any, all items weigh alike.
+    """
 
     train: Ragged
     excluded: Ragged
     n_items: int
+    mass: Ints | None = None
 
     @property
     def n_clients(self) -> int:
         """Number of clients."""
         return len(self.train)
+
+    @cached_property
+    def mass_before(self) -> Ints:
+        """The mass of all items before each, and in the end of all of them: [n_items + 1]."""
+        if self.mass is None:
+            return np.arange(self.n_items + 1)
+        return np.concatenate([[0], np.cumsum(self.mass)])
+
+    def by_popularity(self, power: float) -> ClientData:
+        """The same with masses in proportion to (number of clients who train on the item + 1)^power."""
+        popularity = (np.bincount(self.train.values, minlength=self.n_items) + 1.0) ** power
+        mass = np.rint(popularity * (_WHOLE_MASS / popularity.sum())).astype(np.int64)
+        return replace(self, mass=np.maximum(mass, 1))
 
 
 @dataclass(frozen=True)
@@ -47,7 +66,7 @@ class Samples:
 
 
 def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: int) -> Samples:
-    """Every training item once, and for each of them `negatives` items drawn uniformly with replacement."""
+    """Every training item once, and for each of them `negatives` items drawn by mass with replacement."""
     train = data.train.take(clients)
     excluded = data.excluded.take(clients)
     counts = train.lengths * negatives
@@ -58,23 +77,28 @@ def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: i
             f"user number {who} has interacted with every item", "leave such users out: no negatives"
         )
     bits = draws(client_keys(seed, Purpose.NEGATIVES, round_, clients), counts)
-    drawn = below(bits, np.repeat(free, counts))
-    return Samples(
-        train.concat(Ragged.of_lengths(counts, _skip(drawn, counts, excluded, data.n_items))), train.lengths
-    )
+    drawn = _draw(data, bits, counts, excluded)
+    return Samples(train.concat(Ragged.of_lengths(counts, drawn)), train.lengths)
 
 
-def _skip(drawn: Ints, counts: Ints, excluded: Ragged, n_items: int) -> Ints:
-    """The `drawn`-th items of each client's catalogue without its excluded items, ascending.
+def _draw(data: ClientData, bits: Bits, counts: Ints, excluded: Ragged) -> Ints:
+    """`counts[c]` items of each client's catalogue without its excluded items, ascending.
 
-    With excluded items e_0 < e_1 < …, the k-th free item is k plus the number of j with e_j − j ≤ k.
+    All items stand side by side, each as wide as its mass, the excluded ones e_0 < e_1 < … taken out. What is
+    found at r there was at r + Σ mass(e_j) before, over all j with (mass before e_j) − Σ_k<j mass(e_k) ≤ r.
     """
-    rank = np.arange(len(excluded.values)) - np.repeat(excluded.offsets[:-1], excluded.lengths)
-    thresholds = excluded.rows * n_items + (excluded.values - rank)
-    base = np.repeat(np.arange(len(counts)) * n_items, counts)
-    asked = np.sort(base + drawn)  # in any order: samples are shuffled later, and a sorted search is faster
-    below_or_equal = np.searchsorted(thresholds, asked, side="right")
-    return asked - base + below_or_equal - np.repeat(excluded.offsets[:-1], counts)
+    before = data.mass_before
+    whole, start = before[-1], before[excluded.values]
+    taken = np.concatenate([[0], np.cumsum(before[excluded.values + 1] - start)])  # by all clients so far
+    by_former = taken[excluded.offsets[:-1]]
+    thresholds = excluded.rows * whole + start - (taken[:-1] - np.repeat(by_former, excluded.lengths))
+    free = whole - np.diff(taken[excluded.offsets])
+    base = np.repeat(np.arange(len(counts)) * whole, counts)
+    # In any order: samples are shuffled later, and a sorted search is faster.
+    asked = np.sort(base + below(bits, np.repeat(free, counts)))
+    skipped = taken[np.searchsorted(thresholds, asked, side="right")] - np.repeat(by_former, counts)
+    place: Ints = asked - base + skipped
+    return place if data.mass is None else np.searchsorted(before, place, side="right") - 1
 
 
 def shuffles(lengths: Ints, clients: Ints, epochs: int, seed: int, round_: int) -> Ints:

@@ -28,6 +28,7 @@ class Server:
     def __init__(
         self, method: Method, shared: Params, sizes: Ints, n_items: int, device: torch.device
     ) -> None:
+        """`shared` with what the aggregate remembers beside it."""
         self._method, self._shared = method, shared
         self._sizes = torch.from_numpy(sizes).to(device, torch.float64)  # training items of every client
         self._totals = Totals(method.leaves, n_items, device)
@@ -43,7 +44,7 @@ class Server:
             self._single.append((clients, upload))
 
     def conclude(self, personal: PersonalStore, context: RoundContext) -> Params:
-        """The next shared state. Tables of tailoring aggregates change in place: they are large."""
+        """The next shared state, memory included. Tailored tables change in place: they are large."""
         aggregate = self._method.aggregate
         common = {name: v for name, v in self._shared.items() if name not in self._method.tailored}
         if isinstance(aggregate, Tailoring):

@@ -31,6 +31,7 @@ class State:
     """Everything that lasts from one round to the next."""
 
     shared: Params  # on the server; tailored leaves have a first axis of clients
+    memory: Params  # on the server, for its aggregate alone
     personal: PersonalStore  # on the clients
     device: torch.device
     dtype: torch.dtype
@@ -41,9 +42,14 @@ class State:
         shared = {name: v.clone() if name in self.tailored else v for name, v in self.shared.items()}
         return replace(self, shared=shared, personal=self.personal.copy())
 
+    def of_server(self, tensors: Params) -> State:
+        """The same clients with another state of the server."""
+        shared, memory = ({name: tensors[name] for name in part} for part in (self.shared, self.memory))
+        return replace(self, shared=shared, memory=memory)
+
     def tensors(self) -> tuple[Params, Params]:
         """Of the server and of the clients, as `Simulation.restore` takes them."""
-        return self.shared, self.personal.tensors()
+        return self.shared | self.memory, self.personal.tensors()
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,9 @@ class Simulation:
         device: torch.device,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.method, self.data, self.train, self.seed = method, data, train, seed
+        power = method.popularity_power
+        self.data = data.by_popularity(power) if power else data
+        self.method, self.train, self.seed = method, train, seed
         dtype = dtype or torch.get_default_dtype()
         initial = {leaf.name: leaf.initial(data.n_items, seed).to(device, dtype) for leaf in method.leaves}
         initial |= method.derive({leaf.name: initial[leaf.name] for leaf in method.select(per_item=True)})
@@ -108,14 +116,14 @@ class Simulation:
         for name in method.tailored:
             shared[name] = shared[name].expand(data.n_clients, *shared[name].shape).clone()
         personal = PersonalStore(method, initial, data.n_clients)
-        self.state = State(shared, personal, device, dtype, method.tailored)
+        self.state = State(shared, method.memory(shared), personal, device, dtype, method.tailored)
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
         method, context = self.method, self.method.context(round_, self.data.n_items)
         clients = self.choose(round_)
         sizes, state = self.data.train.lengths, self.state
-        server = Server(method, state.shared, sizes, self.data.n_items, state.device)
+        server = Server(method, state.shared | state.memory, sizes, self.data.n_items, state.device)
         losses, sent = 0.0, 0
         for result in self.train(Task(method, self.data, state, context, self.seed), clients):
             server.add(result.clients, result.upload)
@@ -128,7 +136,7 @@ class Simulation:
                 "lower it with -o learning_rate=…",
             )
         begin = time.perf_counter()
-        self.state = replace(state, shared=server.conclude(state.personal, context))
+        self.state = state.of_server(server.conclude(state.personal, context))
         seconds = time.perf_counter() - begin
         n = len(clients)
         down = 4 * sum(
@@ -168,7 +176,7 @@ class Simulation:
         """Continue from a state that was saved as `state.tensors()`."""
         self.state.personal.restore(personal)
         moved = {name: value.to(self.state.device) for name, value in shared.items()}
-        self.state = replace(self.state, shared=moved).copy()
+        self.state = self.state.of_server(moved).copy()
 
     def _keep(self, result: ClientResult) -> None:
         personal = self.state.personal

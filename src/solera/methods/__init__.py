@@ -63,6 +63,8 @@ from solera.methods.plgc import (
     plgc_dlgm,
     plgc_err,
 )
+from solera.methods.popular_negatives import PopularNegativesConfig, popular_negatives
+from solera.methods.server_side import RowMeanConfig, ServerOptimizerConfig, row_mean, server_optimizer
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -118,7 +120,8 @@ class Plugin(NamedTuple):
     apply: Callable[[Method, Any], Method]
 
 
-# In the order in which they are applied: those that give clients a local table come last.
+# In the order in which they are applied: those that give clients a local table come after those that change
+# views and updates, and those of the server last, as it has to do with whatever is sent in the end.
 PLUGINS: dict[str, Plugin] = {
     "dual-personalization": Plugin(
         "personal scorer, items fine-tuned after it and kept (PFedRec)",
@@ -135,6 +138,17 @@ PLUGINS: dict[str, Plugin] = {
         "local table mixed with the shared one by NTK traces, less redundant (PLGC)",
         PLGCPlugConfig,
         local_global_mixing,
+    ),
+    "row-mean": Plugin(
+        "an item's row averaged over the clients that touched it (server side)", RowMeanConfig, row_mean
+    ),
+    "server-optimizer": Plugin(
+        "the mean change taken as a gradient by Adam or momentum on the server (server side)",
+        ServerOptimizerConfig,
+        server_optimizer,
+    ),
+    "popular-negatives": Plugin(
+        "training negatives drawn by popularity (server side)", PopularNegativesConfig, popular_negatives
     ),
 }
 

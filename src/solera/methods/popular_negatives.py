@@ -1,0 +1,42 @@
+"""Negatives drawn by popularity: a plug-in for any method of many clients.
+
+A client draws the negatives of its training with a probability in proportion to
+
+    (n_i + 1)^β          n_i: how many clients train on item i
+
+and not uniformly. Items it must not draw are left out exactly, as ever. β is `popularity_power`; 0 is
+uniform, and an item that nobody trains on still comes up.
+
+The clients must know the n_i. They are sums over all clients, which the server has to collect and send out
+once before the first round: one more thing that clients reveal, though only in sum. This exchange is not in
+the bytes that a round reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import BaseModel, Field
+
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+from solera.core.parts import Nothing
+
+
+class PopularNegativesConfig(BaseModel):
+    """Default: found better than 0 on validation."""
+
+    popularity_power: float = Field(
+        0.5, ge=0, le=2, description="β: negatives come up by popularity to this power; 0 is uniform"
+    )
+
+
+def popular_negatives(method: Method, config: PopularNegativesConfig) -> Method:
+    """The plug-in."""
+    if isinstance(method.aggregate, Nothing):
+        raise ConfigError(
+            f"'popular-negatives' cannot be used with {method.name!r}: its clients send nothing, so nobody "
+            "knows what is popular",
+            "choose a method with a server; `solera methods` shows the aggregates",
+        )
+    return replace(method, popularity_power=config.popularity_power)

@@ -1,0 +1,128 @@
+"""What a server can do better with the same uploads: plug-ins for any method that averages clients' changes.
+
+`row-mean`. A client touches few rows of the item table. In the mean over all clients the others' rows, which
+have not changed, count as well, so a row moves the less the fewer clients touch it:
+
+    q_i ← q_i + Σ_u w_u Δ_ui / Σ_u w_u               the mean over all clients of the round
+    q_i ← q_i + Σ_u w_u Δ_ui / Σ_{u touches i} w_u   row-mean
+
+w_u is 1, or the number of a client's training items where the method weighs its clients so. Leaves that are
+not per item are touched by everybody and keep their mean. The server needs no more than the sums it has, and
+how many clients touched each row (or their weight).
+
+`server-optimizer`. The mean change Δ of a leaf, row by row with `row-mean`, is the gradient of an optimiser
+on the server (Reddi et al., "Adaptive Federated Optimization", ICLR 2021):
+
+    adam (FedAdam):      m ← β₁ m + (1 − β₁) Δ,   v ← β₂ v + (1 − β₂) Δ²,   x ← x + η m / (√v + τ)
+    momentum (FedAvgM):  m ← β m + Δ,                                      x ← x + η m
+
+η is `server_learning_rate`; β₁ = β = 0.9, β₂ = 0.99, τ = 10⁻³, and at first m = 0 and v = τ². Rows that
+nobody touched in a round have Δ = 0, as they would there: they go on with what is left of m. m and v stay on
+the server from round to round, and no client gets them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from solera.core.choices import ViewSettles
+from solera.core.context import RoundContext
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+from solera.core.parts import Mean
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Params
+from solera.core.upload import Totals
+
+_DECAY, _SQUARE_DECAY, _TAU = 0.9, 0.99, 1e-3  # β₁ = β, β₂, τ
+
+
+class RowMeanConfig(BaseModel):
+    """Nothing to set."""
+
+
+def row_mean(method: Method, config: RowMeanConfig) -> Method:
+    """The plug-in."""
+    mean = _mean(method, "row-mean")
+    if isinstance(method.view, ViewSettles):
+        raise ConfigError(
+            f"'row-mean' cannot be used with {method.name!r}: its clients send whole tables, so all of them "
+            "touch every row",
+            "leave it out: the mean is the same",
+        )
+    return replace(method, aggregate=replace(mean, by_row=True))
+
+
+class ServerOptimizerConfig(BaseModel):
+    """Default rate: by validation, for adam, against 0.03."""
+
+    server_optimizer: Literal["adam", "momentum"] = Field(
+        "adam", description="the server's optimiser: adam (FedAdam) or momentum (FedAvgM)"
+    )
+    server_learning_rate: Scheduled = Field(Schedule(start=0.1), description="η: the server's step size")
+
+
+@dataclass(frozen=True)
+class ServerOptimizer:
+    """The mean change as a gradient."""
+
+    mean: Mean
+    optimizer: Literal["adam", "momentum"]
+
+    @property
+    def label(self) -> str:
+        """The mean, and what is made of it."""
+        return f"{self.mean.label}, by {self.optimizer} on the server"
+
+    @property
+    def weighted(self) -> bool:
+        """As in the mean."""
+        return self.mean.weighted
+
+    def memory(self, sent: Params) -> Params:
+        """m and, for adam, v of every leaf that is sent."""
+        found = {f"server.m.{name}": torch.zeros_like(value) for name, value in sent.items()}
+        if self.optimizer == "adam":
+            found |= {f"server.v.{name}": torch.full_like(value, _TAU**2) for name, value in sent.items()}
+        return found
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """One step on every leaf that is sent."""
+        after = dict(shared)
+        for name in totals.names:
+            for key, value in self._step(name, shared, self.mean.change(totals, name), context).items():
+                after[key] = value.to(shared[key].dtype)
+        return after
+
+    def _step(self, name: str, shared: Params, change: Tensor, context: RoundContext) -> Params:
+        """Leaf and memory, in doubles."""
+        rate, m_name, v_name = context.hyper["server_learning_rate"], f"server.m.{name}", f"server.v.{name}"
+        x, m = shared[name].double(), shared[m_name].double()
+        if self.optimizer == "momentum":
+            m = _DECAY * m + change
+            return {name: x + rate * m, m_name: m}
+        m = _DECAY * m + (1 - _DECAY) * change
+        v = _SQUARE_DECAY * shared[v_name].double() + (1 - _SQUARE_DECAY) * change.square()
+        return {name: x + rate * m / (v.sqrt() + _TAU), m_name: m, v_name: v}
+
+
+def server_optimizer(method: Method, config: ServerOptimizerConfig) -> Method:
+    """The plug-in."""
+    mean = _mean(method, "server-optimizer")
+    return replace(method, aggregate=ServerOptimizer(mean, config.server_optimizer))
+
+
+def _mean(method: Method, plugin: str) -> Mean:
+    """The method's aggregate, if it is a mean of the clients' changes."""
+    if not isinstance(method.aggregate, Mean):
+        raise ConfigError(
+            f"{plugin!r} cannot be used with {method.name!r}: its server does not take the mean of the "
+            f"clients' changes (its aggregate: {method.aggregate.label})",
+            "choose a method whose aggregate is a mean; `solera methods` shows the aggregates",
+        )
+    return method.aggregate
