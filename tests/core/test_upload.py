@@ -113,8 +113,8 @@ def test_totals_do_not_depend_on_order_and_grouping(rows, cuts, order) -> None:
     assert got.weight == expected.weight == len(clients)
     for leaf in SENT:
         assert torch.equal(got.leaf(leaf.name).change, expected.leaf(leaf.name).change)
-        assert torch.equal(got.leaf(leaf.name).touched, expected.leaf(leaf.name).touched)
-    assert got.leaf("items").touched.tolist() == [sum(i in items for items in rows) for i in range(N_ITEMS)]
+        assert torch.equal(got.leaf(leaf.name).weight, expected.leaf(leaf.name).weight)
+    assert got.leaf("items").weight.tolist() == [sum(i in items for items in rows) for i in range(N_ITEMS)]
 
 
 def test_totals_by_hand() -> None:
@@ -131,7 +131,7 @@ def test_totals_by_hand() -> None:
     totals.add(Upload(torch.tensor([1]), torch.tensor([1]), ones))
     assert totals.weight == 3
     assert totals.leaf("items").change.tolist() == [[0, 0], [2, 3], [0, 0], [13, 24]]
-    assert totals.leaf("items").touched.tolist() == totals.leaf("items").weight.tolist() == [0, 2, 0, 2]
+    assert totals.leaf("items").weight.tolist() == [0, 2, 0, 2]
     assert float(totals.leaf("scale").change) == 13
 
 
@@ -147,7 +147,7 @@ def test_nothing_uploaded_leaves_nothing_to_see() -> None:
     totals = Totals((USER, FROZEN), N_ITEMS, CPU)
     totals.add(Upload.declared((USER, FROZEN), torch.tensor([2, 3]), torch.tensor([2]), {}, {}))
     assert totals.weight == 1
-    assert totals._touched.tolist() == [0] * N_ITEMS
+    assert totals._row_weight.tolist() == [0] * N_ITEMS
 
 
 def test_weights_by_hand() -> None:
@@ -163,7 +163,6 @@ def test_weights_by_hand() -> None:
     totals.add(upload, torch.tensor([3.0, 1.0], dtype=torch.float64))
     assert totals.weight == 4
     assert totals.leaf("items").change.tolist() == [[3.0], [16.0], [0.0]]
-    assert totals.leaf("items").touched.tolist() == [1, 2, 0]
     assert totals.leaf("items").weight.tolist() == [3.0, 4.0, 0.0]
     assert totals.leaf("scale").change.tolist() == [3.0, 1.0]
     assert float(totals.leaf("scale").weight) == 4

@@ -309,7 +309,8 @@ class MethodConformance:
         assert build(self.name, json.loads(text), self.plugins).config.model_dump() == config.model_dump()
 
     def test_scores_of_one_user_are_those_in_a_batch(self) -> None:
-        simulation = run(self.method(), BlockTraining(1, 10**9), rounds=1)
+        """After two rounds, as a table that starts at zero is merged only in the second."""
+        simulation = run(self.method(), BlockTraining(1, 10**9), rounds=2)
         who = np.array([7, 0, 19, 12])
         together = simulation.scores(who)
         assert together.shape == (4, N_ITEMS)

@@ -11,10 +11,12 @@ from conformance import MethodConformance
 from solera.core.errors import ConfigError
 from solera.methods import METHODS, PLUGINS, build
 
-# Backbones of every kind: scorers with and without a gradient of their own, shared and personal leaves, kept
-# and additive views, both optimisers, one and two stages, plain and tailored aggregation.
+# Backbones of every kind: scorers with and without a gradient of their own, shared and personal leaves, users
+# known by their history, kept and additive views, both optimisers, one and two stages, plain and tailored
+# aggregation.
 BACKBONES: dict[str, dict[str, Any]] = {
     "fedem-sr": {},
+    "fedhist": {"clients_per_round": 1.0},
     "fedmf": {},
     "fedncf": {"hidden": (8, 4)},
     "fedrap": {"item_learning_rate": "5*0.9^round", "independence": 0.01},
@@ -46,6 +48,7 @@ COMBINATIONS = [
     if legal(name, plugins)
 ]
 COMBINATIONS += [(name, (plugin,)) for plugin in SERVER_SIDE for name in ("fedmf", "fedrap", "pfedrec")]
+COMBINATIONS += [("fedhist", (plugin,)) for plugin in SERVER_SIDE[1:]]
 COMBINATIONS += [("fedmf", SERVER_SIDE), ("fedncf", SERVER_SIDE), ("fedmf", ("plgc", *SERVER_SIDE))]
 # All other methods that take a plug-in: run by `pytest -m slow tests/engine/test_plugins.py`.
 OTHERS = [
@@ -73,9 +76,13 @@ class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: 
 def test_every_plugin_fits_most_backbones() -> None:
     """Otherwise the above would hold of plug-ins that fit nothing."""
     fitting = {plugin: [n for n, given in COMBINATIONS if given == (plugin,)] for plugin in PLUGINS}
-    assert [fitting[plugin] for plugin in SERVER_SIDE] == [["fedmf", "fedrap", "pfedrec"]] * len(SERVER_SIDE)
-    assert fitting["elastic-merge"] == fitting["plgc"] == list(BACKBONES)
-    assert fitting["dual-personalization"] == fitting["low-rank"] == ["fedem-sr", "fedmf", "fedncf", "fedrap"]
+    served = ["fedmf", "fedrap", "pfedrec"]
+    assert [fitting[plugin] for plugin in SERVER_SIDE] == [served, *[[*served, "fedhist"]] * 2]
+    assert fitting["elastic-merge"] == list(BACKBONES)
+    assert fitting["plgc"] == [name for name in BACKBONES if name != "fedhist"]
+    fine_tuned = ["fedem-sr", "fedhist", "fedmf", "fedncf", "fedrap"]
+    assert fitting["dual-personalization"] == fitting["low-rank"] == fine_tuned
+    assert fitting["additive"] == [name for name in BACKBONES if name != "fedrap"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -91,6 +98,8 @@ def test_what_does_not_fit_says_why(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "plugins", "why"),
     [
+        ("fedrap", ("additive",), "already have a personal table"),
+        ("fedhist", ("plgc",), "starts at zero"),
         ("local", ("elastic-merge",), "no shared item table"),
         ("fedmf", ("elastic-merge", "plgc"), "already have a table of their own"),
         ("pfedrec", ("dual-personalization",), "already keep their fine-tuned table"),

@@ -153,7 +153,7 @@ class Mean:
 
     def change(self, totals: Totals, name: str) -> Tensor:
         """The mean change of one leaf, in doubles; zero where nobody changed anything."""
-        change, _, weight = totals.leaf(name)
+        change, weight = totals.leaf(name)
         if not self.by_row:
             return change / totals.weight
         weight = weight.view(*weight.shape, *[1] * (change.dim() - weight.dim()))

@@ -50,13 +50,12 @@ class Upload:
 
 
 class LeafTotal(NamedTuple):
-    """The weighted sum of all clients' changes of one leaf, and how many clients changed each row.
+    """The weighted sum of all clients' changes of one leaf, and the weight of those who changed each row.
 
-    `weight` is that of the clients who changed each row; of all clients, where the leaf is not per item.
+    Where the leaf is not per item, that is the weight of all clients.
     """
 
     change: Tensor
-    touched: Tensor
     weight: Tensor
 
 
@@ -75,19 +74,14 @@ class Totals:
             )
             for name, leaf in self._leaves.items()
         }
-        self._touched = torch.zeros(n_items, dtype=torch.int64, device=device)
         self._row_weight = torch.zeros(n_items, dtype=torch.float64, device=device)
 
     def add(self, upload: Upload, weights: Tensor | None = None) -> None:
         """Take one more group of clients into the sums, each with its weight (or all with weight 1)."""
         self.weight += upload.n_clients if weights is None else float(weights.sum())
         if upload.changes:
-            count = torch.bincount(upload.rows, minlength=len(self._touched))
-            self._touched += count
-            if weights is None:
-                self._row_weight += count
-            else:
-                self._row_weight.index_add_(0, upload.rows, weights.repeat_interleave(upload.row_counts))
+            each = None if weights is None else weights.repeat_interleave(upload.row_counts)
+            self._row_weight += torch.bincount(upload.rows, each, minlength=len(self._row_weight))
         for name, leaf in self._leaves.items():
             change = upload.changes[name].double()
             if weights is not None:
@@ -107,4 +101,4 @@ class Totals:
         """The totals of one leaf."""
         change = self._sums[name]
         weight = self._row_weight if self._leaves[name].per_item else change.new_tensor(self.weight)
-        return LeafTotal(change, self._touched, weight)
+        return LeafTotal(change, weight)

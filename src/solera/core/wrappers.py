@@ -19,7 +19,9 @@ ITEMS = "items"
 
 
 def personal(scorer: Scorer) -> Scorer:
-    """The scorer with all its leaves on the client, and nothing of it sent."""
+    """The scorer with all its leaves on the client, and nothing of it sent; as it is, if it has none."""
+    if not scorer.leaves:
+        return scorer
     return PersonalScorerKnowing(scorer) if scorer_knows(scorer) else PersonalScorer(scorer)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from solera.core.choices import Move, Stage, View, ViewDerives, ViewSettles
-from solera.core.losses import binary_cross_entropy
+from solera.core.history import remembers
 from solera.core.spec import Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
@@ -28,6 +28,7 @@ from solera.engine.memory import keep_freed_memory
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
 from solera.engine.rows import Trained, settled, start
+from solera.engine.sequences import SequencePlan, sequence_blocks
 from solera.engine.simulation import ClientResult, Task
 from solera.engine.store import Group
 from solera.engine.threads import torch_threads
@@ -54,10 +55,14 @@ class BlockTraining:
         samples = task.data.train.lengths[clients] * (1 + task.context.negatives)
         numbers = sum(leaf.size for leaf in task.method.select(per_item=True))
         size = min(self.block_samples, BLOCK_NUMBERS // max(1, numbers))
-        blocks = partition(samples, task.context.batch_size, size, self.whole_up_to)
+        if remembers(task.method.scorer):
+            lengths = task.data.train.lengths[clients]
+            blocks = sequence_blocks(lengths, task.context, self.block_samples)
+        else:
+            blocks = partition(samples, task.context.batch_size, size, self.whole_up_to)
         with torch_threads(1):  # parallelism comes from the blocks: torch's own would only get in its way
             yield from _in_order(
-                partial(_train_block, task, self.whole_up_to),
+                partial(train_block, task, self.whole_up_to),
                 [clients[block] for block in blocks],
                 self.threads,
             )
@@ -95,11 +100,16 @@ def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: i
     return [block for block in blocks if len(block)]
 
 
-def _train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
+def train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
+    """Train some clients together; the largest come first."""
     torch.set_num_threads(1)  # a new thread starts with torch's default
     method = task.method
     stages = method.update.stages(task.context)
-    plan = BlockPlan(task, clients, sum(stage.epochs for stage in stages), whole_up_to)
+    plan: BlockPlan | SequencePlan
+    if remembers(method.scorer):
+        plan = SequencePlan(task, clients)
+    else:
+        plan = BlockPlan(task, clients, sum(stage.epochs for stage in stages), whole_up_to)
     group = Group(clients, plan.rows, plan.row_counts)
     before = start(task, group)
     work = _Work(task, before, plan)
@@ -119,7 +129,7 @@ def _train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
 class _Work:
     """The parameters of a block while it trains; per-item leaves as the plan's table."""
 
-    def __init__(self, task: Task, start: Params, plan: BlockPlan) -> None:
+    def __init__(self, task: Task, start: Params, plan: BlockPlan | SequencePlan) -> None:
         self._task, self._plan = task, plan
         self._per_item = {leaf.name for leaf in task.method.select(per_item=True)}
         self._params = {
@@ -172,7 +182,7 @@ class _Work:
             for move, optimizers in moves:
                 scores = self.move(move, optimizers, step, view)
             if asked:
-                loss[: len(scores)] += binary_cross_entropy(scores, *step.batch) * step.sizes
+                loss[: len(scores)] += step.loss(scores) * step.sizes
         return loss / self._plan.lengths
 
     def _rows_of(self, name: str, clients: Tensor) -> Tensor:
@@ -209,8 +219,8 @@ class _Work:
     def move(self, move: Move, optimizers: list[Step], step: StepPlan, view: View | None) -> Tensor:
         """Step some leaves on one batch; the scores before the step."""
         self._look(step)
-        wanted, context = move.all_leaves, self._task.context
-        scores, gradients = self._task.method.gradient(self._seen, step.batch, context, wanted, view)
+        wanted = move.all_leaves
+        scores, gradients = step.gradient(self._task, self._seen, wanted, view)
         for part, optimizer in zip(move.parts, optimizers, strict=True):
             optimizer([self._gradient(name, gradients[name], step) for name in part.leaves], step.marching)
         for name in self._per_item.intersection(wanted):

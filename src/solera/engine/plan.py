@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.choices import View
 from solera.core.context import Batch
+from solera.core.losses import binary_cross_entropy
+from solera.core.spec import Params
 from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
 from solera.engine.rows import Padding
 from solera.engine.simulation import Task
 
 
-class StepPlan(NamedTuple):
+@dataclass(frozen=True)
+class StepPlan:
     """One step of a block: the places of the table it looks at (None: all of them), and how they weigh.
 
     Only the block's first `len(sizes)` clients, which are its largest, still have a batch.
@@ -27,6 +31,16 @@ class StepPlan(NamedTuple):
     batch: Batch  # [clients, samples]
     sizes: Tensor  # [clients], samples of each client
     marching: int  # how many of the block's groups of clients take this step
+
+    def gradient(
+        self, task: Task, seen: Params, wanted: Collection[str], view: View | None
+    ) -> tuple[Tensor, Params]:
+        """The scores, and the gradients of loss and penalty by the wanted leaves."""
+        return task.method.gradient(seen, self.batch, task.context, wanted, view)
+
+    def loss(self, scores: Tensor) -> Tensor:
+        """Every client's mean loss, [clients]."""
+        return binary_cross_entropy(scores, *self.batch)
 
 
 class BlockPlan:

@@ -17,19 +17,27 @@ from torch.optim.lr_scheduler import ExponentialLR
 
 from solera.core.choices import Adam, Move, Stage, View, ViewDerives, ViewSettles
 from solera.core.context import Batch
+from solera.core.history import remembers
 from solera.core.spec import Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
+from solera.engine.block import train_block
 from solera.engine.rows import Trained, settled, start
 from solera.engine.simulation import ClientResult, Task
 from solera.engine.store import Group
 
 
 def train_one_by_one(task: Task, clients: Ints) -> Iterator[ClientResult]:
-    """Train every client alone, in the given order."""
+    """Train every client alone, in the given order.
+
+    One that learns from the order of its items is a block of one: there a test holds its own loop against it.
+    """
     for client in clients:
-        yield _train_client(task, int(client))
+        if remembers(task.method.scorer):
+            yield train_block(task, 0, np.array([client]))
+        else:
+            yield _train_client(task, int(client))
 
 
 def _train_client(task: Task, client: int) -> ClientResult:

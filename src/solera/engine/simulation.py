@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
+from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Params
@@ -156,8 +158,12 @@ class Simulation:
         draw = generator(self.seed, Purpose.CLIENTS, round_)
         return np.sort(draw.choice(able, count, replace=False))
 
-    def scores(self, clients: Ints) -> Tensor:
-        """What every given client is served: scores [len(clients), n_items]."""
+    def scores(self, clients: Ints, known: Ragged | None = None) -> Tensor:
+        """What every given client is served: scores [len(clients), n_items].
+
+        `known` are the histories of all clients, where the method scores by them: if not given, what they
+        train on.
+        """
         method, personal = self.method, self.state.personal
         index = torch.from_numpy(clients).to(self.state.device)
         params = {name: values[index] for name, values in personal.whole.items()}
@@ -165,12 +171,23 @@ class Simulation:
             params[name] = values[index] if name in method.tailored else values
         for name in (*personal.tables, *personal.rows):
             params[name] = personal.table(name, clients, params.get(name))
+        if remembers(method.scorer):
+            params[MEMORY] = self._memory(method.scorer, (known or self.data.train).take(clients))
         with torch.no_grad():
             return method.score(params)
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
-        """The same, whatever a client knows: its past is in its parameters."""
-        return self.scores
+        """The same for clients who know those items, oldest first.
+
+        Most methods do not ask: a client's past is in its parameters.
+        """
+        return partial(self.scores, known=known)
+
+    def _memory(self, scorer: FadingHistory, histories: Ragged) -> Tensor:
+        inputs = self.state.shared[INPUTS].index_select(
+            0, torch.from_numpy(histories.values).to(self.state.device)
+        )
+        return scorer.last(inputs, torch.from_numpy(histories.lengths))
 
     def restore(self, shared: Params, personal: Params) -> None:
         """Continue from a state that was saved as `state.tensors()`."""

@@ -12,6 +12,7 @@ from solera.core.closed_form import ClosedForm, ClosedFormConfig
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest
 from solera.core.method import Method
+from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
 from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
 from solera.methods.fedease import FedEASEConfig, fedease
@@ -26,6 +27,7 @@ from solera.methods.fedem import (
     fedem_sr,
 )
 from solera.methods.fedfast import FedFastConfig, fedfast
+from solera.methods.fedhist import FedHistConfig, fedhist
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.fedncf import FedNCFConfig, fedncf
 from solera.methods.fedrap import (
@@ -90,6 +92,7 @@ METHODS: dict[str, Recipe] = {
     "fedem-sm": Recipe(FedEMStaticConfig, fedem_sm),
     "fedem-sr": Recipe(SimilarityConfig, fedem_sr),
     "fedfast": Recipe(FedFastConfig, fedfast),
+    "fedhist": Recipe(FedHistConfig, fedhist),
     "fedmf": Recipe(FedMFConfig, fedmf),
     "fedncf": Recipe(FedNCFConfig, fedncf),
     "fedrap": Recipe(FedRAPConfig, fedrap),
@@ -127,6 +130,9 @@ PLUGINS: dict[str, Plugin] = {
         "personal scorer, items fine-tuned after it and kept (PFedRec)",
         DualPersonalizationConfig,
         dual_personalization,
+    ),
+    "additive": Plugin(
+        "a personal table added to the shared one (FedRAP without its penalties)", AdditiveConfig, additive
     ),
     "low-rank": Plugin(
         "items, upload, then the rest with a low-rank personal buffer (PFedCLR)", LowRankConfig, low_rank

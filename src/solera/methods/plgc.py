@@ -24,6 +24,7 @@ from torch import Tensor
 
 from solera.core.choices import Move, Sgd, Stage, Update, view_knows
 from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.errors import ConfigError
 from solera.core.local_table import LOCAL, OnLocal, require_shared_table
 from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Mean, Plain
@@ -208,6 +209,12 @@ class UserAndItems:
 def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
     """The plug-in."""
     require_shared_table(method, "plgc")
+    if any(leaf.name == ITEMS and leaf.init is Init.ZEROS for leaf in method.leaves):
+        raise ConfigError(
+            f"'plgc' cannot be used with {method.name!r}: its item table starts at zero, and two tables "
+            "of zeros have no traces to be mixed by",
+            "leave it out, or take elastic-merge",
+        )
     mixed = MixedKnowing if view_knows(method.view) else Mixed
     view = mixed(method.view, _redundancy(method, config))
     return replace(method, view=view, update=WithProjector(method.update, view))

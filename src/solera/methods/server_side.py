@@ -55,6 +55,8 @@ def row_mean(method: Method, config: RowMeanConfig) -> Method:
             "touch every row",
             "leave it out: the mean is the same",
         )
+    if mean.by_row:
+        raise ConfigError(f"{method.name!r} averages rows so already", "leave 'row-mean' out")
     return replace(method, aggregate=replace(mean, by_row=True))
 
 

@@ -1,0 +1,137 @@
+"""What a block of clients will do in a round in which they learn from the order of their items."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.choices import View
+from solera.core.context import Batch, RoundContext
+from solera.core.history import Targets, next_item_gradient
+from solera.core.spec import Params
+from solera.data.ragged import Ints
+from solera.data.sampling import sample
+from solera.engine.plan import StepPlan, steps_of
+from solera.engine.rows import Padding
+from solera.engine.simulation import Task
+
+_SCORES_PER_SAMPLE = 32  # that a block may have, padding included, for each sample that a block may have
+_SHORTEST = 0.75  # of a block's sequences, in units of its longest: the rest would be padding,
+_SMALL = 1 / 16  # unless the block is not yet this large, in units of what it may be
+
+
+def sequence_blocks(lengths: Ints, context: RoundContext, block_samples: int) -> list[Ints]:
+    """Positions of clients in blocks of similar length, longest first, and of the same number of steps.
+
+    What is large are the scores of a step: places × rows of every client.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    steps = steps_of(lengths, context.batch_size)
+    most = block_samples * _SCORES_PER_SAMPLE
+    blocks: list[list[int]] = []
+    for client in order:
+        longest = blocks[-1][0] if blocks else client
+        rows = min(lengths[longest] * (1 + context.negatives), context.n_items)
+        scores = (len(blocks[-1]) + 1 if blocks else 1) * min(lengths[longest], context.batch_size) * rows
+        similar = lengths[client] >= _SHORTEST * lengths[longest] or scores <= _SMALL * most
+        if blocks and scores <= most and similar and steps[client] == steps[longest]:
+            blocks[-1].append(client)
+        else:
+            blocks.append([client])
+    return [np.array(block) for block in blocks]
+
+
+@dataclass(frozen=True)
+class SequenceStep(StepPlan):
+    """One step of a block: some places of every client's sequence."""
+
+    targets: Targets
+
+    def gradient(
+        self, task: Task, seen: Params, wanted: Collection[str], view: View | None
+    ) -> tuple[Tensor, Params]:
+        """The losses of the places, and the gradients of loss and penalty by the wanted leaves."""
+        step = self.targets, self.batch
+        return next_item_gradient(task.method, seen, step, task.context, wanted, view=view)
+
+    def loss(self, scores: Tensor) -> Tensor:
+        """Every client's mean loss over its places, [clients], from what `gradient` gave."""
+        return (scores * self.targets.weights).sum(-1) / self.sizes.to(scores).sqrt()
+
+
+class SequencePlan:
+    """The rows a block of clients touches, as a table [clients, width], and the steps it will take.
+
+    Like `BlockPlan` where that takes whole tables. All clients take equally many steps: some places at a
+    time, oldest first.
+    """
+
+    whole = True
+
+    def __init__(self, task: Task, clients: Ints) -> None:
+        data, context, device, dtype = task.data, task.context, task.state.device, task.state.dtype
+        samples = sample(data, clients, context.negatives, task.seed, context.round)
+        owner, lengths = samples.items.rows, samples.positives
+        keys, row = np.unique(owner * data.n_items + samples.items.values, return_inverse=True)
+        counts = np.bincount(keys // data.n_items, minlength=len(clients))
+        width = int(counts.max())
+        begin = np.arange(len(clients)) * width
+        first = np.cumsum(counts) - counts
+        rank = np.arange(len(owner)) - np.repeat(samples.items.offsets[:-1], samples.items.lengths)
+        own = rank < lengths[owner]
+
+        self.table_rows = len(clients) * width
+        self.client_bounds, self.row_bounds = [0, len(clients)], [0, self.table_rows]
+        self.rows = torch.from_numpy(keys % data.n_items).to(device)
+        self.row_counts = torch.from_numpy(counts)
+        self.real = torch.from_numpy(np.arange(len(keys)) + np.repeat(begin - first, counts)).to(device)
+        self.lengths = torch.from_numpy(lengths).to(device)
+
+        place = row - first[owner]  # in the client's own table
+        history = np.zeros((len(clients), int(lengths.max())), dtype=np.int64)
+        history[owner[own], rank[own]] = place[own]
+        shape = len(clients), width
+        drawn, known = (
+            np.bincount((begin[owner] + place)[which], minlength=self.table_rows).reshape(shape)
+            for which in (~own, own)
+        )
+        share = 1 / samples.items.lengths[:, None]
+        batch = Batch(*(torch.from_numpy(n * share).to(device, dtype) for n in (drawn + known, known)))
+        often = torch.from_numpy(drawn).to(device, dtype)
+        self._steps = [
+            self._step(torch.from_numpy(history[:, :end]).to(device), begin, lengths, batch, often)
+            for begin, end in _chunks(history.shape[1], context.batch_size)
+        ]
+
+    def _step(self, history: Tensor, begin: int, lengths: Ints, batch: Batch, drawn: Tensor) -> SequenceStep:
+        places = range(begin, history.shape[1])
+        there = np.arange(places.start, places.stop) < lengths[:, None]
+        sizes = there.sum(1)
+        weights = torch.from_numpy(there / np.sqrt(sizes)[:, None]).to(drawn)
+        targets = Targets(places, history, drawn, weights)
+        return SequenceStep(None, batch, torch.from_numpy(sizes).to(drawn.device), 1, targets)
+
+    @cached_property
+    def padding(self) -> Padding:
+        """Rows without padding as a table with it."""
+        return Padding(self.row_counts, self.rows.device)
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """Of every row of the table, the client (by its place in the block)."""
+        return torch.arange(self.table_rows, device=self.rows.device) // (
+            self.table_rows // len(self.row_counts)
+        )
+
+    def steps(self, epoch: int) -> Iterator[SequenceStep]:
+        """The steps of an epoch, which are the same in each."""
+        return iter(self._steps)
+
+
+def _chunks(length: int, size: int) -> list[tuple[int, int]]:
+    return [(begin, min(begin + size, length)) for begin in range(0, length, size)]

@@ -1,0 +1,102 @@
+"""Additive personalization as a plug-in: a personal table beside the shared one, which nobody else sees.
+
+After FedRAP (Li et al., ICLR 2024), without its two penalties:
+
+    q_ui = q_i + d_ui          Q shared, D_u personal and zero at the start
+    local:  D_u steps along with Q, with a rate and a penalty of its own
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from solera.core.choices import Move, Stage, Update, view_knows
+from solera.core.context import Batch, RoundContext
+from solera.core.errors import ConfigError
+from solera.core.local_table import require_shared_table
+from solera.core.method import Method
+from solera.core.schedule import Schedule, Scheduled
+from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.wrappers import ITEMS, Around
+
+OWN = "own"
+
+
+class AdditiveConfig(BaseModel):
+    """Defaults: a tenth of the usual step."""
+
+    own_learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of the personal table")
+    own_reg: float = Field(0.0, ge=0, description="L2 penalty on the personal table")
+
+
+@dataclass(frozen=True)
+class Plus(Around):
+    """A view on the shared table plus a personal one."""
+
+    @property
+    def label(self) -> str:
+        """What is added to what."""
+        return f"{self.inner.label} + personal table"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """With D."""
+        shape = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
+        return (*self.inner.leaves, Leaf(OWN, shape, Home.PERSONAL, Init.ZEROS, per_item=True))
+
+    def table(self, params: Params) -> Tensor:
+        """Q + D."""
+        return params[ITEMS] + params[OWN]
+
+
+@dataclass(frozen=True)
+class PlusKnowing(Plus):
+    """The same around a view that knows its gradient."""
+
+    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
+        """The inner view's for both."""
+        found = self.inner_gradient(params, slope, batch, context)
+        return found | {OWN: found[ITEMS].clone()}
+
+
+@dataclass(frozen=True)
+class WithOwn:
+    """A method's own steps, the personal table along with the shared one."""
+
+    inner: Update
+
+    @property
+    def label(self) -> str:
+        """As the method says it, and the personal table."""
+        return f"{self.inner.label}, personal table along"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """Wherever the items move, so does the personal table."""
+        rate, reg = context.hyper["own_learning_rate"], context.hyper["own_reg"]
+
+        def along(move: Move) -> Move:
+            mover = next((part for part in move.parts if ITEMS in part.leaves), None)
+            if mover is None:
+                return move
+            own = Move((OWN,), replace(mover.optimizer, learning_rate=rate, reg=reg))
+            return replace(move, along=(*move.along, own))
+
+        return tuple(
+            replace(stage, moves=tuple(along(move) for move in stage.moves))
+            for stage in self.inner.stages(context)
+        )
+
+
+def additive(method: Method, config: AdditiveConfig) -> Method:
+    """The plug-in."""
+    require_shared_table(method, "additive")
+    if any(leaf.name == OWN for leaf in method.leaves):
+        raise ConfigError(
+            f"'additive' cannot be used with {method.name!r}: its clients already have a personal table",
+            "leave it out",
+        )
+    view = (PlusKnowing if view_knows(method.view) else Plus)(method.view)
+    return replace(method, view=view, update=WithOwn(method.update))
