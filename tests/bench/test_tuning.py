@@ -101,7 +101,7 @@ def test_every_space_is_of_options_that_exist(name):
 
 
 def study(label: str, *trials: Trial, **more) -> Study:
-    config = {"dataset": "toy", "patience": 3, "preset_rounds": 40}
+    config = {"dataset": "toy", "patience": 9, "preset_rounds": 40, "preset_patience": 3}
     fields = {"label": label, "kind": "method", "dataset": "toy", "protocol": "strict", "seed": 0}
     fields |= {"config": config, "space": as_json(SPACE), "environment": {}, "code": {}, "trials": trials}
     return Study.model_validate(fields | more)
@@ -140,8 +140,8 @@ methods = ["fedmf", "fedease"]
 baselines = ["popularity"]
 trials = 3
 trial_rounds = 2
+trial_patience = 2
 rounds = 5
-patience = 2
 space.fedmf.embedding_size = { choices = [4] }
 """
 

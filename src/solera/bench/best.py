@@ -23,10 +23,9 @@ def _lines(study: Study) -> Iterator[str]:
     if len(name) > 1:
         fields["plugins"] = name[1:]
     fields |= {"dataset": study.config["dataset"], "protocol": study.protocol}
-    if "preset_rounds" in study.config:
-        fields["rounds"] = study.config["preset_rounds"]
-    if study.config.get("patience"):
-        fields["patience"] = study.config["patience"]
+    for key in ("rounds", "patience"):
+        if study.config[f"preset_{key}"] is not None:
+            fields[key] = study.config[f"preset_{key}"]
     fields["source"] = (
         f"best of {len(study.trials)} trials by NDCG@10 on validation items, full ranking: {best.ndcg:.4f}"
     )

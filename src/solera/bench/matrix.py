@@ -29,9 +29,10 @@
     datasets = ["ml-100k"]
     methods = ["fedmf", "fedrap"]                 # and, in the same table or another, baselines
     trials = 8                                    # the same for all
-    rounds = 100                                  # of the presets that come of it, with their patience
-    patience = 10
-    trial_rounds = 15                             # at most, of a trial
+    trial_rounds = 12                             # at most, of a trial,
+    trial_patience = 6                            # and its patience
+    rounds = 100                                  # of the presets that come of it,
+    patience = 15                                 # and theirs
     space.fedmf.embedding_size = { choices = [8] }  # where this data set asks for other ranges
 
 A data set may be a file of one's own, by its path from the working directory, with `columns` and
@@ -94,12 +95,13 @@ class Tuning(Entry):
     space: Space = field(default_factory=dict)
     trials: int = 1
     rounds: int | None = None  # of the preset to come
+    patience: int | None = None  # likewise
 
     @cached_property
     def asked(self) -> Asked:
         """What its study will begin with."""
         base = super().asked
-        more = {"trials": self.trials} | ({"preset_rounds": self.rounds} if self.rounds else {})
+        more = {"trials": self.trials, "preset_rounds": self.rounds, "preset_patience": self.patience}
         return base.model_copy(update={"config": base.config | more})
 
     def read(self, path: Path) -> Study:
@@ -170,7 +172,8 @@ class _TuneTable(BaseModel):
     trials: int = Field(8, ge=1)
     rounds: int = Field(ROUNDS, ge=1)
     patience: int | None = Field(None, ge=1)
-    trial_rounds: int = Field(15, ge=1)
+    trial_rounds: int = Field(12, ge=1)
+    trial_patience: int | None = Field(None, ge=1)
     space: dict[str, dict[str, Range]] = {}
 
 
@@ -233,10 +236,11 @@ def _tunings(table: _TuneTable) -> Iterator[Tuning]:
                 dataset=dataset,
                 seed=0,
                 rounds=min(usual, table.trial_rounds),
-                patience=table.patience if usual > 1 else None,
+                patience=table.trial_patience if usual > 1 else None,
             )
             space = space_of(name) | table.space.get(name, {})
-            yield Tuning(name, config, None, space, table.trials, min(usual, table.rounds))
+            rounds, patience = (table.rounds, table.patience) if usual > 1 else (usual, None)
+            yield Tuning(name, config, None, space, table.trials, rounds, patience)
         for name in table.baselines:
             configure(name)
             baseline = BaselineConfig(baseline=name, dataset=dataset, seed=0)

@@ -56,7 +56,9 @@ def row_mean(method: Method, config: RowMeanConfig) -> Method:
             "leave it out: the mean is the same",
         )
     if mean.by_row:
-        raise ConfigError(f"{method.name!r} averages rows so already", "leave 'row-mean' out")
+        raise ConfigError(
+            f"'row-mean' cannot be used with {method.name!r}: it averages rows so already", "leave it out"
+        )
     return replace(method, aggregate=replace(mean, by_row=True))
 
 
