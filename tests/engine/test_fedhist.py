@@ -32,9 +32,6 @@ class TestFedHist(MethodConformance):
     name = "fedhist"
     options: ClassVar = {"clients_per_round": 1.0}
 
-    @pytest.mark.skip(reason="clients hold nothing but their history")
-    def test_clients_that_are_not_chosen_keep_what_they_have(self) -> None: ...
-
 
 class TestFedHistOneDecay(TestFedHist):
     options: ClassVar = {"clients_per_round": 1.0, "decays": (0.8,), "batch_size": 7, "reg": 0.01}
