@@ -37,7 +37,7 @@ Records = Sequence[Record]
 def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check all pages under `root`."""
     check = "--check" in arguments
-    records = read_all(root / "results")
+    records, ablations = read_all(root / "results"), read_all(root / "ablations")
     stale = False
     for page in (
         *sorted((root / "docs/methods").glob("*.md")),
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         root / "README.md",
     ):
         text = page.read_text("utf-8")
-        filled = BLOCK.sub(lambda block: fill(block, records), text)
+        filled = BLOCK.sub(lambda block: fill(block, records, ablations), text)
         if filled != text:
             stale = True
             sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
     return int(check and stale)
 
 
-def fill(block: re.Match[str], records: Records) -> str:
+def fill(block: re.Match[str], records: Records, ablations: Records) -> str:
     """The block with its contents made anew."""
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
@@ -68,6 +68,7 @@ def fill(block: re.Match[str], records: Records) -> str:
         "reproduction": lambda *datasets: reproduction(records, datasets),
         "leaderboard": lambda dataset: main_table(_block(records, dataset)).grid(),
         "activity": lambda dataset: activity_table(_block(records, dataset), "full").grid(),
+        "ablation": lambda dataset, first: ablation(ablations, dataset, first),
         "overview": lambda: overview_table(_strict(records)).grid(),
         "tuned": tuned,
     }
@@ -154,6 +155,12 @@ def figures(name: str, records: Records) -> str:
     seconds = [run.seconds.per_round for run in records if run.preset == name and run.seconds.per_round]
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
     return table(("", f"99 negatives, {PAIR}", f"full ranking, {PAIR}", "seeds"), rows) + f"\n\n{below}{time}"
+
+
+def ablation(records: Records, dataset: str, first: str) -> str:
+    """One method with and without its parts."""
+    runs = [run for run in records if run.dataset == dataset and run.label.split("+")[0] == first]
+    return main_table(blocks(runs)[0]).grid()
 
 
 def _strict(records: Records) -> list[Block]:
