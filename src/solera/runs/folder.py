@@ -119,16 +119,22 @@ class RunFolder:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """All finished rounds."""
+        """All finished rounds. A last line that a kill cut short is none."""
         path = self.path / "history.jsonl"
         try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            return [json.loads(line) for line in lines if line.endswith("\n")]
         except (OSError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error}", "train again into a new folder") from None
 
-    def write_history(self, rounds: list[dict[str, Any]]) -> None:
-        """All finished rounds."""
+    def begin_history(self, rounds: list[dict[str, Any]]) -> None:
+        """The rounds to go on from, in the place of whatever stands there."""
         self._write_text("history.jsonl", "".join(json.dumps(entry) + "\n" for entry in rounds))
+
+    def add_round(self, entry: Mapping[str, Any]) -> None:
+        """One more finished round. Checkpoints have them all, so nothing is lost with a line."""
+        with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Replace the former checkpoint; a kill in between leaves one of the two."""

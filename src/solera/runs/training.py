@@ -147,6 +147,8 @@ class _Training:
         checkpoint = folder.read_checkpoint() if folder else None
         if checkpoint:
             self._restore(checkpoint)
+        if folder:
+            folder.begin_history(self.history)
         self.rounds(folder, on_round, stop)
         return self._finish(folder)
 
@@ -163,7 +165,7 @@ class _Training:
                 if on_round:
                     on_round(Progress(len(self.history), self.config.rounds, self.history[-1]))
                 if folder:
-                    folder.write_history(self.history)
+                    folder.add_round(self.history[-1])
                     self._save(folder, now=interrupted.is_set())
                 if interrupted.is_set() and not self._done():
                     raise _stopped_error(len(self.history), self.config.rounds, folder)

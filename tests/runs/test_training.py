@@ -1,4 +1,4 @@
-"""A run ends when validation has not got better for as long as it may, resumed or not."""
+"""A run ends when validation has not got better for as long as it may, and its history survives a kill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import solera
 from solera.data.datasets import load
-from solera.runs import RunConfig, StoppedError, train
+from solera.runs import RunConfig, RunFolder, StoppedError, train
 from solera.runs.training import validate_rounds
 
 
@@ -63,3 +63,26 @@ def test_a_resumed_run_ends_where_it_would_have(data, tmp_path):
 
 def test_a_method_of_one_round_takes_one_where_nothing_is_said(data):
     assert solera.train("fedease", data).result["rounds"] == 1
+
+
+def test_the_history_survives_a_kill_in_the_middle_of_a_line(data, tmp_path):
+    run = train(config(), data, out=tmp_path / "run", threads=1)
+    folder = RunFolder.open(tmp_path / "run")
+    whole = folder.history
+    assert [entry["round"] for entry in whole] == list(range(1, run.result["rounds"] + 1))
+    path = tmp_path / "run" / "history.jsonl"
+    path.write_text(path.read_text() + '{"round": 99, "los')
+    assert folder.history == whole
+
+
+def test_a_resumed_run_has_every_round_once(data, tmp_path):
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        train(config(), data, out=tmp_path / "run", threads=1, stop=stop)
+    folder = RunFolder.open(tmp_path / "run")
+    folder.add_round({"round": 2})  # as if it had been killed before its next checkpoint
+    train(config(), data, out=tmp_path / "run", resume=True, threads=1)
+    rounds = [entry["round"] for entry in folder.history]
+    assert rounds == list(range(1, len(rounds) + 1))
+    assert "loss" in folder.history[1]
