@@ -145,7 +145,7 @@ class ClosedForm:
             raise DataError(
                 f"{self.name!r} sums items × items, which for {n_items:,} items is {largest / 2**30:.1f} GiB"
                 f" (at most {MAX_BYTES / 2**30:.0f})",
-                "take a method with item vectors, e.g. pfedrec, or keep fewer items with --min-interactions",
+                "take fedhist, which has two vectors per item, or keep fewer items with --min-interactions",
             )
 
 
