@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from solera.baselines import BASELINES
 from solera.bench.records import Record, read_all
-from solera.bench.tables import Block, activity_table, blocks, main_table, overview_table
+from solera.bench.tables import Block, Table, activity_table, blocks, main_table, overview_table
 from solera.methods import PLUGINS, find
 from solera.runs.presets import Preset, preset, presets
 
@@ -30,6 +30,7 @@ BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
 METRICS = {"hr": "hr@10", "ndcg": "ndcg@10"}  # a preset's word for it, and a record's
 PAIR = "HR@10 / NDCG@10"
+NONE_YET = "There are no records yet."
 HEADLINE = {  # label: how it is called, and whose published row it has
     "pfedrec": ("PFedRec", "paper:pfedrec/ml-100k"),
     "fedrap": ("FedRAP", "paper:fedrap/ml-100k"),
@@ -79,11 +80,12 @@ def fill(block: re.Match[str], records: Records, ablations: Records) -> str:
         "baseline options": baseline_options,
         "figures": lambda name: figures(name, records),
         "reproduction": lambda *datasets: reproduction(records, datasets),
-        "leaderboard": lambda dataset: main_table(_block(records, dataset)).grid(),
-        "activity": lambda dataset: activity_table(_block(records, dataset), "full").grid(),
+        "leaderboard": lambda dataset: _grid(main_table, _strict(records), dataset),
+        "activity": lambda dataset: _grid(by_activity, _strict(records), dataset),
         "ablation": lambda dataset, first: ablation(ablations, dataset, first),
+        "leaky": lambda dataset: _grid(main_table, _leaky(records), dataset),
         "headline": lambda: headline(records),
-        "overview": lambda: overview_table(_strict(records)).grid(),
+        "overview": lambda: overview_table(_strict(records)).grid() if _strict(records) else NONE_YET,
         "tuned": tuned,
     }
     kind, names = block[1], block[2].split(", ") if block[2] else []
@@ -198,8 +200,8 @@ def _hr(runs: Records, part: str) -> str:
 
 def ablation(records: Records, dataset: str, first: str) -> str:
     """One method with and without its parts."""
-    runs = [run for run in records if run.dataset == dataset and run.label.split("+")[0] == first]
-    return main_table(blocks(runs)[0]).grid()
+    runs = [run for run in records if run.label.split("+")[0] == first]
+    return _grid(main_table, blocks(runs), dataset)
 
 
 def _strict(records: Records) -> list[Block]:
@@ -207,8 +209,19 @@ def _strict(records: Records) -> list[Block]:
     return blocks([run for run in records if run.protocol == "strict" and run.label != run.preset])
 
 
-def _block(records: Records, dataset: str) -> Block:
-    return next(block for block in _strict(records) if block.dataset == dataset)
+def _leaky(records: Records) -> list[Block]:
+    """Everything under the papers' protocol, data set after data set."""
+    return blocks([run for run in records if run.protocol == "paper"])
+
+
+def _grid(make: Callable[[Block], Table], found: Sequence[Block], dataset: str) -> str:
+    block = next((block for block in found if block.dataset == dataset), None)
+    return make(block).grid() if block else NONE_YET
+
+
+def by_activity(block: Block) -> Table:
+    """In full ranking."""
+    return activity_table(block, "full")
 
 
 def tuned(dataset: str) -> str:
@@ -218,7 +231,7 @@ def tuned(dataset: str) -> str:
         for p in presets().values()
         if p.name.startswith("strict:") and p.dataset == dataset
     ]
-    return table(("preset", "settings", "how"), rows)
+    return table(("preset", "settings", "how"), rows) if rows else NONE_YET
 
 
 def reproduction(records: Records, datasets: Sequence[str]) -> str:

@@ -132,7 +132,7 @@ PLUGINS: dict[str, Plugin] = {
         dual_personalization,
     ),
     "additive": Plugin(
-        "a personal table added to the shared one (FedRAP without its penalties)", AdditiveConfig, additive
+        "a personal table added to the shared one, without penalties (FedRAP)", AdditiveConfig, additive
     ),
     "low-rank": Plugin(
         "items, upload, then the rest with a low-rank personal buffer (PFedCLR)", LowRankConfig, low_rank
