@@ -21,6 +21,9 @@ def split_commas(value: Any) -> Any:
 Width = Annotated[int, Field(ge=1)]
 Widths = Annotated[tuple[Width, ...], BeforeValidator(split_commas)]
 TwoWidths = Annotated[tuple[Width, Width], BeforeValidator(split_commas)]
+# How fast memories fade: 0 remembers the last item alone, 1 forgets nothing.
+Decay = Annotated[float, Field(ge=0, le=1)]
+Decays = Annotated[tuple[Decay, ...], Field(min_length=1), BeforeValidator(split_commas)]
 
 
 class MethodConfig(BaseModel):

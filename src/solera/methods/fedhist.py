@@ -17,25 +17,21 @@ Symbols: a are `decays`, each for an equal share of the dimensions.
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import Field
 
-from pydantic import BeforeValidator, Field
-
-from solera.core.context import MethodConfig, split_commas
+from solera.core.context import Decays, MethodConfig
 from solera.core.history import INPUTS, FadingHistory, InputsAndItems
 from solera.core.method import Method
 from solera.core.parts import Joint, Mean, Plain
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.wrappers import ITEMS
 
-Decay = Annotated[float, Field(ge=0, le=1)]
-
 
 class FedHistConfig(MethodConfig):
     """Defaults: chosen on the validation items of MovieLens-100K."""
 
     embedding_size: int = Field(32, ge=1, description="length of an item's input")
-    decays: Annotated[tuple[Decay, ...], Field(min_length=1), BeforeValidator(split_commas)] = Field(
+    decays: Decays = Field(
         (0.6, 0.95), description="a, shared out among the dimensions, e.g. 0.6,0.95; 1 forgets nothing"
     )
     learning_rate: Scheduled = Field(Schedule(start=4.0), description="step size of both tables")

@@ -26,11 +26,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import Tensor
 
 from solera.core.closed_form import (
@@ -42,16 +41,14 @@ from solera.core.closed_form import (
     Ints,
     by_item,
 )
-from solera.core.context import split_commas
+from solera.core.context import Decays
 from solera.core.parts import Plain
-
-Decay = Annotated[float, Field(ge=0, le=1)]
 
 
 class FedSLISTConfig(ClosedFormConfig):
     """Defaults: good on MovieLens; chosen on validation, data set by data set, they get better."""
 
-    decays: Annotated[tuple[Decay, ...], Field(min_length=1), BeforeValidator(split_commas)] = Field(
+    decays: Decays = Field(
         (0.6, 0.95), description="of the memories, e.g. 0.6,0.95; 0 is the last item alone, 1 forgets nothing"
     )
     horizon: int = Field(3, ge=1, description="F: how many of the next items are learned from")
