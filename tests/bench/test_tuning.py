@@ -37,6 +37,13 @@ def test_the_first_trial_is_of_the_defaults_and_all_lie_in_the_space():
     assert all(0.01 <= trial.options["rate"] <= 1 and trial.options["size"] in (8, 16) for trial in others)
 
 
+def test_the_first_trial_may_be_another():
+    first, second = search(SPACE, 2, peak, first={"rate": 0.1})
+    assert first.options == {"rate": 0.1}
+    assert first.ndcg == 1
+    assert second.options.keys() == {"rate", "size"}
+
+
 def test_a_search_without_options_is_one_trial():
     assert len(search({}, 9, peak)) == 1
 

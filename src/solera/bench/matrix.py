@@ -34,6 +34,7 @@
     rounds = 100                                  # of the presets that come of it,
     patience = 15                                 # and theirs
     space.fedmf.embedding_size = { choices = [8] }  # where this data set asks for other ranges
+    first.fedmf = { embedding_size = 8 }          # the first trial, where the defaults do not fit
 
 A data set may be a file of one's own, by its path from the working directory, with `columns` and
 `min_interactions` as on the command line. Runs are made in the order of the file: data set after data set,
@@ -96,6 +97,7 @@ class Tuning(Entry):
     trials: int = 1
     rounds: int | None = None  # of the preset to come
     patience: int | None = None  # likewise
+    first: dict[str, Any] = field(default_factory=dict)  # options of the first trial, if not the defaults
 
     @cached_property
     def asked(self) -> Asked:
@@ -175,6 +177,7 @@ class _TuneTable(BaseModel):
     trial_rounds: int = Field(12, ge=1)
     trial_patience: int | None = Field(None, ge=1)
     space: dict[str, dict[str, Range]] = {}
+    first: dict[str, dict[str, Any]] = {}
 
 
 class _File(BaseModel):
@@ -240,12 +243,13 @@ def _tunings(table: _TuneTable) -> Iterator[Tuning]:
             )
             space = space_of(name) | table.space.get(name, {})
             rounds, patience = (table.rounds, table.patience) if usual > 1 else (usual, None)
-            yield Tuning(name, config, None, space, table.trials, rounds, patience)
+            first = table.first.get(name, {})
+            yield Tuning(name, config, None, space, table.trials, rounds, patience, first)
         for name in table.baselines:
             configure(name)
             baseline = BaselineConfig(baseline=name, dataset=dataset, seed=0)
             space = space_of(name) | table.space.get(name, {})
-            yield Tuning(name, baseline, None, space, table.trials)
+            yield Tuning(name, baseline, None, space, table.trials, first=table.first.get(name, {}))
 
 
 def _read(path: Path) -> _File:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -46,11 +46,13 @@ def search(
     trials: int,
     evaluate: Callable[[dict[str, Any], Heard], Found],
     *,
+    first: Mapping[str, Any] | None = None,
     done: Sequence[Trial] = (),
     on_trial: Callable[[list[Trial]], None] = lambda _: None,
 ) -> list[Trial]:
     """Make trials until there are as many as wanted; those `done` before count, and are learned from.
 
+    The `first` is of the defaults, or of what is given in their place.
     Trial n depends on the trials before it and on n alone, so an interrupted search goes on as it would have.
     A space without any option needs no more than its defaults.
     """
@@ -58,7 +60,7 @@ def search(
     distributions = {option: _distribution(where) for option, where in space.items()}
     made = list(done)
     while len(made) < (trials if space else 1):
-        made.append(_trial(distributions, made, evaluate))
+        made.append(_trial(distributions, made, evaluate, first or {}))
         on_trial(made)
     if not any(trial.end == "finished" for trial in made):
         raise ConfigError(
@@ -77,7 +79,10 @@ def _distribution(where: Range) -> BaseDistribution:
 
 
 def _trial(
-    space: _Distributions, made: Sequence[Trial], evaluate: Callable[[dict[str, Any], Heard], Found]
+    space: _Distributions,
+    made: Sequence[Trial],
+    evaluate: Callable[[dict[str, Any], Heard], Found],
+    first: Mapping[str, Any],
 ) -> Trial:
     sampler = optuna.samplers.TPESampler(seed=len(made), n_startup_trials=4)
     study = optuna.create_study(direction="maximize", sampler=sampler, pruner=_PRUNER)
@@ -86,7 +91,8 @@ def _trial(
     if made:
         study.add_trial(_as_optuna(made[0].model_copy(update={"options": {}}), {}))
     asked = study.ask(space) if made else study.ask()
-    options, begin, curve = dict(asked.params), time.perf_counter(), list[float]()
+    options = dict(asked.params) if made else dict(first)
+    begin, curve = time.perf_counter(), list[float]()
 
     def heard(figure: float) -> None:
         curve.append(figure)

@@ -250,7 +250,7 @@ def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event
         report(Step(len(trials), entry.trials, best))
         write(Study(**fixed, trials=tuple(trials)), partial)
 
-    trials = search(entry.space, entry.trials, evaluate, done=done, on_trial=on_trial)
+    trials = search(entry.space, entry.trials, evaluate, first=entry.first, done=done, on_trial=on_trial)
     return Study(**fixed, trials=tuple(trials))
 
 
