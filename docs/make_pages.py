@@ -14,6 +14,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -22,7 +23,7 @@ from pydantic import BaseModel
 
 from solera.baselines import BASELINES
 from solera.bench.records import Record, read_all
-from solera.bench.tables import Block, Table, activity_table, blocks, main_table, overview_table
+from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table, overview_table
 from solera.methods import PLUGINS, find
 from solera.runs.presets import Preset, preset, presets
 
@@ -215,8 +216,15 @@ def _leaky(records: Records) -> list[Block]:
 
 
 def _grid(make: Callable[[Block], Table], found: Sequence[Block], dataset: str) -> str:
+    """A data set's table, and below it what is missing there."""
     block = next((block for block in found if block.dataset == dataset), None)
-    return make(block).grid() if block else NONE_YET
+    if block is None:
+        return NONE_YET
+    missing = ", ".join(
+        f"{label} ({why})" if why != NOT_RUN else label for label, why in block.missing.items()
+    )
+    below = f"\n\nNot run here: {missing}." if missing else ""
+    return make(replace(block, missing={})).grid() + below
 
 
 def by_activity(block: Block) -> Table:
