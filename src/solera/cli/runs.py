@@ -80,13 +80,20 @@ def presets(json: Json = False) -> None:
     if json:
         print_json([entry.model_dump(mode="json") for entry in known().values()])
         return
+    published = [entry for entry in known().values() if entry.published]
     table(
-        "Presets",
-        ("--preset", "protocol", "published HR@10 / NDCG@10", "source"),
-        (
-            (entry.name, entry.protocol, _published(entry.published), entry.source)
-            for entry in known().values()
-        ),
+        "Published rows",
+        ("--preset", "HR@10 / NDCG@10", "source"),
+        ((entry.name, _published(entry.published), entry.source) for entry in published),
+    )
+    tuned: dict[str, list[str]] = {}
+    for entry in known().values():
+        if not entry.published:
+            tuned.setdefault(entry.dataset, []).append(entry.full_method)
+    table(
+        "The best that equal tuning found: strict:METHOD/DATA",
+        ("DATA", "METHOD"),
+        ((dataset, ", ".join(methods)) for dataset, methods in tuned.items()),
     )
 
 
