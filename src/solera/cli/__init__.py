@@ -7,8 +7,9 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from solera.cli import bench, data, runs
+from solera.cli import bench, bundle, data, device, runs
 from solera.cli.doctor import doctor
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
@@ -24,6 +25,8 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(bundle.app, name="bundle")
+app.add_typer(device.app, name="device")
 app.command()(runs.methods)
 app.command()(runs.presets)
 app.command()(runs.train)
@@ -78,6 +81,6 @@ def main() -> None:
 def _complain(message: str, hint: str) -> None:
     if "--json" in sys.argv:
         print_json({"error": message, "next": hint})
-    err.print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
+    err.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     if hint:
-        err.print(f"[bold]next:[/] {hint}", highlight=False, soft_wrap=True)
+        err.print(f"[bold]next:[/] {escape(hint)}", highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 out = Console()  # results
@@ -49,7 +50,7 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, 
         justify: Literal["left", "right"] = "left" if is_text else "right"
         made.add_column(column, justify=justify, overflow="fold", no_wrap=number == 0)
     for row in values:
-        made.add_row(*(show(value) for value in row))
+        made.add_row(*(escape(show(value)) for value in row))  # "[rec]" is a film, not markup
     out.print(made)
 
 

@@ -33,6 +33,14 @@ class RunError(SoleraError):
     """A run folder that cannot be written, read or resumed."""
 
 
+class BundleError(SoleraError):
+    """A bundle that is damaged, forged or of another version."""
+
+
+class DeviceError(SoleraError):
+    """A device's folder that cannot be written or read, or does not hold what was asked for."""
+
+
 class DivergedError(SoleraError):
     """Training produced numbers that are not finite."""
 

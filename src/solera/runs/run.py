@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from solera.core.errors import DataError, RunError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.split import history
+from solera.engine.serving import best_unseen
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
 from solera.runs.federation import Federation, federation
@@ -84,13 +84,8 @@ class Run:
             raise DataError(f"cannot recommend {k} items", "give -k 1 or more")
         index = self.data.user_map.index(str(user), "user")
         scores = self._simulation.serve(self.data.distinct().by_user)(np.array([index]))[0]
-        seen = torch.from_numpy(self.data.by_user.row(index))
-        scores[seen] = -torch.inf
-        unseen = self.data.n_items - len(torch.unique(seen))
-        best = torch.topk(scores, min(k, unseen))
+        best = best_unseen(scores, self.data.by_user.row(index), k)
         return [
             Recommendation(rank, self.data.item_map.id(item), self.data.title(item), score)
-            for rank, (item, score) in enumerate(
-                zip(best.indices.tolist(), best.values.tolist(), strict=True), start=1
-            )
+            for rank, (item, score) in enumerate(best, start=1)
         ]

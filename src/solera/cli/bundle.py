@@ -1,0 +1,107 @@
+"""solera bundle: a trained model as one signed file that devices take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solera.cli.data import DataDir
+from solera.cli.output import Json, help_if_alone, out, print_json, show, table
+
+if TYPE_CHECKING:
+    from solera.device.bundle import Bundle
+
+app = typer.Typer(help="Publish a trained model for devices.", invoke_without_command=True)
+app.callback()(help_if_alone)
+
+
+@app.command()
+def keygen(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Name of the two files, without ending.")],
+    json: Json = False,
+) -> None:
+    """Make a publisher's keys: NAME.key, to be kept secret, and NAME.pub, for everybody.
+
+    Example: solera bundle keygen -o publisher
+    """
+    from solera.device.keys import fingerprint, make_keys, read_public
+
+    secret, public = make_keys(output)
+    digits = fingerprint(read_public(public))
+    if json:
+        print_json({"key": str(secret), "pub": str(public), "fingerprint": digits})
+        return
+    out.print(f"{secret} (keep it secret), {public} (give it away)", highlight=False)
+    out.print(f"fingerprint: {digits}", highlight=False)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
+    key: Annotated[Path, typer.Option(help="The publisher's secret key; `solera bundle keygen` makes one.")],
+    catalogue_version: Annotated[int, typer.Option(help="Counts up when items come or go.", min=1)] = 1,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Write a finished run's shared parameters and catalogue as a signed bundle; nothing personal.
+
+    Example: solera bundle export runs/fedslist-ml-100k-strict-s0 -o movies.bundle --key publisher.key
+    """
+    from solera.device.publish import export as write
+
+    bundle = write(run, output, key, catalogue_version=catalogue_version, data_dir=data_dir)
+    _show(bundle, json)
+    if not json:
+        out.print(f"next: solera device init me --bundle {output}", style="dim", highlight=False)
+
+
+@app.command("show")
+def show_(
+    file: Annotated[Path, typer.Argument(help="A bundle.")],
+    key: Annotated[Path | None, typer.Option(help="The publisher's .pub file, to check against.")] = None,
+    json: Json = False,
+) -> None:
+    """What a bundle holds, after checking all of it.
+
+    Example: solera bundle show movies.bundle --key publisher.pub
+    """
+    from solera.device.bundle import Bundle
+    from solera.device.keys import read_public
+    from solera.device.model import Model
+
+    bundle = Bundle.open(file, None if key is None else read_public(key))
+    bundle.catalogue()
+    Model(bundle)
+    _show(bundle, json)
+
+
+def _show(bundle: Bundle, json: bool) -> None:
+    from solera.device.keys import fingerprint
+
+    manifest = bundle.manifest
+    found: dict[str, Any] = {
+        "file": str(bundle.path),
+        "bytes": bundle.path.stat().st_size,
+        "digest": bundle.digest,
+        "signed_by": fingerprint(bundle.key),
+        **manifest.model_dump(mode="json", exclude={"kind", "sha256"}),
+    }
+    if json:
+        print_json(found)
+        return
+    trained = found.pop("trained")
+    test = trained.pop("test", {}).get("full", {})
+    rows = [(name.replace("_", " "), _plain(value)) for name, value in (found | trained).items()]
+    rows += [
+        (f"test {name}, full ranking", show(test[name])) for name in ("hr@10", "ndcg@10") if name in test
+    ]
+    table(f"{manifest.full_method}, {manifest.items:,} items", ("", "value"), rows)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else show(value)

@@ -1,0 +1,295 @@
+"""solera device: a person's own folder, with a history that stays there and recommendations made there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solera.cli.data import parse_columns
+from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
+
+if TYPE_CHECKING:
+    from solera.device.device import Recommendation
+    from solera.device.importers import Report
+
+app = typer.Typer(
+    help="A person's own device: history and recommendations, offline.", invoke_without_command=True
+)
+app.callback()(help_if_alone)
+
+Folder = Annotated[Path, typer.Argument(help="The device's folder.")]
+User = Annotated[str, typer.Option(help="Whose history, where a folder holds several.")]
+BundleFile = Annotated[Path, typer.Option("--bundle", help="A publisher's bundle.")]
+
+
+@app.command()
+def init(
+    folder: Folder,
+    bundle: BundleFile,
+    key: Annotated[
+        Path | None, typer.Option(help="The publisher's .pub file: the only key whose bundles are taken.")
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Without --key: pin the key that signed this bundle, unasked.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a device that recommends with a bundle, and from now on takes bundles of its publisher alone.
+
+    Example: solera device init me --bundle movies.bundle --key publisher.pub
+    """
+    import sys
+
+    from solera.core.errors import BundleError
+    from solera.device.bundle import Bundle
+    from solera.device.device import Device
+    from solera.device.keys import fingerprint, read_public
+
+    opened = Bundle.open(bundle, None if key is None else read_public(key))
+    digits = fingerprint(opened.key)
+    if key is None and not trust:
+        if json or not sys.stdin.isatty():
+            raise BundleError(
+                f"{bundle} is signed with the key {digits}, which nobody has vouched for",
+                "give --key publisher.pub; or --trust, if that is the fingerprint the publisher names",
+            )
+        err.print(f"{bundle} is signed with the key {digits}", highlight=False)
+        typer.confirm("Is that the fingerprint the publisher names?", abort=True, err=True)
+    device = Device.create(folder, opened)
+    if json:
+        print_json(device.status())
+        return
+    manifest = opened.manifest
+    out.print(f"{folder}: {manifest.full_method}, {manifest.items:,} items, key {digits}", highlight=False)
+    out.print(f"next: solera device import {folder} letterboxd watched.csv", style="dim", highlight=False)
+
+
+@app.command()
+def update(folder: Folder, bundle: BundleFile, json: Json = False) -> None:
+    """Go on with a newer bundle of the same publisher; the history stays.
+
+    Example: solera device update me --bundle movies-2.bundle
+    """
+    from solera.device.device import Device
+
+    device = Device.open(folder)
+    device.update(bundle)
+    if json:
+        print_json(device.status())
+        return
+    manifest = device.bundle.manifest
+    out.print(
+        f"{folder}: {manifest.full_method}, {manifest.items:,} items, catalogue version"
+        f" {manifest.catalogue_version}",
+        highlight=False,
+    )
+
+
+@app.command()
+def add(
+    folder: Folder,
+    item: Annotated[str, typer.Argument(help="An item's id, or its title.")],
+    time: Annotated[
+        str | None, typer.Option(help="When: 2024-05-01, 2024-05-01T20:15 or Unix seconds (default: now).")
+    ] = None,
+    user: User = "me",
+    json: Json = False,
+) -> None:
+    """Remember an item.
+
+    Example: solera device add me "The Matrix (1999)" --time 2024-05-01
+    """
+    from solera.core.errors import ConfigError
+    from solera.device.device import Device
+    from solera.device.importers.entry import seconds
+
+    try:
+        when = None if time is None else seconds(time)
+    except ValueError:
+        raise ConfigError(f"{time!r} is no time", "write 2024-05-01, or 2024-05-01T20:15") from None
+    device = Device.open(folder)
+    found = device.catalogue.find(item)
+    new = device.add(found.id, time=when, user=user)
+    if json:
+        print_json({"item": found.id, "title": found.title, "user": user, "added": new})
+        return
+    said = "added" if new else "known already"
+    out.print(f"{said}: {found.title} (item {found.id})", highlight=False, markup=False)
+
+
+@app.command("import")
+def import_(
+    folder: Folder,
+    format_: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="letterboxd, listenbrainz, jellyfin or csv.")
+    ],
+    file: Annotated[Path, typer.Argument(help="What you exported there.")],
+    columns: Annotated[
+        str | None,
+        typer.Option(help="csv: title=…,year=…,time=… or item=…,time=…; jellyfin: user=…"),
+    ] = None,
+    user: User = "me",
+    json: Json = False,
+) -> None:
+    """Take over a history from elsewhere; what is not in the catalogue is listed.
+
+    Example: solera device import me letterboxd watched.csv
+
+    Example: solera device import me csv films.csv --columns title=Film,year=Made,time=Seen
+    """
+    from solera.device.device import Device
+    from solera.device.importers import as_json, import_file
+
+    report = import_file(Device.open(folder), format_, file, parse_columns(columns) or {}, user)
+    if json:
+        print_json(as_json(report))
+        return
+    _show_report(report)
+    out.print(f"next: solera device recommend {folder} -k 10 --why", style="dim", highlight=False)
+
+
+def _show_report(report: Report) -> None:
+    known = report.matched - report.added
+    out.print(
+        f"{report.entries:,} entries: {report.matched:,} in the catalogue ({report.items:,} items),"
+        f" {report.added:,} added, {known:,} known already",
+        highlight=False,
+    )
+    if report.unmatched:
+        table(
+            f"Not in the catalogue: {len(report.unmatched):,}",
+            ("title", "year", "perhaps"),
+            (
+                (each.title, "" if each.year is None else str(each.year), "; ".join(each.near))
+                for each in report.unmatched[:20]
+            ),
+        )
+        if len(report.unmatched) > 20:
+            out.print("the first 20; --json gives all", style="dim")
+
+
+@app.command()
+def recommend(
+    folder: Folder,
+    k: Annotated[int, typer.Option("-k", help="How many items.", min=1)] = 10,
+    why: Annotated[bool, typer.Option("--why", help="With the own items that speak most for each.")] = False,
+    user: User = "me",
+    json: Json = False,
+) -> None:
+    """What to meet next, made on this machine from the own history; items of the history are left out.
+
+    Example: solera device recommend me -k 10 --why
+    """
+    from solera.device.device import Device
+
+    found = Device.open(folder).recommend(k, user=user, reasons=3 if why else 0)
+    if json:
+        print_json({"device": str(folder), "user": user, "items": [_as_json(one, why) for one in found]})
+        return
+    columns = ("#", "item", "title", "score", *(("because of",) if why else ()))
+    rows = ((one.rank, one.item, one.title, one.score, *((_because(one),) if why else ())) for one in found)
+    table(f"For {user}", columns, rows)
+
+
+def _as_json(one: Recommendation, why: bool) -> dict[str, Any]:
+    plain: dict[str, Any] = {"rank": one.rank, "item": one.item, "title": one.title, "score": one.score}
+    if why:
+        plain |= {"because": [reason._asdict() for reason in one.reasons]}
+        plain |= {"others": one.others, "popular": one.popular}
+    return plain
+
+
+def _because(one: Recommendation) -> str:
+    parts = [(reason.title, reason.part) for reason in one.reasons]
+    parts += [(name, part) for name, part in (("others", one.others), ("popular", one.popular)) if part]
+    return "; ".join(f"{name} {part:+.3f}" for name, part in parts)
+
+
+@app.command()
+def outbox(folder: Folder, json: Json = False) -> None:
+    """Everything that ever left the device.
+
+    Example: solera device outbox me
+    """
+    from datetime import UTC, datetime
+
+    from solera.device.device import Device
+
+    sent = Device.open(folder).outbox()
+    if json:
+        print_json(sent)
+        return
+    if not sent:
+        out.print("nothing has ever left this device")
+        return
+    table(
+        "What left this device",
+        ("time (UTC)", "round", "tensors", "bytes", "sha256", "wire"),
+        (
+            (
+                f"{datetime.fromtimestamp(each['time'], UTC):%Y-%m-%d %H:%M:%S}",
+                each["round"],
+                ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in each["tensors"].items()),
+                each["bytes"],
+                each["sha256"][:16],
+                ", ".join(each["steps"]) or "plain",
+            )
+            for each in sent
+        ),
+    )
+
+
+@app.command()
+def forget(
+    folder: Folder,
+    item: Annotated[str | None, typer.Option(help="An item's id or title; of one --user, or of all.")] = None,
+    user: Annotated[str | None, typer.Option(help="A user, with all there is of them.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every user, and the record of what was sent.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Delete, and overwrite what was deleted.
+
+    Example: solera device forget me --item "The Matrix (1999)"
+
+    Example: solera device forget me --all
+    """
+    from solera.core.errors import ConfigError
+    from solera.device.device import Device
+
+    if everything == (item is not None or user is not None):
+        raise ConfigError("forget what?", "one of --item, --user (or both) and --all")
+    device = Device.open(folder)
+    sent = len(device.outbox())
+    id_ = None if item is None else item if device.holds(item) else device.catalogue.find(item).id
+    gone = device.forget(item=id_, user=user)
+    if json:
+        print_json({"forgotten": gone, "sent_before": sent})
+        return
+    out.print(f"{gone:,} interactions forgotten", highlight=False)
+    if sent:
+        out.print(f"what left the device before ({sent:,} times) cannot be called back", highlight=False)
+
+
+@app.command()
+def status(folder: Folder, json: Json = False) -> None:
+    """What the folder holds, and whether its database is sound.
+
+    Example: solera device status me
+    """
+    from solera.device.device import Device
+
+    found = Device.open(folder).status()
+    if json:
+        print_json(found)
+        return
+    users = found.pop("users")
+    table("Device", ("", "value"), [(name.replace("_", " "), show(value)) for name, value in found.items()])
+    if users:
+        columns = ("user", "interactions", "items", "own tensors")
+        table("Users", columns, (tuple(user.values()) for user in users))
+    else:
+        out.print("no history yet")

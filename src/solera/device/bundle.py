@@ -1,0 +1,171 @@
+"""A bundle: a trained model and its catalogue in one signed file, for devices to recommend with.
+
+A zip whose members are stored as they are, not compressed, so that nothing grows when it is opened:
+
+manifest.json        method, options, versions, and the SHA-256 of the other members
+manifest.sig         the publisher's public key (32 bytes) and its Ed25519 signature of the manifest (64)
+catalogue.json       [id, title, year or null] of every item, in the order of the tensors' rows
+shared.safetensors   the shared parameters, nothing personal
+
+Nothing of a file is looked at before the signature over it has been checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from solera.core.errors import BundleError
+from solera.device.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint, is_signed
+
+FORMAT = 1
+MANIFEST, SIGNATURE, CATALOGUE, TENSORS = (
+    "manifest.json",
+    "manifest.sig",
+    "catalogue.json",
+    "shared.safetensors",
+)
+LIMITS = {  # bytes
+    MANIFEST: 1 << 20,
+    SIGNATURE: KEY_BYTES + SIGNATURE_BYTES,
+    CATALOGUE: 1 << 28,
+    TENSORS: 6 << 30,
+}
+_AGAIN = "get the file again from its publisher"
+
+
+class Item(NamedTuple):
+    """One item of a catalogue."""
+
+    id: str
+    title: str
+    year: int | None
+
+
+class Manifest(BaseModel):
+    """What a bundle says of itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["solera bundle"] = "solera bundle"
+    format: int = FORMAT
+    library: str
+    method: str
+    plugins: tuple[str, ...]
+    options: dict[str, Any]
+    precision: Literal["single", "double"]
+    catalogue_version: int = Field(ge=1)
+    items: int = Field(ge=1)
+    trained: dict[str, Any] = Field(description="data set, protocol and figures, for information")
+    sha256: dict[str, str] = Field(description="of the other members")
+
+    @property
+    def full_method(self) -> str:
+        """The method's name with its plug-ins."""
+        return "+".join([self.method, *self.plugins])
+
+
+class Bundle:
+    """A bundle whose signature holds. What is read from it is checked against the signed manifest."""
+
+    def __init__(self, path: Path, manifest: Manifest, key: bytes, digest: str) -> None:
+        self.path, self.manifest, self.key, self.digest = path, manifest, key, digest
+
+    @classmethod
+    def open(cls, path: Path, key: bytes | None = None) -> Bundle:
+        """Check form and signature; `key` is the only one that may have signed it, if given."""
+        with _opened(path) as archive:
+            text, signed = archive.read(MANIFEST), archive.read(SIGNATURE)
+        public, signature = signed[:KEY_BYTES], signed[KEY_BYTES:]
+        if key is not None and public != key:
+            raise BundleError(
+                f"{path} is signed with another key: {fingerprint(public)}, not {fingerprint(key)}",
+                "ask the publisher, by another way than the one the file came, whether the key has changed",
+            )
+        if not is_signed(public, signature, text):
+            raise BundleError(f"{path} was changed after it was signed", _AGAIN)
+        return cls(path, _manifest(path, text), public, hashlib.sha256(text).hexdigest())
+
+    def read(self, name: str) -> bytes:
+        """A member as it was signed."""
+        with _opened(self.path) as archive:
+            content = archive.read(name)
+        if hashlib.sha256(content).hexdigest() != self.manifest.sha256.get(name):
+            raise BundleError(f"{self.path}: {name} is not what was signed", _AGAIN)
+        return content
+
+    def catalogue(self) -> list[Item]:
+        """All items, in the order of the tensors' rows."""
+        try:
+            items = [
+                Item(str(id_), str(title), year) for id_, title, year in json.loads(self.read(CATALOGUE))
+            ]
+        except (ValueError, TypeError, RecursionError):
+            raise BundleError(f"{self.path}: the catalogue cannot be read", _AGAIN) from None
+        if len(items) != self.manifest.items or len({item.id for item in items}) != len(items):
+            raise BundleError(f"{self.path}: the catalogue is not of {self.manifest.items} items", _AGAIN)
+        if not all(year is None or isinstance(year, int) for _, _, year in items):
+            raise BundleError(f"{self.path}: the catalogue has a year that is none", _AGAIN)
+        return items
+
+
+class _opened:  # noqa: N801 - read as a function
+    """A zip of exactly the known members, none of them compressed, overlapping or too large."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> zipfile.ZipFile:
+        try:
+            size = self._path.stat().st_size
+            self._archive = zipfile.ZipFile(self._path)
+        except OSError as error:
+            message = f"{self._path} cannot be read: {error.strerror or error}"
+            raise BundleError(message, "check the path of the bundle") from None
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+            raise BundleError(f"{self._path} is not a bundle, or not all of one", _AGAIN) from None
+        members = self._archive.infolist()
+        plain = all(
+            m.compress_type == zipfile.ZIP_STORED
+            and m.file_size == m.compress_size <= LIMITS.get(m.filename, 0)
+            and not m.flag_bits & 1
+            for m in members
+        )
+        whole = sum(m.file_size for m in members) <= size
+        if sorted(m.filename for m in members) != sorted(LIMITS) or not plain or not whole:
+            self._archive.close()
+            raise BundleError(f"{self._path} is not a bundle: it has other members than one", _AGAIN)
+        return self._archive
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self._archive.close()
+        if isinstance(error, Exception):  # zipfile has no one error for what a file may do to it
+            raise BundleError(f"{self._path} is damaged: {error}", _AGAIN) from None
+
+
+def _manifest(path: Path, text: bytes) -> Manifest:
+    try:
+        content = json.loads(text)
+        kind, version = content["kind"], content["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        kind = version = None
+    if kind != "solera bundle" or not isinstance(version, int):
+        raise BundleError(f"{path} is signed, but is no bundle", _AGAIN)
+    if version != FORMAT:
+        older = version < FORMAT
+        raise BundleError(
+            f"{path} is of format {version}, {'before' if older else 'after'} {FORMAT}, which is read here",
+            "ask the publisher for a new bundle" if older else "pip install --upgrade solera",
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise BundleError(f"{path}: manifest: {where}: {wrong['msg']}", _AGAIN) from None

@@ -1,0 +1,98 @@
+"""Items found by the titles people's own exports give them.
+
+"The Matrix", "Matrix, The (1999)" and "the matrix!" are one title. Of "Seven (a.k.a. Se7en) (1995)", each
+part is a title. Where both sides give a year, they may be one apart: festivals and cinemas disagree.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from difflib import get_close_matches
+from functools import cached_property
+
+from solera.core.errors import DataError
+from solera.device.bundle import Item
+
+_ARTICLES = "the|a|an|la|le|les|l'|il|lo|gli|el|los|las|der|die|das|den|det|un|une|uno|una|o|os|as"
+_LAST_ARTICLE = re.compile(rf"^(.*), ({_ARTICLES})$", re.IGNORECASE)
+_YEAR = re.compile(r"\s*\((\d{4})\)\s*$")
+_ALSO = re.compile(r"^(a\.?\s?k\.?\s?a\.?|aka|or)\s+", re.IGNORECASE)
+_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i", "&": " and "})
+
+
+def plain(title: str) -> str:
+    """A title without case, accents and punctuation, its article in front."""
+    moved = _LAST_ARTICLE.match(title.strip())
+    if moved:
+        title = moved[2] + ("" if moved[2].endswith("'") else " ") + moved[1]
+    text = unicodedata.normalize("NFKD", title.casefold()).translate(_LETTERS)
+    text = re.sub(r"['’`´]", "", "".join(c for c in text if not unicodedata.combining(c)))
+    words = "".join(c if c.isalnum() else " " for c in text).split()
+    return " ".join(words) or title.strip().casefold()
+
+
+def split_year(title: str) -> tuple[str, int | None]:
+    """A title and the year that stands in parentheses after it."""
+    found = _YEAR.search(title)
+    return (title[: found.start()], int(found[1])) if found else (title, None)
+
+
+def titles_in(title: str) -> list[str]:
+    """All plain titles that a catalogue's entry gives: the whole, without parentheses, and within them."""
+    name, _ = split_year(title)
+    inner = [_ALSO.sub("", part) for part in re.findall(r"\(([^()]*)\)", name)]
+    outer = re.sub(r"\s*\([^()]*\)", "", name)
+    return list(dict.fromkeys(plain(each) for each in (name, outer, *inner) if each.strip()))
+
+
+class Catalogue:
+    """The items of a bundle, by id, number and title."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """The row of every id."""
+        return {item.id: row for row, item in enumerate(self.items)}
+
+    @cached_property
+    def _by_title(self) -> dict[str, list[Item]]:
+        found: dict[str, list[Item]] = defaultdict(list)
+        for item in self.items:
+            for title in titles_in(item.title):
+                found[title].append(item)
+        return dict(found)
+
+    def title(self, id_: str) -> str:
+        """The title of an item, or its id where the catalogue has lost it."""
+        row = self.number.get(id_)
+        return id_ if row is None else self.items[row].title
+
+    def match(self, title: str, year: int | None = None) -> Item | None:
+        """The item of a title, if there is one and no doubt which."""
+        if year is None:
+            title, year = split_year(title)
+        found = self._by_title.get(plain(title), [])
+        if year is not None:
+            found = [item for item in found if item.year is None or abs(item.year - year) <= 1]
+            found = [item for item in found if item.year == year] or found
+        distinct = {item.year for item in found}
+        return found[0] if len(distinct) == 1 else None
+
+    def near(self, title: str, count: int = 3) -> list[str]:
+        """Titles that may have been meant."""
+        name, _ = split_year(title)
+        keys = get_close_matches(plain(name), list(self._by_title), n=count, cutoff=0.75)
+        return list(dict.fromkeys(item.title for key in keys for item in self._by_title[key]))[:count]
+
+    def find(self, text: str) -> Item:
+        """The item of an id or a title; an unknown one is an error with what may have been meant."""
+        row = self.number.get(text)
+        item = self.match(text) if row is None else self.items[row]
+        if item is None:
+            near = "; ".join(self.near(text))
+            raise DataError(f"no item {text!r}", f"did you mean: {near}" if near else "give an id or a title")
+        return item

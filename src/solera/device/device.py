@@ -1,0 +1,276 @@
+"""A device: one folder, a person's history in it, and a bundle to recommend with. Nothing needs a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time as clock
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solera.core.errors import BundleError, DeviceError
+from solera.device.bundle import Bundle
+from solera.device.catalogue import Catalogue
+from solera.device.folder import DATABASE, bundle_file, install, make_folder
+from solera.device.keys import fingerprint
+from solera.device.store import VERSION, Store
+
+ME = "me"  # the user of a folder that has one
+
+
+class Reason(NamedTuple):
+    """An item of the own history, and how much of a score comes from it."""
+
+    item: str
+    title: str
+    part: float
+
+
+class Recommendation(NamedTuple):
+    """One recommended item; its score is the sum of the reasons, the other items' part and its popularity."""
+
+    rank: int
+    item: str
+    title: str
+    score: float
+    reasons: tuple[Reason, ...] = ()
+    others: float = 0.0
+    popular: float = 0.0
+
+
+class Device:
+    """An open device's folder."""
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self.path, self.store = path, store
+        self._settings = store.settings()
+
+    @classmethod
+    def create(cls, path: Path, bundle: Bundle) -> Device:
+        """A new device that trusts the bundle's key from now on."""
+        if Store.version_of(path / DATABASE):
+            raise DeviceError(f"{path} holds a device already", "solera device update takes a new bundle")
+        make_folder(path)
+        install(bundle, path)
+        store = Store(path / DATABASE)
+        store.create({"key": bundle.key.hex(), **_about(bundle)})
+        return cls(path, store)
+
+    @classmethod
+    def open(cls, path: Path) -> Device:
+        """A device that was made before."""
+        version = Store.version_of(path / DATABASE)
+        if version == 0:
+            hint = f"solera device init {path} --bundle FILE makes one"
+            raise DeviceError(f"{path} holds no device", hint)
+        if version != VERSION:
+            raise DeviceError(
+                f"{path} was written by another version of Solera (tables {version}, here {VERSION})",
+                "pip install --upgrade solera",
+            )
+        return cls(path, Store(path / DATABASE))
+
+    def close(self) -> None:
+        """Give the files back."""
+        self.store.close()
+
+    @property
+    def key(self) -> bytes:
+        """The publisher's key, the only one whose bundles are taken."""
+        return bytes.fromhex(self._settings["key"])
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The bundle in use, its signature checked again."""
+        bundle = Bundle.open(bundle_file(self.path, self._settings["bundle"]), self.key)
+        if bundle.digest != self._settings["bundle"]:
+            raise BundleError(f"{bundle.path} is another bundle than this device took", "restore the folder")
+        return bundle
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The bundle's items."""
+        return Catalogue(self.bundle.catalogue())
+
+    def update(self, path: Path) -> Bundle:
+        """Go on with a newer bundle of the same publisher; the history stays."""
+        bundle = Bundle.open(path, self.key)
+        held = int(self._settings["catalogue_version"])
+        if bundle.manifest.catalogue_version < held:
+            raise BundleError(
+                f"{path} is of catalogue version {bundle.manifest.catalogue_version}, before {held}",
+                "ask the publisher for a bundle that is not older",
+            )
+        former = bundle_file(self.path, self._settings["bundle"])
+        install(bundle, self.path)
+        with self.store.writing() as connection:
+            connection.executemany("UPDATE settings SET value = ?2 WHERE name = ?1", _about(bundle).items())
+        if former != bundle_file(self.path, bundle.digest):
+            former.unlink(missing_ok=True)
+        self._settings = self.store.settings()
+        for old in ("bundle", "catalogue"):
+            self.__dict__.pop(old, None)
+        return self.bundle
+
+    def add(self, item: str, *, time: int | None = None, user: str = ME, source: str = "by hand") -> bool:
+        """Remember that a user met an item, by its id; False if that very interaction is known."""
+        return bool(self.add_all([(item, int(clock.time()) if time is None else time)], user, source))
+
+    def add_all(self, rows: Iterable[tuple[str, int | None]], user: str, source: str) -> int:
+        """Many items and times (None: unknown) in one step; how many were new."""
+        known = self.catalogue.number
+        with self.store.writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (user,))
+            added = 0
+            for item, time in rows:
+                if item not in known:
+                    raise DeviceError(f"no item {item!r} in the catalogue", "give an id that is in it")
+                added += connection.execute(
+                    "INSERT OR IGNORE INTO interactions (user, item, time, source)"
+                    " SELECT id, ?, ?, ? FROM users WHERE name = ?",
+                    (item, time, source, user),
+                ).rowcount
+        return added
+
+    def history(self, user: str = ME) -> list[str]:
+        """The user's items, each where it was first met, oldest first."""
+        rows = self.store.rows(
+            "SELECT item FROM interactions JOIN users ON users.id = user WHERE name = ?"
+            " ORDER BY time NULLS FIRST, interactions.id",
+            user,
+        )
+        return list(dict.fromkeys(row["item"] for row in rows))
+
+    def holds(self, item: str) -> bool:
+        """Whether anybody's history has an item of that id, in the catalogue or no longer."""
+        return bool(self.store.rows("SELECT 1 FROM interactions WHERE item = ? LIMIT 1", item))
+
+    def recommend(self, k: int = 10, *, user: str = ME, reasons: int = 0) -> list[Recommendation]:
+        """The k items to show, without those of the history; with the own items that speak most for each."""
+        from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
+
+        known = self.catalogue.number
+        history = [item for item in self.history(user) if item in known]
+        if not history:
+            raise DeviceError(
+                f"nothing is known of user {user!r} yet",
+                f"solera device add {self.path} TITLE, or import a file",
+            )
+        rows = np.array([known[item] for item in history], dtype=np.int64)
+        model, items = Model(self.bundle), self.catalogue.items
+        best = model.best(rows, rows, k)
+        shown = [
+            Recommendation(rank, items[row].id, items[row].title, score)
+            for rank, (row, score) in enumerate(best, start=1)
+        ]
+        if not reasons:
+            return shown
+        explained = []
+        for one, parts in zip(shown, model.parts(rows, [row for row, _ in best]), strict=True):
+            order = np.argsort(-np.array(parts.of_history), kind="stable")[:reasons].tolist()
+            most = tuple(
+                Reason(history[at], items[rows[at]].title, float(parts.of_history[at])) for at in order
+            )
+            others = sum(parts.of_history) - sum(reason.part for reason in most)
+            explained.append(one._replace(reasons=most, others=others, popular=parts.popular))
+        return explained
+
+    def forget(self, *, item: str | None = None, user: str | None = None) -> int:
+        """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.
+
+        Everything is also the record of what has left the device. Returns how many interactions went.
+        """
+        of_user = "user IN (SELECT id FROM users WHERE name = ?)"
+        with self.store.writing() as connection:
+            before = connection.execute("SELECT COUNT(*) FROM interactions").fetchone()[0]
+            if item is not None and user is not None:
+                connection.execute(f"DELETE FROM interactions WHERE item = ? AND {of_user}", (item, user))
+            elif item is not None:
+                connection.execute("DELETE FROM interactions WHERE item = ?", (item,))
+            elif user is not None:
+                connection.execute("DELETE FROM users WHERE name = ?", (user,))
+            else:
+                connection.execute("DELETE FROM users")
+                connection.execute("DELETE FROM outbox")
+            after = connection.execute("SELECT COUNT(*) FROM interactions").fetchone()[0]
+        self.store.wipe()
+        return int(before - after)
+
+    def keep(self, user: str, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Replace a user's own parameters, all in one step."""
+        with self.store.writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (user,))
+            (id_,) = connection.execute("SELECT id FROM users WHERE name = ?", (user,)).fetchone()
+            connection.execute("DELETE FROM personal WHERE user = ?", (id_,))
+            for name, value in tensors.items():
+                plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
+                row = (id_, name, plain.dtype.str, json.dumps(plain.shape), plain.tobytes())
+                connection.execute("INSERT INTO personal VALUES (?, ?, ?, ?, ?)", row)
+
+    def kept(self, user: str = ME) -> dict[str, NDArray[Any]]:
+        """The user's own parameters."""
+        rows = self.store.rows(
+            "SELECT personal.* FROM personal JOIN users ON users.id = user WHERE users.name = ?", user
+        )
+        return {
+            row["name"]: np.frombuffer(row["numbers"], np.dtype(row["dtype"])).reshape(
+                json.loads(row["shape"])
+            )
+            for row in rows
+        }
+
+    def sent(
+        self, tensors: Mapping[str, Sequence[int]], payload: bytes, *, round_: int, steps: Sequence[str]
+    ) -> None:
+        """Record what leaves the device, before it does: names, shapes, the very bytes, the wire's steps."""
+        row = (
+            int(clock.time()),
+            round_,
+            json.dumps({name: list(shape) for name, shape in tensors.items()}),
+            len(payload),
+            hashlib.sha256(payload).hexdigest(),
+            json.dumps(list(steps)),
+        )
+        with self.store.writing() as connection:
+            connection.execute(
+                "INSERT INTO outbox (time, round, tensors, bytes, sha256, steps) VALUES (?, ?, ?, ?, ?, ?)",
+                row,
+            )
+
+    def outbox(self) -> list[dict[str, Any]]:
+        """All that ever left the device, oldest first."""
+        rows = self.store.rows("SELECT time, round, tensors, bytes, sha256, steps FROM outbox ORDER BY id")
+        return [
+            dict(row) | {"tensors": json.loads(row["tensors"]), "steps": json.loads(row["steps"])}
+            for row in rows
+        ]
+
+    def status(self) -> dict[str, Any]:
+        """What the folder holds."""
+        users = self.store.rows(
+            "SELECT name, (SELECT COUNT(*) FROM interactions WHERE user = users.id) AS interactions,"
+            " (SELECT COUNT(DISTINCT item) FROM interactions WHERE user = users.id) AS items,"
+            " (SELECT COUNT(*) FROM personal WHERE user = users.id) AS own_tensors"
+            " FROM users ORDER BY users.id"
+        )
+        manifest = self.bundle.manifest
+        return {
+            "device": str(self.path),
+            "method": manifest.full_method,
+            "catalogue_version": manifest.catalogue_version,
+            "catalogue_items": manifest.items,
+            "bundle": self.bundle.digest,
+            "publisher": fingerprint(self.key),
+            "users": [dict(row) for row in users],
+            "sent": len(self.outbox()),
+            "database": self.store.rows("PRAGMA integrity_check")[0][0],
+        }
+
+
+def _about(bundle: Bundle) -> dict[str, str]:
+    return {"bundle": bundle.digest, "catalogue_version": str(bundle.manifest.catalogue_version)}

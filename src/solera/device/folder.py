@@ -1,0 +1,53 @@
+"""The files of a device's folder: the database, and beside it the bundle under its digest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from solera.core.errors import BundleError, DeviceError
+from solera.device.bundle import Bundle
+
+DATABASE = "device.db"
+
+
+def make_folder(path: Path) -> None:
+    """A folder for a new device; what an interrupted start has left may be there, and nothing else."""
+    if path.exists() and (not path.is_dir() or any(not _own(each) for each in path.iterdir())):
+        raise DeviceError(f"{path} holds something that is no device", "give a new folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise DeviceError(f"{path} cannot be made: {error.strerror}", "give another folder") from None
+
+
+def bundle_file(folder: Path, digest: str) -> Path:
+    """Where a bundle is kept."""
+    return folder / f"{digest}.bundle"
+
+
+def install(bundle: Bundle, folder: Path) -> None:
+    """Copy a bundle into the folder, whole or not at all; the copy is checked in full."""
+    from solera.device.model import Model  # noqa: PLC0415 - brings torch, which most commands do without
+
+    partial = folder / ".bundle.partial"
+    try:
+        shutil.copyfile(bundle.path, partial)
+        copied = Bundle.open(partial, bundle.key)
+        if copied.digest != bundle.digest:
+            raise BundleError(f"{bundle.path} changed while it was read", "give the command again")
+        copied.catalogue()
+        Model(copied)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(bundle_file(folder, bundle.digest))
+    except OSError as error:
+        message = f"{bundle.path} cannot be copied to {folder}: {error.strerror}"
+        raise DeviceError(message, "make room on the disk, then give the command again") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _own(path: Path) -> bool:
+    return path.name.startswith(DATABASE) or path.suffix in (".bundle", ".partial")

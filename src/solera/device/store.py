@@ -1,0 +1,116 @@
+"""The device's database: SQLite, in which every step is done wholly or not at all, killed or not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from solera.core.errors import DeviceError
+
+VERSION = 1  # of the tables
+_TABLES = (
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    # An unknown time is NULL: such rows count as the oldest, in the order they came.
+    "CREATE TABLE interactions (id INTEGER PRIMARY KEY,"
+    " user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+    " item TEXT NOT NULL, time INTEGER, source TEXT NOT NULL)",
+    "CREATE UNIQUE INDEX once ON interactions (user, item, COALESCE(time, 'unknown'))",
+    # Parameters of a user's own, for methods that train them; little-endian numbers.
+    "CREATE TABLE personal (user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL, numbers BLOB NOT NULL,"
+    " PRIMARY KEY (user, name))",
+    # Whatever has left the device; tensors and steps in JSON.
+    "CREATE TABLE outbox (id INTEGER PRIMARY KEY, time INTEGER NOT NULL, round INTEGER NOT NULL,"
+    " tensors TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, steps TEXT NOT NULL)",
+)
+
+
+class Store:
+    """An open database."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self.errors():
+            self.connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+            self.connection.row_factory = sqlite3.Row
+            for pragma in (
+                "journal_mode = WAL",
+                "synchronous = FULL",
+                "foreign_keys = ON",
+                "secure_delete = ON",
+            ):
+                self.connection.execute(f"PRAGMA {pragma}")
+
+    @classmethod
+    def version_of(cls, path: Path) -> int:
+        """Of the tables in a file; 0 where there are none."""
+        if not path.is_file():
+            return 0
+        store = cls(path)
+        try:
+            with store.errors():
+                return int(store.connection.execute("PRAGMA user_version").fetchone()[0])
+        finally:
+            store.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: on disk when it ends, undone when it fails."""
+        with self.errors():
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """What SQLite complains of, in words a person can do something with."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            hints = {
+                "SQLITE_FULL": "make room on the disk, then give the command again: nothing was changed",
+                "SQLITE_IOERR": "check that the disk is sound and has room, then give the command again",
+                "SQLITE_BUSY": "another command is writing: wait for it, then try again",
+                "SQLITE_READONLY": "the folder is not yours to write: check its rights",
+                "SQLITE_CANTOPEN": "check that the folder is there and yours",
+            }
+            name = getattr(error, "sqlite_errorname", None) or ""
+            hint = next((text for start, text in hints.items() if name.startswith(start)), "")
+            raise DeviceError(
+                f"{self.path}: {error}", hint or "restore the folder from a copy, or make a new one"
+            ) from None
+
+    def create(self, settings: dict[str, str]) -> None:
+        """All tables and the first settings, in one step."""
+        with self.writing() as connection:
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def settings(self) -> dict[str, str]:
+        """By name."""
+        return {row["name"]: row["value"] for row in self.rows("SELECT name, value FROM settings")}
+
+    def rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        """What a query finds."""
+        with self.errors():
+            return self.connection.execute(query, values).fetchall()
+
+    def wipe(self) -> None:
+        """Leave no trace of deleted rows in the files, as far as a program can see to that."""
+        with self.errors():
+            self.connection.execute("VACUUM")
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Give the files back."""
+        self.connection.close()

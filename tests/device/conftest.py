@@ -1,0 +1,84 @@
+"""A small data set with titles, runs on it, and bundles of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+USERS, ITEMS = 30, 40
+
+
+@pytest.fixture(scope="session")
+def data():
+    from solera.data import Interactions
+
+    draw = np.random.default_rng(7)
+    users, items = [], []
+    for user in range(USERS):
+        for item in draw.choice(ITEMS, 8 + user % 5, replace=False):
+            users.append(f"u{user}")
+            items.append(str(item))
+    titles = {str(item): f"Film {item} ({1960 + item})" for item in range(ITEMS)}
+    titles["39"] = "[rec] (1999)"
+    return Interactions.from_columns("small", users, items, np.arange(len(users)), titles)
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory) -> Path:
+    """The stem of a publisher's keys."""
+    from solera.device.keys import make_keys
+
+    stem = tmp_path_factory.mktemp("keys") / "publisher"
+    make_keys(stem)
+    return stem
+
+
+@pytest.fixture(scope="session")
+def trained(data, tmp_path_factory) -> Callable:
+    """A finished run of a method."""
+    from solera.methods import find
+    from solera.runs import RunConfig, train
+
+    options = {"fedhist": {"embedding_size": 6, "decays": "0.5,1"}, "fedmf": {"embedding_size": 4}}
+
+    @cache
+    def run(method: str):
+        built = find(method, options.get(method, {}))
+        config = RunConfig(
+            method=method,
+            dataset="small",
+            options=built.config.model_dump(mode="json"),
+            rounds=1 if method in ("fedease", "fedslist") else 3,
+        )
+        return train(config, data, out=tmp_path_factory.mktemp("runs") / method, threads=1)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def bundled(trained, data, keys, tmp_path_factory) -> Callable[[str], Path]:
+    """A bundle of a method's run."""
+    from solera.device.publish import export
+
+    @cache
+    def make(method: str) -> Path:
+        path = tmp_path_factory.mktemp("bundles") / f"{method}.bundle"
+        export(trained(method).path, path, Path(f"{keys}.key"), data=data)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def device(bundled, tmp_path):
+    """A new device with a bundle of fedslist."""
+    from solera.device.bundle import Bundle
+    from solera.device.device import Device
+
+    made = Device.create(tmp_path / "me", Bundle.open(bundled("fedslist")))
+    yield made
+    made.close()

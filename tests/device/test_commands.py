@@ -1,0 +1,115 @@
+"""The commands of publisher and person, from keys to reasons, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("cryptography", reason="needs the device extra")
+
+from solera.cli import app
+from solera.core.errors import BundleError, ConfigError, DeviceError
+
+
+def run(*args: object) -> str:
+    done = CliRunner().invoke(app, [str(arg) for arg in args])
+    if done.exception:
+        raise done.exception
+    return done.stdout
+
+
+def run_json(*args: object) -> dict:
+    return json.loads(run(*args, "--json"))
+
+
+@pytest.fixture
+def me(bundled, keys, tmp_path) -> Path:
+    run("device", "init", tmp_path / "me", "--bundle", bundled("fedhist"), "--key", f"{keys}.pub")
+    return tmp_path / "me"
+
+
+def test_publishing(tmp_path, bundled, keys):
+    made = run_json("bundle", "keygen", "-o", tmp_path / "p")
+    assert re.fullmatch(r"([0-9a-f]{4} ){7}[0-9a-f]{4}", made["fingerprint"])
+    shown = run_json("bundle", "show", bundled("fedslist"), "--key", f"{keys}.pub")
+    assert shown["method"] == "fedslist"
+    assert shown["items"] == 40
+    assert "ndcg@10" in shown["trained"]["test"]["full"]
+    assert "test ndcg@10, full ranking" in run("bundle", "show", bundled("fedslist"))
+    with pytest.raises(BundleError, match="another key"):
+        run("bundle", "show", bundled("fedslist"), "--key", made["pub"])
+
+
+def test_an_unknown_key_is_not_trusted_unasked(tmp_path, bundled):
+    with pytest.raises(BundleError, match="nobody has vouched for") as error:
+        run("device", "init", tmp_path / "d", "--bundle", bundled("fedslist"))
+    assert "--trust" in error.value.hint
+    assert not (tmp_path / "d").exists()
+    trusted = run_json("device", "init", tmp_path / "d", "--bundle", bundled("fedslist"), "--trust")
+    assert trusted["publisher"] in error.value.message
+
+
+def test_from_films_to_reasons(me, tmp_path):
+    assert run("device", "add", me, "film 3", "--time", "2024-01-01").startswith("added: Film 3 (1963)")
+    assert run("device", "add", me, "3", "--time", "2024-01-01").startswith("known already")
+    films = tmp_path / "films.csv"
+    films.write_text("Film,Made,Seen\nFilm 4,1964,2024-01-02\nFilm 44,2004,2024-01-03\n")
+    columns = ("--columns", "title=Film,year=Made,time=Seen")
+    report = run_json("device", "import", me, "csv", films, *columns)
+    assert (report["entries"], report["matched"], report["added"]) == (2, 1, 1)
+    assert report["unmatched"][0]["title"] == "Film 44"
+    assert "Film 44" in run("device", "import", me, "csv", films, *columns)
+    found = run_json("device", "recommend", me, "-k", 5, "--why")["items"]
+    assert [each["rank"] for each in found] == [1, 2, 3, 4, 5]
+    for each in found:
+        assert {reason["title"] for reason in each["because"]} == {"Film 3 (1963)", "Film 4 (1964)"}
+        parts = sum(reason["part"] for reason in each["because"]) + each["others"] + each["popular"]
+        assert parts == pytest.approx(each["score"], rel=1e-4)
+    assert "because" not in run_json("device", "recommend", me)["items"][0]
+
+
+def test_status_outbox_and_forgetting(me):
+    assert "nothing has ever left this device" in run("device", "outbox", me)
+    assert run_json("device", "outbox", me) == []
+    run("device", "add", me, "3")
+    run("device", "add", me, "4", "--user", "you")
+    status = run_json("device", "status", me)
+    assert [(user["name"], user["items"]) for user in status["users"]] == [("me", 1), ("you", 1)]
+    assert (status["method"], status["database"], status["sent"]) == ("fedhist", "ok", 0)
+    with pytest.raises(ConfigError, match="forget what"):
+        run("device", "forget", me)
+    with pytest.raises(ConfigError, match="forget what"):
+        run("device", "forget", me, "--all", "--user", "me")
+    assert run_json("device", "forget", me, "--item", "Film 3")["forgotten"] == 1
+    assert run_json("device", "forget", me, "--user", "you")["forgotten"] == 1
+    assert "0 interactions forgotten" in run("device", "forget", me, "--all")
+    with pytest.raises(DeviceError, match="nothing is known"):
+        run("device", "recommend", me)
+
+
+def test_a_title_in_brackets_is_no_markup(me):
+    run("device", "add", me, "Film 3")
+    assert "[rec] (1999)" in run("device", "recommend", me, "-k", 40)
+    assert run("device", "add", me, "[REC]").startswith("added: [rec] (1999)")
+
+
+def test_a_wrong_time(me):
+    with pytest.raises(ConfigError, match="'soon' is no time"):
+        run("device", "add", me, "3", "--time", "soon")
+
+
+def test_only_recommending_waits_for_torch(me):
+    """Adding to a history is quick: the model is not loaded."""
+    code = (
+        "import sys; from pathlib import Path; from solera.device.device import Device\n"
+        f"import solera.device.importers\nDevice.open(Path({str(me)!r})).add('3')\n"
+        "print(*{'torch', 'polars'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

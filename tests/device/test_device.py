@@ -1,0 +1,248 @@
+"""A device recommends what the simulator would, says why, survives kills and full disks, and forgets."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cryptography", reason="needs the device extra")
+
+from solera.core.errors import BundleError, DeviceError
+from solera.device.bundle import Bundle
+from solera.device.device import Device
+from solera.device.folder import DATABASE
+from solera.device.keys import make_keys
+from solera.device.model import Model
+from solera.device.publish import export
+from solera.device.store import Store
+from solera.runs import Run
+
+HISTORY_BASED = ("fedease", "fedslist", "fedhist")
+
+
+@pytest.mark.parametrize("method", HISTORY_BASED)
+def test_it_recommends_what_the_simulator_does(method, trained, bundled, data, tmp_path):
+    """To the last digit: what `solera recommend` gives for the run's folder."""
+    run = Run.open(trained(method).path, data=data)
+    device = Device.create(tmp_path / "d", Bundle.open(bundled(method)))
+    for user in ("u0", "u7", "u29"):
+        row = data.by_user.row(data.user_map.index(user))
+        for when, item in enumerate(row):
+            assert device.add(data.item_map.id(int(item)), time=when, user=user)
+        expected = [tuple(each) for each in run.recommend(user, 12)]
+        assert [each[:4] for each in device.recommend(12, user=user)] == expected
+
+
+@pytest.mark.parametrize("method", HISTORY_BASED)
+def test_reasons_add_up_to_the_score(method, bundled, tmp_path):
+    device = Device.create(tmp_path / "d", Bundle.open(bundled(method)))
+    device.add_all([(str(item), item) for item in (3, 14, 15, 9, 26, 5)], "me", "test")
+    found = device.recommend(40, reasons=3)
+    assert len(found) == 34
+    for one in found:
+        assert len(one.reasons) == 3
+        total = sum(reason.part for reason in one.reasons) + one.others + one.popular
+        assert total == pytest.approx(one.score, rel=1e-5, abs=1e-6)
+        assert {reason.item for reason in one.reasons} <= {"3", "14", "15", "9", "26", "5"}
+        assert one.reasons[0].part >= one.reasons[1].part >= one.reasons[2].part
+    assert any(one.popular for one in found) == (method == "fedhist")
+
+
+def test_parts_of_ease_are_its_matrix(bundled):
+    model = Model(Bundle.open(bundled("fedease")))
+    (parts,) = model.parts(np.array([4, 2, 31]), [7])
+    assert parts.of_history == model.shared["weights"][[4, 2, 31], 7].tolist()
+
+
+def test_a_method_with_parameters_of_its_own_has_to_train_first(bundled, tmp_path):
+    device = Device.create(tmp_path / "d", Bundle.open(bundled("fedmf")))
+    device.add("1")
+    with pytest.raises(DeviceError, match="has not taken part in training") as error:
+        device.recommend()
+    assert error.value.hint.endswith("fedease, fedhist, fedslist")
+
+
+def test_order_repeats_and_unknown_times(device):
+    device.add_all([("5", 200), ("6", 100), ("7", None), ("5", 50), ("8", None)], "me", "test")
+    assert device.history() == ["7", "8", "5", "6"]
+    assert device.add_all([("5", 200), ("7", None), ("9", 1)], "me", "again") == 1
+    assert device.history("you") == []
+    with pytest.raises(DeviceError, match="nothing is known of user 'you'"):
+        device.recommend(user="you")
+
+
+def test_one_unknown_item_and_nothing_is_added(device):
+    with pytest.raises(DeviceError, match="no item 'x'"):
+        device.add_all([("5", 1), ("x", 2)], "me", "test")
+    assert device.history() == []
+
+
+def test_own_parameters_come_back_as_they_were(device):
+    kept = {"vector": np.arange(3, dtype=np.float32), "rows": np.ones((2, 2)), "n": np.array([7])}
+    device.keep("me", {"old": np.zeros(4)})
+    device.keep("me", kept)
+    found = device.kept()
+    assert found.keys() == kept.keys()
+    for name, value in kept.items():
+        assert found[name].dtype == value.dtype
+        assert np.array_equal(found[name], value)
+    device.forget(user="me")
+    assert device.kept() == {}
+
+
+def test_the_outbox_records_what_is_sent(device):
+    assert device.outbox() == []
+    device.sent({"items": (2, 3)}, b"abc", round_=4, steps=["clip 1.0", "noise 0.5"])
+    (entry,) = device.outbox()
+    assert entry | {"time": 0} == {
+        "time": 0,
+        "round": 4,
+        "tensors": {"items": [2, 3]},
+        "bytes": 3,
+        "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "steps": ["clip 1.0", "noise 0.5"],
+    }
+    device.forget(user="me")
+    assert len(device.outbox()) == 1
+    device.forget()
+    assert device.outbox() == []
+
+
+def test_what_is_forgotten_is_in_no_file(device):
+    for name in ("alice-in-wonderland", "bob-the-builder"):
+        device.add_all([(str(item), item) for item in range(30)], name, f"source-of-{name}")
+    assert device.forget(user="alice-in-wonderland") == 30
+    everything = b"".join(path.read_bytes() for path in device.path.iterdir())
+    assert b"alice" not in everything
+    assert b"source-of-bob" in everything
+    assert device.forget(item="5", user="bob-the-builder") == 1
+    assert device.forget(item="6") == 1
+    assert len(device.history("bob-the-builder")) == 28
+    device.forget()
+    assert b"bob" not in b"".join(path.read_bytes() for path in device.path.iterdir())
+
+
+def test_a_newer_bundle_of_the_same_publisher_alone(device, trained, data, keys, tmp_path):
+    device.add("5", time=1)
+    run = trained("fedease").path
+    newer, older = tmp_path / "2.bundle", tmp_path / "1.bundle"
+    export(run, older, Path(f"{keys}.key"), data=data)
+    export(run, newer, Path(f"{keys}.key"), data=data, catalogue_version=2)
+    device.update(newer)
+    assert device.status()["method"] == "fedease"
+    assert Device.open(device.path).history() == ["5"]
+    assert len(list(device.path.glob("*.bundle"))) == 1
+    with pytest.raises(BundleError, match="version 1, before 2"):
+        device.update(older)
+    make_keys(tmp_path / "stranger")
+    export(run, tmp_path / "3.bundle", tmp_path / "stranger.key", data=data, catalogue_version=3)
+    with pytest.raises(BundleError, match="another key"):
+        device.update(tmp_path / "3.bundle")
+    assert len(device.recommend(3)) == 3
+
+
+def test_a_changed_bundle_in_the_folder_is_noticed(device):
+    (path,) = device.path.glob("*.bundle")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    opened = Device.open(device.path)
+    with pytest.raises(BundleError):
+        opened.add("5")
+        opened.recommend()
+
+
+def test_folders_that_are_no_device(device, bundled, tmp_path):
+    bundle = Bundle.open(bundled("fedslist"))
+    with pytest.raises(DeviceError, match="holds no device"):
+        Device.open(tmp_path / "nowhere")
+    with pytest.raises(DeviceError, match="holds a device already"):
+        Device.create(device.path, bundle)
+    other = tmp_path / "photos"
+    other.mkdir()
+    (other / "cat.jpg").touch()
+    with pytest.raises(DeviceError, match="something that is no device"):
+        Device.create(other, bundle)
+    device.store.connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(DeviceError, match="another version"):
+        Device.open(device.path)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / DATABASE).write_text("no database at all, but long enough to be read as one" * 100)
+    with pytest.raises(DeviceError, match="not a database"):
+        Device.open(broken)
+
+
+def test_an_interrupted_start_is_taken_up(bundled, tmp_path):
+    """Killed after the copy of the bundle and before the tables."""
+    path = tmp_path / "d"
+    path.mkdir()
+    (path / ".bundle.partial").write_bytes(b"half")
+    Store(path / DATABASE).close()
+    device = Device.create(path, Bundle.open(bundled("fedslist")))
+    assert device.status()["database"] == "ok"
+    assert not (path / ".bundle.partial").exists()
+
+
+def test_a_full_disk_is_said_and_changes_nothing(device):
+    device.add("1", time=1)
+    connection = device.store.connection
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+    rows = [(str(item % 40), 10 + item) for item in range(2000)]
+    with pytest.raises(DeviceError, match="full") as error:
+        device.add_all(rows, "me", "test")
+    assert "make room" in error.value.hint
+    assert device.history() == ["1"]
+    assert device.status()["database"] == "ok"
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert device.add_all(rows, "me", "test") == 2000
+
+
+def write_until_killed(path, start: int, pipe: int) -> None:
+    """One interaction, then five in one step, and so on; every finished step is acknowledged."""
+    device = Device.open(path)
+    while True:
+        device.add(str(start % 40), time=start)
+        os.write(pipe, f"{start}\n".encode())
+        device.add_all([(str(at % 40), at) for at in range(start + 1, start + 6)], "me", "batch")
+        os.write(pipe, f"{start + 5}\n".encode())
+        start += 6
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(device, kills):
+    draw, start = random.Random(0), 0
+    device.close()  # an open database must not be taken through a fork
+    for _ in range(kills):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                write_until_killed(device.path, start, writing)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        acknowledged = os.read(reading, 1 << 16)
+        time.sleep(draw.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        while more := os.read(reading, 1 << 16):
+            acknowledged += more
+        os.close(reading)
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        opened = Device.open(device.path)
+        assert opened.status()["database"] == "ok"
+        times = [row[0] for row in opened.store.rows("SELECT time FROM interactions ORDER BY id")]
+        last = int(acknowledged.split()[-1])
+        assert times == list(range(len(times)))
+        assert len(times) in (last + 1, last + 1 + (5 if last % 6 == 0 else 1))
+        start = len(times) + -len(times) % 6
+        opened.add_all([(str(at % 40), at) for at in range(len(times), start)], "me", "fill")
+        opened.close()
