@@ -46,8 +46,12 @@ def difference(one: Params, two: Params) -> float:
 
 
 def relative_differences(one: Params, two: Params) -> Tensor:
-    """All differences, in units of their leaf's largest value."""
-    units = {name: two[name].abs().max().clamp(min=1e-30) for name in _floats(one, two)}
+    """All differences, in units of their leaf's largest value.
+
+    A server's memory of changes carries the rounding of the leaf whose changes they are, and has its unit.
+    """
+    changed = {name: name.replace("server.m.", "") for name in _floats(one, two)}
+    units = {name: two[leaf].abs().max().clamp(min=1e-30) for name, leaf in changed.items()}
     return torch.cat([((one[name] - two[name]).abs() / unit).flatten() for name, unit in units.items()])
 
 

@@ -98,5 +98,10 @@ def additive(method: Method, config: AdditiveConfig) -> Method:
             f"'additive' cannot be used with {method.name!r}: its clients already have a personal table",
             "leave it out",
         )
+    if any(stage.view for stage in method.update.stages(method.context(0, 1))):
+        raise ConfigError(
+            f"'additive' cannot be used with {method.name!r}: its items are trained in a view of their own",
+            "choose a method of one view",
+        )
     view = (PlusKnowing if view_knows(method.view) else Plus)(method.view)
     return replace(method, view=view, update=WithOwn(method.update))
