@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from solera.core.errors import ConfigError
-from solera.core.method import Method
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ints, Ragged
-from solera.data.sampling import ClientData, sample
+from solera.data.sampling import sample
 from solera.data.split import Split, history
-from solera.engine import BlockTraining, Simulation
+from solera.engine import Simulation
 from solera.engine.threads import torch_threads
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.methods import build
+from solera.runs.config import RunConfig
+from solera.runs.federation import federation
 
 PROTOCOLS = ("paper", "strict")
 CONTROL_ROUNDS = 100  # as many as the papers train
@@ -76,7 +77,9 @@ def show_leak(
     with torch_threads(threads):
         for before, protocol in enumerate(PROTOCOLS):
             parts = split(data, protocol)
-            simulation = _simulation(method, parts, seed, threads)
+            config = RunConfig.model_validate({"method": method_name, "dataset": data.name, "seed": seed})
+            simulation = federation(config, method, parts, threads, "cpu")
+            assert isinstance(simulation, Simulation)  # `build` makes nothing else
             watch = Watch(simulation, parts)
             places = [watch.places()]
             for round_ in range(rounds):
@@ -183,10 +186,3 @@ def _mask(items: Ragged, n_items: int) -> Mask:
 
 def _hits(evaluation: Evaluation) -> dict[str, float]:
     return {"sampled99": evaluation.sampled99["hr@10"], "full": evaluation.full["hr@10"]}
-
-
-def _simulation(method: Method, parts: Split, seed: int, threads: int) -> Simulation:
-    clients = ClientData(parts.train, parts.excluded, parts.data.n_items)
-    return Simulation(
-        method, clients, BlockTraining(threads), seed=seed, device=torch.device("cpu"), dtype=torch.float32
-    )
