@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -14,6 +14,9 @@ from solera.cli.doctor import doctor
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
 from solera.core.errors import SoleraError
+
+# The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
+_WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="solera",
@@ -68,7 +71,7 @@ def main() -> None:
             raise
         _complain(error.message, error.hint)
         code = error.exit_code
-    except typer.TyperException as error:
+    except _WRONG_USE as error:
         context = getattr(error, "ctx", None)
         _complain(error.format_message(), f"{context.command_path} --help" if context else "solera --help")
         code = error.exit_code
