@@ -8,6 +8,7 @@ import stat
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,12 +17,11 @@ from safetensors.torch import load, save
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 
-from solera.core.errors import BundleError
-from solera.device.bundle import CATALOGUE, FORMAT, MANIFEST, SIGNATURE, TENSORS, Bundle
+from solera.core.errors import BundleError, DeviceError
+from solera.device.bundle import CATALOGUE, FORMAT, MANIFEST, SIGNATURE, TENSORS, Bundle, Item
 from solera.device.keys import fingerprint, make_keys, read_public, read_secret, sign
-from solera.device.model import Model, shared_shapes
-from solera.device.publish import export
-from solera.methods import find
+from solera.device.model import Model
+from solera.device.publish import catalogue_of, export, extend, start
 
 
 def members(path: Path) -> dict[str, bytes]:
@@ -65,9 +65,28 @@ def test_nothing_personal_is_published(bundled, trained):
     assert list(shared) == ["items"]
 
 
-def test_a_table_per_client_is_not_published():
+def test_a_table_per_client_is_not_published(trained, data, keys, tmp_path):
     with pytest.raises(BundleError, match="a table for every client"):
-        shared_shapes(find("fedem"), 10)
+        export(trained("fedem").path, tmp_path / "x.bundle", Path(f"{keys}.key"), data=data)
+
+
+def test_a_bundle_to_begin_with_and_its_next_catalogue(data, keys, tmp_path):
+    key = Path(f"{keys}.key")
+    first = start(
+        "fedmf", catalogue_of(data), tmp_path / "a.bundle", key, options={"embedding_size": 3}, seed=5
+    )
+    assert (first.manifest.seed, first.manifest.trained) == (5, {})
+    assert Model(first).shared == {}
+    with pytest.raises(DeviceError, match="nothing of 'fedmf' has been trained yet"):
+        Model(first).scores(np.array([1]))
+    new = [Item("new", "A new one (2026)", 2026)]
+    second = extend(first, new, tmp_path / "b.bundle", key)
+    assert second.manifest.catalogue_version == 2
+    assert second.catalogue() == [*first.catalogue(), *new]
+    with pytest.raises(BundleError, match="in the catalogue already"):
+        extend(second, new, tmp_path / "c.bundle", key)
+    with pytest.raises(BundleError, match="no items"):
+        extend(second, [], tmp_path / "c.bundle", key)
 
 
 def test_the_same_run_gives_the_same_file(bundled, trained, data, keys, tmp_path):

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.core.errors import BundleError, DeviceError
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.folder import DATABASE
@@ -21,6 +24,7 @@ from solera.device.keys import make_keys
 from solera.device.model import Model
 from solera.device.publish import export
 from solera.device.store import Store
+from solera.engine import Simulation, train_one_by_one
 from solera.runs import Run
 
 HISTORY_BASED = ("fedease", "fedslist", "fedhist")
@@ -60,12 +64,33 @@ def test_parts_of_ease_are_its_matrix(bundled):
     assert parts.of_history == model.shared["weights"][[4, 2, 31], 7].tolist()
 
 
-def test_a_method_with_parameters_of_its_own_has_to_train_first(bundled, tmp_path):
+def test_a_user_without_parameters_of_its_own_trains_them_alone(bundled, tmp_path, data):
+    """Nothing is sent, nothing is kept, and the outcome is that of one client's local training."""
     device = Device.create(tmp_path / "d", Bundle.open(bundled("fedmf")))
-    device.add("1")
-    with pytest.raises(DeviceError, match="has not taken part in training") as error:
-        device.recommend()
-    assert error.value.hint.endswith("fedease, fedhist, fedslist")
+    device.add_all([("1", 1), ("2", 2), ("5", 3)], "me", "test")
+    shown = device.recommend(40)
+    assert device.outbox() == [] and device.kept() == {}
+
+    shared = Model(device.bundle).shared
+    rows = np.array([device.catalogue.number[item] for item in ("1", "2", "5")])
+    known = Ragged.of_lengths(np.array([3]), rows)
+    alone = Simulation(
+        Model(device.bundle).method,
+        ClientData(known, known.sorted_unique(), data.n_items),
+        train_one_by_one,
+        seed=0,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+    )
+    alone.restore(shared, alone.state.personal.tensors())
+    alone.run_round(0)
+    user = alone.state.personal.whole["user"][0]
+    scores = {device.catalogue.items[i].id: float(v) for i, v in enumerate(shared["items"] @ user)}
+    assert {each.item: each.score for each in shown} == pytest.approx(
+        {item: score for item, score in scores.items() if item not in ("1", "2", "5")}, abs=1e-6
+    )
+    with pytest.raises(DeviceError, match="no reasons"):
+        device.recommend(reasons=2)
 
 
 def test_order_repeats_and_unknown_times(device):
@@ -169,7 +194,7 @@ def test_folders_that_are_no_device(device, bundled, tmp_path):
     (other / "cat.jpg").touch()
     with pytest.raises(DeviceError, match="something that is no device"):
         Device.create(other, bundle)
-    device.store.connection.execute("PRAGMA user_version = 2")
+    device.store.connection.execute("PRAGMA user_version = 1")
     with pytest.raises(DeviceError, match="another version"):
         Device.open(device.path)
     broken = tmp_path / "broken"

@@ -49,6 +49,19 @@ class Upload:
         return counts * (per_row + _ROW_ID if per_row else 0) + fixed
 
 
+class Sums(NamedTuple):
+    """What several clients in one place send together: the total of their changes, and of nobody else's.
+
+    `rows` are the items that any of them touched, ascending, and `row_weights` the weight of those who did. A
+    per-item leaf holds the total change of each of these rows, any other leaf that of the whole leaf.
+    """
+
+    rows: Tensor
+    row_weights: Tensor
+    weight: float
+    changes: Params
+
+
 class LeafTotal(NamedTuple):
     """The weighted sum of all clients' changes of one leaf, and the weight of those who changed each row.
 
@@ -91,6 +104,26 @@ class Totals:
                 self._sums[name].index_add_(0, upload.rows, change)
             else:
                 self._sums[name] += change.sum(0)
+
+    def merge(self, sums: Sums) -> None:
+        """Take in what several clients sent together."""
+        self.weight += sums.weight
+        self._row_weight.index_add_(0, sums.rows, sums.row_weights.to(self._row_weight))
+        for name, leaf in self._leaves.items():
+            change = sums.changes[name].to(self._sums[name])
+            if leaf.per_item:
+                self._sums[name].index_add_(0, sums.rows, change)
+            else:
+                self._sums[name] += change
+
+    def sums(self) -> Sums:
+        """The same without the rows that nobody touched."""
+        rows = self._row_weight.nonzero().squeeze(1)
+        changes = {
+            name: self._sums[name].index_select(0, rows) if leaf.per_item else self._sums[name]
+            for name, leaf in self._leaves.items()
+        }
+        return Sums(rows, self._row_weight.index_select(0, rows), self.weight, changes)
 
     @property
     def names(self) -> list[str]:

@@ -23,17 +23,23 @@ class ClientData:
     """What the clients of a simulation hold: training items, and what is never a negative (sorted).
 
     A negative comes up in proportion to its whole-numbered `mass`; without any, all items weigh alike.
+    Clients that are some of a larger federation draw by the `numbers` they have there.
     """
 
     train: Ragged
     excluded: Ragged
     n_items: int
     mass: Ints | None = None
+    numbers: Ints | None = None
 
     @property
     def n_clients(self) -> int:
         """Number of clients."""
         return len(self.train)
+
+    def drawn_by(self, clients: Ints) -> Ints:
+        """The numbers by which clients draw."""
+        return clients if self.numbers is None else self.numbers[clients]
 
     @cached_property
     def mass_before(self) -> Ints:
@@ -76,7 +82,7 @@ def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: i
         raise DataError(
             f"user number {who} has interacted with every item", "leave such users out: no negatives"
         )
-    bits = draws(client_keys(seed, Purpose.NEGATIVES, round_, clients), counts)
+    bits = draws(client_keys(seed, Purpose.NEGATIVES, round_, data.drawn_by(clients)), counts)
     drawn = _draw(data, bits, counts, excluded)
     return Samples(train.concat(Ragged.of_lengths(counts, drawn)), train.lengths)
 
@@ -104,8 +110,8 @@ def _draw(data: ClientData, bits: Bits, counts: Ints, excluded: Ragged) -> Ints:
 def shuffles(lengths: Ints, clients: Ints, epochs: int, seed: int, round_: int) -> Ints:
     """For every epoch the samples of each client in random order: [epochs, sum(lengths)] sample numbers.
 
-    Clients keep their places one after the other. Sorting (client, random bits, sample) packed into one
-    integer is much faster than sorting each client.
+    `clients` are the numbers they draw by. They keep their places one after the other. Sorting (client,
+    random bits, sample) packed into one integer is much faster than sorting each client.
     """
     total = int(lengths.sum())
     if total >= 1 << _SAMPLE_BITS or len(lengths) >= 1 << (63 - _SAMPLE_BITS - _RANDOM_BITS):

@@ -62,7 +62,10 @@ class Manifest(BaseModel):
     precision: Literal["single", "double"]
     catalogue_version: int = Field(ge=1)
     items: int = Field(ge=1)
-    trained: dict[str, Any] = Field(description="data set, protocol and figures, for information")
+    seed: int = Field(0, ge=0, description="of how parameters start, and of what clients draw")
+    trained: dict[str, Any] = Field(
+        description="data set, protocol and figures, for information; empty if nothing has been trained"
+    )
     sha256: dict[str, str] = Field(description="of the other members")
 
     @property

@@ -19,6 +19,7 @@ from solera.device.catalogue import Catalogue
 from solera.device.folder import DATABASE, bundle_file, install, make_folder
 from solera.device.keys import fingerprint
 from solera.device.store import VERSION, Store
+from solera.device.tensors import Arrays, get_tensors, put_tensors
 
 ME = "me"  # the user of a folder that has one
 
@@ -110,6 +111,8 @@ class Device:
         install(bundle, self.path)
         with self.store.writing() as connection:
             connection.executemany("UPDATE settings SET value = ?2 WHERE name = ?1", _about(bundle).items())
+            if bundle.manifest.trained:  # and is meant to take the place of what a federation shared
+                connection.execute("DELETE FROM tensors WHERE kind = 'shared'")
         if former != bundle_file(self.path, bundle.digest):
             former.unlink(missing_ok=True)
         self._settings = self.store.settings()
@@ -162,7 +165,7 @@ class Device:
                 f"solera device add {self.path} TITLE, or import a file",
             )
         rows = np.array([known[item] for item in history], dtype=np.int64)
-        model, items = Model(self.bundle), self.catalogue.items
+        model, items = Model(self.bundle, self.shared(user), self.kept(user)), self.catalogue.items
         best = model.best(rows, rows, k)
         shown = [
             Recommendation(rank, items[row].id, items[row].title, score)
@@ -195,8 +198,8 @@ class Device:
             elif user is not None:
                 connection.execute("DELETE FROM users WHERE name = ?", (user,))
             else:
-                connection.execute("DELETE FROM users")
-                connection.execute("DELETE FROM outbox")
+                for table in ("users", "tensors", "outbox"):
+                    connection.execute(f"DELETE FROM {table}")
             after = connection.execute("SELECT COUNT(*) FROM interactions").fetchone()[0]
         self.store.wipe()
         return int(before - after)
@@ -206,23 +209,21 @@ class Device:
         with self.store.writing() as connection:
             connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (user,))
             (id_,) = connection.execute("SELECT id FROM users WHERE name = ?", (user,)).fetchone()
-            connection.execute("DELETE FROM personal WHERE user = ?", (id_,))
-            for name, value in tensors.items():
-                plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
-                row = (id_, name, plain.dtype.str, json.dumps(plain.shape), plain.tobytes())
-                connection.execute("INSERT INTO personal VALUES (?, ?, ?, ?, ?)", row)
+            put_tensors(connection, "personal", id_, tensors)
 
-    def kept(self, user: str = ME) -> dict[str, NDArray[Any]]:
-        """The user's own parameters."""
-        rows = self.store.rows(
-            "SELECT personal.* FROM personal JOIN users ON users.id = user WHERE users.name = ?", user
-        )
-        return {
-            row["name"]: np.frombuffer(row["numbers"], np.dtype(row["dtype"])).reshape(
-                json.loads(row["shape"])
-            )
-            for row in rows
-        }
+    def kept(self, user: str = ME) -> Arrays:
+        """The user's own parameters, the latest there are."""
+        return self._tensors("pending", user) or self._tensors("personal", user)
+
+    def shared(self, user: str = ME) -> Arrays:
+        """What a federation shared with everybody and with this user; empty before the first round."""
+        common = self.store.rows("SELECT * FROM tensors WHERE kind = 'shared' AND user IS NULL")
+        return get_tensors(common) | self._tensors("shared", user)
+
+    def _tensors(self, kind: str, user: str) -> Arrays:
+        owner = "(SELECT id FROM users WHERE name = ?)"
+        rows = self.store.rows(f"SELECT * FROM tensors WHERE kind = ? AND user = {owner}", kind, user)
+        return get_tensors(rows)
 
     def sent(
         self, tensors: Mapping[str, Sequence[int]], payload: bytes, *, round_: int, steps: Sequence[str]
@@ -255,7 +256,7 @@ class Device:
         users = self.store.rows(
             "SELECT name, (SELECT COUNT(*) FROM interactions WHERE user = users.id) AS interactions,"
             " (SELECT COUNT(DISTINCT item) FROM interactions WHERE user = users.id) AS items,"
-            " (SELECT COUNT(*) FROM personal WHERE user = users.id) AS own_tensors"
+            " (SELECT COUNT(*) FROM tensors WHERE kind = 'personal' AND user = users.id) AS own_tensors"
             " FROM users ORDER BY users.id"
         )
         manifest = self.bundle.manifest

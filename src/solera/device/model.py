@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,8 +20,10 @@ from solera.core.spec import Home, Params
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.device.bundle import TENSORS, Bundle
+from solera.device.tensors import Arrays
 from solera.engine import OneRound, Simulation, train_one_by_one
 from solera.engine.one_round import WEIGHTS
+from solera.engine.server import derived
 from solera.engine.serving import best_unseen
 from solera.methods import find, names
 
@@ -35,14 +38,9 @@ class Parts(NamedTuple):
 
 
 def shared_shapes(method: Method | ClosedForm, n_items: int) -> Shapes:
-    """The shared parameters of a method; one that keeps a table per client shares none of it."""
+    """What a method shares; of a table of which every client has its own version, one client's."""
     if isinstance(method, ClosedForm):
         return {WEIGHTS: (method.scorer.channels * n_items, n_items)}
-    if method.tailored:
-        raise BundleError(
-            f"the server of {method.name!r} keeps a table for every client: that is nobody else's",
-            f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
-        )
     return {
         leaf.name: (n_items, *leaf.shape) if leaf.per_item else leaf.shape
         for leaf in method.select(home=Home.SHARED)
@@ -63,26 +61,40 @@ def served_from_history() -> list[str]:
 
 
 class Model:
-    """A bundle's method and shared parameters."""
+    """A bundle's method, and the parameters that a user is served with.
 
-    def __init__(self, bundle: Bundle) -> None:
+    Those that a federation has `shared` with the user take the place of the bundle's; `personal` are the
+    user's own.
+    """
+
+    def __init__(self, bundle: Bundle, shared: Arrays | None = None, personal: Arrays | None = None) -> None:
         manifest = bundle.manifest
-        try:
-            self.method = find(manifest.method, manifest.options, manifest.plugins)
-        except ConfigError as error:
-            message = f"{bundle.path}: this version of Solera cannot take its method: {error.message}"
-            raise BundleError(message, "pip install --upgrade solera") from None
-        self.n_items = manifest.items
+        self.method = method_of(bundle)
+        self.n_items, self.seed = manifest.items, manifest.seed
         self.dtype = torch.float64 if manifest.precision == "double" else torch.float32
-        self.shared = self._checked(bundle)
+        self.shared = self._grown(shared) if shared else self._checked(bundle)
+        self._personal = {name: torch.from_numpy(value.copy()) for name, value in (personal or {}).items()}
+
+    def _grown(self, shared: Arrays) -> Params:
+        """Tensors of a federation, whose catalogue may be older: new items are as at the start."""
+        tensors = {name: torch.from_numpy(value.copy()) for name, value in shared.items()}
+        if isinstance(self.method, ClosedForm):
+            return {WEIGHTS: _grown_square(tensors[WEIGHTS], self.method.scorer.channels, self.n_items)}
+        for leaf in self.method.select(home=Home.SHARED, per_item=True):
+            if leaf.name in tensors:
+                rest = leaf.initial(self.n_items, self.seed).to(self.dtype)[len(tensors[leaf.name]) :]
+                tensors[leaf.name] = torch.cat([tensors[leaf.name], rest])
+        return tensors | derived(self.method, tensors)
 
     def _checked(self, bundle: Bundle) -> Params:
-        """The tensors, of the declared names, shapes and type, and finite."""
+        """The tensors, of the declared names, shapes and type, and finite; none where nothing is trained."""
         again = "ask the publisher for a new bundle"
         try:
             tensors: Params = load(bundle.read(TENSORS))
         except (SafetensorError, ValueError) as error:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
+        if not tensors and not bundle.manifest.trained:
+            return {}
         wanted = shared_shapes(self.method, self.n_items)
         found = {name: tuple(value.shape) for name, value in tensors.items()}
         if found != wanted:
@@ -94,33 +106,44 @@ class Model:
         return tensors
 
     def scores(self, history: Ints) -> Tensor:
-        """Of all items for a user of that history, oldest first: what the simulator would give."""
-        if not needs_history_alone(self.method):
+        """Of all items for a user of that history, oldest first: what the simulator would give.
+
+        A user who needs parameters of its own and has none yet trains them here and now, alone.
+        """
+        if not self.shared:
             raise DeviceError(
-                f"{self.method.name!r} serves users by parameters of their own, and this device has none yet:"
-                " it has not taken part in training",
-                f"take a bundle of a method that needs the history alone: {', '.join(served_from_history())}",
+                f"nothing of {self.method.name!r} has been trained yet",
+                "take part in its federation with solera node start, or take a bundle of a trained model",
             )
-        nobody = Ragged.from_lists([[]])
-        clients = ClientData(nobody, nobody, self.n_items)
-        place = torch.device("cpu")
         known = Ragged.of_lengths(np.array([len(history)]), history)
+        clients = ClientData(known, known.sorted_unique(), self.n_items)
+        place, me = torch.device("cpu"), np.array([0])
         if isinstance(self.method, ClosedForm):
             one_round = OneRound(self.method, clients, device=place, dtype=self.dtype)
             one_round.restore(self.shared, {})
-            return one_round.serve(known)(np.array([0]))[0]
+            return one_round.serve(known)(me)[0]
         simulation = Simulation(
-            self.method, clients, train_one_by_one, seed=0, device=place, dtype=self.dtype
+            self.method, clients, train_one_by_one, seed=self.seed, device=place, dtype=self.dtype
         )
-        simulation.restore(self.shared | simulation.state.memory, {})
-        return simulation.serve(known)(np.array([0]))[0]
+        shared = {n: v[None] if n in self.method.tailored else v for n, v in self.shared.items()}
+        simulation.restore(shared | simulation.state.memory, simulation.state.personal.tensors())
+        if self._personal:
+            simulation.state.personal.take_client(0, self._personal)
+        elif not needs_history_alone(self.method):
+            deque(simulation.train_clients(0, me), maxlen=0)
+        return simulation.serve(known)(me)[0]
 
     def best(self, history: Ints, seen: Ints, k: int) -> list[tuple[int, float]]:
         """The k best items that are not among the seen ones, with their scores."""
         return best_unseen(self.scores(history), seen, k)
 
     def parts(self, history: Ints, items: Sequence[int]) -> list[Parts]:
-        """What the items' scores are made of; every score is linear in the history."""
+        """What the items' scores are made of, where every score is linear in the history."""
+        if not needs_history_alone(self.method):
+            raise DeviceError(
+                f"{self.method.name!r} does not score by single items of the history: no reasons",
+                f"leave --why out, or take a bundle of {', '.join(served_from_history())}",
+            )
         columns, places = torch.tensor(items), torch.from_numpy(history)
         ages = np.arange(len(history))[::-1].copy()
         if isinstance(self.method, ClosedForm):
@@ -137,3 +160,21 @@ class Model:
         vectors = self.method.view.see(self.shared)[columns].double()
         found = vectors[:, 1:] @ (fading * inputs).T
         return [Parts(float(vector[0]), each.tolist()) for vector, each in zip(vectors, found, strict=True)]
+
+
+def method_of(bundle: Bundle) -> Method | ClosedForm:
+    """A bundle's method with its options."""
+    manifest = bundle.manifest
+    try:
+        return find(manifest.method, manifest.options, manifest.plugins)
+    except ConfigError as error:
+        message = f"{bundle.path}: this version of Solera cannot take its method: {error.message}"
+        raise BundleError(message, "pip install --upgrade solera") from None
+
+
+def _grown_square(weights: Tensor, channels: int, n_items: int) -> Tensor:
+    """A solved matrix for more items: nothing is known of what new ones go with."""
+    held = weights.shape[1]
+    grown = weights.new_zeros(channels, n_items, n_items)
+    grown[:, :held, :held] = weights.view(channels, held, held)
+    return grown.view(-1, n_items)

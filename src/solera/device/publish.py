@@ -6,18 +6,22 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from safetensors.torch import save
 
 from solera import __version__
 from solera.core.errors import BundleError, RunError
+from solera.core.method import Method
+from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.device.bundle import CATALOGUE, LIMITS, MANIFEST, SIGNATURE, TENSORS, Bundle, Manifest
+from solera.device.bundle import CATALOGUE, LIMITS, MANIFEST, SIGNATURE, TENSORS, Bundle, Item, Manifest
 from solera.device.catalogue import split_year
 from solera.device.keys import read_secret, sign
-from solera.device.model import Model, shared_shapes
+from solera.device.model import Model, served_from_history, shared_shapes
 from solera.methods import find
 from solera.runs.folder import RunFolder
 
@@ -34,7 +38,6 @@ def export(
     data_dir: Path | None = None,
 ) -> Bundle:
     """Write what a run's clients share, and its catalogue, as a signed bundle: nothing personal."""
-    secret = read_secret(key)
     folder = RunFolder.open(run)
     config, state, result = folder.config, folder.state(), folder.result
     assert result is not None  # state() has made sure
@@ -49,35 +52,110 @@ def export(
             f"the data set {config.dataset!r} has changed since the run in {run}",
             f"it had {result['items']} items",
         )
-    wanted = shared_shapes(find(config.method, config.options, config.plugins), data.n_items)
+    method = find(config.method, config.options, config.plugins)
+    if isinstance(method, Method) and method.tailored:
+        raise BundleError(
+            f"the server of {method.name!r} keeps a table for every client: that is nobody else's",
+            f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
+        )
+    about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
+    return write(
+        about,
+        catalogue_of(data),
+        output,
+        key,
+        catalogue_version=catalogue_version,
+        tensors={name: state.shared[name] for name in shared_shapes(method, data.n_items)},
+        trained={name: result[name] for name in _TOLD if name in result},
+    )
+
+
+class _About(NamedTuple):
+    """What a bundle is of."""
+
+    method: str
+    plugins: tuple[str, ...]
+    options: dict[str, Any]
+    precision: Literal["single", "double"] = "single"
+    seed: int = 0
+
+
+def start(
+    full_method: str,
+    items: Sequence[Item],
+    output: Path,
+    key: Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    precision: Literal["single", "double"] = "single",
+    seed: int = 0,
+) -> Bundle:
+    """Write a method that nobody has trained yet, and a catalogue: what a federation begins with."""
+    name, *plugins = full_method.split("+")
+    method = find(name, dict(options or {}), tuple(plugins))
+    taken = method.config.model_dump(mode="json")
+    about = _About(name, tuple(method.name.split("+")[1:]), taken, precision, seed)
+    return write(about, items, output, key)
+
+
+def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle:
+    """Write the next version of a catalogue: the old items in their places, then new ones."""
+    held = old.catalogue()
+    known = {item.id for item in held}
+    twice = next((item.id for item in more if item.id in known), None)
+    if twice is not None or not more:
+        raise BundleError(
+            f"item {twice!r} is in the catalogue already" if more else "there are no items to add",
+            "give a file of new items alone",
+        )
+    manifest = old.manifest
+    about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
+    version = manifest.catalogue_version + 1
+    return write(about, [*held, *more], output, key, catalogue_version=version)
+
+
+def catalogue_of(data: Interactions) -> list[Item]:
+    """The items of a data set, in its order."""
     titles = [data.title(item) for item in range(data.n_items)]
-    catalogue = [
-        (id_, title, split_year(title)[1])
+    return [
+        Item(id_, title, split_year(title)[1])
         for id_, title in zip(data.item_map.ids.tolist(), titles, strict=True)
     ]
+
+
+def write(
+    about: _About,
+    items: Sequence[Item],
+    output: Path,
+    key: Path,
+    *,
+    catalogue_version: int = 1,
+    tensors: Params | None = None,
+    trained: dict[str, Any] | None = None,
+) -> Bundle:
+    """Sign and write a bundle, if a device would take it."""
     members = {
-        CATALOGUE: json.dumps(catalogue, ensure_ascii=False).encode(),
-        TENSORS: save({name: state.shared[name].contiguous() for name in wanted}),
+        CATALOGUE: json.dumps(items, ensure_ascii=False).encode(),
+        TENSORS: save({name: value.contiguous() for name, value in (tensors or {}).items()}),
     }
     for name, content in members.items():
         if len(content) > LIMITS[name]:
             raise BundleError(f"{name} would have {len(content):,} bytes", "take a method with item vectors")
     manifest = Manifest(
         library=__version__,
-        method=config.method,
-        plugins=config.plugins,
-        options=config.options,
-        precision=config.precision,
+        **about._asdict(),
         catalogue_version=catalogue_version,
-        items=data.n_items,
-        trained={name: result[name] for name in _TOLD if name in result},
+        items=len(items),
+        trained=trained or {},
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     )
     text = manifest.model_dump_json(indent=2).encode()
     partial = output.with_name(f".{output.name}.partial")
     try:
-        _write(partial, {MANIFEST: text, SIGNATURE: sign(secret, text), **members})
-        Model(Bundle.open(partial))  # what no device would take is not published
+        _write(partial, {MANIFEST: text, SIGNATURE: sign(read_secret(key), text), **members})
+        made = Bundle.open(partial)
+        made.catalogue()
+        Model(made)  # what no device would take is not published
         partial.replace(output)
     except OSError as error:
         raise BundleError(f"{output} cannot be written: {error.strerror}", "give another -o") from None

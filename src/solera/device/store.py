@@ -9,7 +9,7 @@ from pathlib import Path
 
 from solera.core.errors import DeviceError
 
-VERSION = 1  # of the tables
+VERSION = 2  # of the tables
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -18,10 +18,15 @@ _TABLES = (
     " user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
     " item TEXT NOT NULL, time INTEGER, source TEXT NOT NULL)",
     "CREATE UNIQUE INDEX once ON interactions (user, item, COALESCE(time, 'unknown'))",
-    # Parameters of a user's own, for methods that train them; little-endian numbers.
-    "CREATE TABLE personal (user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
-    " name TEXT NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL, numbers BLOB NOT NULL,"
-    " PRIMARY KEY (user, name))",
+    # Those who take part in a federation, under numbers that are never given twice.
+    "CREATE TABLE members (slot INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " user INTEGER NOT NULL UNIQUE REFERENCES users (id) ON DELETE CASCADE)",
+    # Parameters, as little-endian numbers: 'personal' ones of a user's own; 'pending' ones, which become
+    # personal when the server has taken what was sent with them; and what a federation has 'shared', with one
+    # user or (NULL) with all.
+    "CREATE TABLE tensors (kind TEXT NOT NULL, user INTEGER REFERENCES users (id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL, numbers BLOB NOT NULL)",
+    "CREATE UNIQUE INDEX one ON tensors (kind, COALESCE(user, 0), name)",
     # Whatever has left the device; tensors and steps in JSON.
     "CREATE TABLE outbox (id INTEGER PRIMARY KEY, time INTEGER NOT NULL, round INTEGER NOT NULL,"
     " tensors TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, steps TEXT NOT NULL)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,22 +48,13 @@ class OneRound:
     def run_round(self, round_: int) -> RoundResult:
         """Add up the clients' sums and solve."""
         clients = np.flatnonzero(self.data.train.lengths)
-        n_items = self.data.n_items
-        sums = self.method.update.sums
-        totals = {name: np.zeros((c.rows, n_items, c.columns, n_items)) for name, c in sums.items()}
-        sent = 0
+        totals, sent = Sum(self.method, self.data.n_items), 0
         for client in clients:
             contribution = self.method.update.of(self.data.train.row(int(client)))
-            _add(totals, contribution, sums)
-            sent += contribution.numbers(sums)
-        for name, total in totals.items():
-            _mirror(total, sums[name])
+            totals.add(contribution)
+            sent += contribution.numbers(self.method.update.sums)
         begin = time.perf_counter()
-        matrices = {
-            name: torch.from_numpy(total.reshape(total.shape[0] * n_items, -1)).to(self._device)
-            for name, total in totals.items()
-        }
-        weights = self.method.aggregate.solve(matrices).to(self._dtype)
+        weights = totals.solve(self._device).to(self._dtype)
         self.state = Solution({WEIGHTS: weights})
         seconds = time.perf_counter() - begin
         down = 4.0 * weights.numel()
@@ -94,14 +85,39 @@ class OneRound:
         return memory
 
 
-def _add(totals: Mapping[str, Floats], part: Contribution, sums: Mapping[str, Channels]) -> None:
-    """Take one more client into the totals; of a symmetric one, into the upper channels alone."""
-    place = np.ix_(part.items, part.items)
-    for name, block in part.blocks.items():
-        rows, columns, symmetric = sums[name]
-        for row in range(rows):
-            for column in range(row if symmetric else 0, columns):
-                totals[name][row, :, column][place] += block[row, :, column]
+class Sum:
+    """The clients' sums, added up; of a symmetric one, in the upper channels alone."""
+
+    def __init__(self, method: ClosedForm, n_items: int) -> None:
+        self._method, self._n_items = method, n_items
+        self._totals = {
+            name: np.zeros((c.rows, n_items, c.columns, n_items)) for name, c in method.update.sums.items()
+        }
+
+    def add(self, part: Contribution) -> None:
+        """Take in what one client, or several together, have to send."""
+        place = np.ix_(part.items, part.items)
+        for name, block in part.blocks.items():
+            rows, columns, symmetric = self._method.update.sums[name]
+            for row in range(rows):
+                for column in range(row if symmetric else 0, columns):
+                    self._totals[name][row, :, column][place] += block[row, :, column]
+
+    def of(self, items: Ints) -> Contribution:
+        """The same as a contribution, outside of whose items everything is zero."""
+        return Contribution(
+            items, {name: total[:, items][:, :, :, items] for name, total in self._totals.items()}
+        )
+
+    def solve(self, device: torch.device) -> Tensor:
+        """What the server makes of it; the sums are used up."""
+        for name, total in self._totals.items():
+            _mirror(total, self._method.update.sums[name])
+        matrices = {
+            name: torch.from_numpy(total.reshape(total.shape[0] * self._n_items, -1)).to(device)
+            for name, total in self._totals.items()
+        }
+        return self._method.aggregate.solve(matrices)
 
 
 def _mirror(total: Floats, channels: Channels) -> None:

@@ -99,7 +99,7 @@ class BlockPlan:
         if self.whole and len(self._sizes) == 1:  # whatever the order, the step is the same
             (self._one_batch,) = self._of_whole_table(self._place, self._positive * self._weights)
             return
-        orders = shuffles(lengths, clients, epochs, task.seed, context.round)
+        orders = shuffles(lengths, data.drawn_by(clients), epochs, task.seed, context.round)
         self._orders = torch.from_numpy(orders if self.whole else orders[:, layout]).to(device)
 
     @cached_property

@@ -52,7 +52,8 @@ def _train_client(task: Task, client: int) -> ClientResult:
     training = _Training(task, before, place_of, labels)
 
     stages = method.update.stages(context)
-    orders = shuffles(samples.items.lengths, who, sum(s.epochs for s in stages), seed, context.round)
+    draws = task.data.drawn_by(who)
+    orders = shuffles(samples.items.lengths, draws, sum(s.epochs for s in stages), seed, context.round)
     epochs = torch.split(torch.from_numpy(orders), [stage.epochs for stage in stages])
     for stage, stage_orders in zip(stages, epochs, strict=True):
         loss = training.run(stage, stage_orders)

@@ -9,10 +9,9 @@ from torch import Tensor
 from solera.core.choices import Tailoring
 from solera.core.context import RoundContext
 from solera.core.method import Method
-from solera.core.spec import Params
-from solera.core.upload import Totals, Upload
+from solera.core.spec import Home, Params
+from solera.core.upload import Sums, Totals, Upload
 from solera.data.ragged import Ints
-from solera.engine.store import PersonalStore
 
 _COLUMNS = 4_096  # of the clients' tables that are mixed at once
 _SPARSE = 0.05  # share of weights that are not zero, below which the others are not even looked at
@@ -25,58 +24,62 @@ class Server:
     uploads as well.
     """
 
-    def __init__(
-        self, method: Method, shared: Params, sizes: Ints, n_items: int, device: torch.device
-    ) -> None:
+    def __init__(self, method: Method, shared: Params, n_items: int, device: torch.device) -> None:
         """`shared` with what the aggregate remembers beside it."""
         self._method, self._shared = method, shared
-        self._sizes = torch.from_numpy(sizes).to(device, torch.float64)  # training items of every client
         self._totals = Totals(method.leaves, n_items, device)
         self._clients: list[Ints] = []
+        self._sizes: list[Ints] = []
         self._single: list[tuple[Ints, Upload]] = []
 
-    def add(self, clients: Ints, upload: Upload) -> None:
-        """Take in what some clients sent."""
+    def add(self, clients: Ints, sizes: Ints, upload: Upload) -> None:
+        """Take in what some clients sent, who have so many training items."""
         weighted = self._method.aggregate.weighted
-        self._totals.add(upload, self._sizes[clients] if weighted else None)
+        self._totals.add(
+            upload, torch.from_numpy(sizes).to(upload.rows.device).double() if weighted else None
+        )
         self._clients.append(clients)
-        if isinstance(self._method.aggregate, Tailoring) and not self._fed_by(self._method.aggregate.source):
+        self._sizes.append(sizes)
+        if isinstance(self._method.aggregate, Tailoring) and not fed_by(self._method):
             self._single.append((clients, upload))
 
-    def conclude(self, personal: PersonalStore, context: RoundContext) -> Params:
-        """The next shared state, memory included. Tailored tables change in place: they are large."""
+    def merge(self, sums: Sums) -> None:
+        """Take in what several clients sent together; not where tables are tailored."""
+        self._totals.merge(sums)
+
+    def conclude(self, held: Params, context: RoundContext) -> Params:
+        """The next shared state, memory included. Tailored tables change in place: they are large.
+
+        `held` are the tables [clients, items, d] that the clients keep, by the name of their leaf.
+        """
         aggregate = self._method.aggregate
         common = {name: v for name, v in self._shared.items() if name not in self._method.tailored}
         if isinstance(aggregate, Tailoring):
             # The clients' own tables first: they may be made of what `combine` is about to replace.
-            clients = np.sort(np.concatenate(self._clients))
-            tables = self._tables(aggregate, clients, personal)
-            mixing = aggregate.mixing(tables, self._sizes[clients], context)
+            clients = np.concatenate(self._clients)
+            order = np.argsort(clients)
+            clients, sizes = clients[order], torch.from_numpy(np.concatenate(self._sizes)[order])
+            tables = self._tables(aggregate, clients, held)
+            mixing = aggregate.mixing(tables, sizes.to(tables.device).double(), context)
             self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
         combined = aggregate.combine(common, self._totals, context)
         shared = self._shared | combined
-        return shared | self._derived(shared)
+        return shared | derived(self._method, shared)
 
-    def _derived(self, shared: Params) -> Params:
-        derived = {leaf.derived_from: leaf.name for leaf in self._method.leaves if leaf.name in shared}
-        found = self._method.derive({name: shared[name] for name in derived if name in shared})
-        return {name: value for name, value in found.items() if name in shared}
-
-    def _tables(self, aggregate: Tailoring, clients: Ints, personal: PersonalStore) -> Tensor:
+    def _tables(self, aggregate: Tailoring, clients: Ints, held: Params) -> Tensor:
         """[c, n_items, d]: every client's table of the source, as it stands after its training.
 
         A table that clients keep is in the server's hands as the sum of all they ever sent. That is what they
         hold, so a simulation needs it only once.
         """
-        source, everybody = aggregate.source, len(clients) == len(self._sizes)
-        fed = self._fed_by(source)
+        source, fed = aggregate.source, fed_by(self._method)
         if fed:
-            table = personal.tables[fed]
-            return table if everybody else table[torch.from_numpy(clients)]
+            table = held[fed]
+            return table if len(clients) == len(table) else table[torch.from_numpy(clients)]
         tables = self._shared[source]
         if source not in self._method.tailored:
             tables = tables.expand(len(clients), *tables.shape).clone()
-        elif not everybody:
+        elif len(clients) < len(tables):
             tables = tables[torch.from_numpy(clients)]
         n_items = tables.shape[1]
         flat = tables.view(-1, *tables.shape[2:])
@@ -85,10 +88,6 @@ class Server:
             rows = place.repeat_interleave(upload.row_counts) * n_items + upload.rows
             flat.index_add_(0, rows, upload.changes[source])
         return tables
-
-    def _fed_by(self, source: str) -> str | None:
-        """The personal table whose changes are sent for a shared one."""
-        return next((leaf.name for leaf in self._method.leaves if leaf.feeds == source), None)
 
     def _mix(self, mixing: Tensor, tables: Tensor, target: str, clients: Ints) -> None:
         """Rows `clients` of the target become mixing · tables, some columns at a time."""
@@ -99,3 +98,16 @@ class Server:
         for start in range(0, into.shape[1], _COLUMNS):
             columns = slice(start, start + _COLUMNS)
             into[:, columns].index_copy_(0, who, mixing @ tables[:, columns])
+
+
+def fed_by(method: Method) -> str:
+    """The personal table whose changes are sent for the one that is mixed; empty if there is none."""
+    source = method.aggregate.source if isinstance(method.aggregate, Tailoring) else ""
+    return next((leaf.name for leaf in method.leaves if source and leaf.feeds == source), "")
+
+
+def derived(method: Method, shared: Params) -> Params:
+    """The shared leaves that are computed from other shared ones."""
+    derived = {leaf.derived_from: leaf.name for leaf in method.select(home=Home.SHARED) if leaf.derived_from}
+    found = method.derive({name: shared[name] for name in derived})
+    return {name: found[name] for name in derived.values()}

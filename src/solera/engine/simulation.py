@@ -39,6 +39,26 @@ class State:
     dtype: torch.dtype
     tailored: frozenset[str] = frozenset()
 
+    @classmethod
+    def initial(
+        cls,
+        method: Method,
+        n_clients: int,
+        n_items: int,
+        *,
+        seed: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> State:
+        """Before the first round."""
+        start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
+        start |= method.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
+        shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
+        for name in method.tailored:
+            shared[name] = shared[name].expand(n_clients, *shared[name].shape).clone()
+        personal = PersonalStore(method, start, n_clients)
+        return cls(shared, method.memory(shared), personal, device, dtype, method.tailored)
+
     def copy(self) -> State:
         """The same state, unaffected by further rounds, which change tailored tables in place."""
         shared = {name: v.clone() if name in self.tailored else v for name, v in self.shared.items()}
@@ -112,24 +132,18 @@ class Simulation:
         self.data = data.by_popularity(power) if power else data
         self.method, self.train, self.seed = method, train, seed
         dtype = dtype or torch.get_default_dtype()
-        initial = {leaf.name: leaf.initial(data.n_items, seed).to(device, dtype) for leaf in method.leaves}
-        initial |= method.derive({leaf.name: initial[leaf.name] for leaf in method.select(per_item=True)})
-        shared = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.SHARED)}
-        for name in method.tailored:
-            shared[name] = shared[name].expand(data.n_clients, *shared[name].shape).clone()
-        personal = PersonalStore(method, initial, data.n_clients)
-        self.state = State(shared, method.memory(shared), personal, device, dtype, method.tailored)
+        self.state = State.initial(
+            method, data.n_clients, data.n_items, seed=seed, device=device, dtype=dtype
+        )
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
-        method, context = self.method, self.method.context(round_, self.data.n_items)
+        method, state = self.method, self.state
         clients = self.choose(round_)
-        sizes, state = self.data.train.lengths, self.state
-        server = Server(method, state.shared | state.memory, sizes, self.data.n_items, state.device)
+        server = Server(method, state.shared | state.memory, self.data.n_items, state.device)
         losses, sent = 0.0, 0
-        for result in self.train(Task(method, self.data, state, context, self.seed), clients):
-            server.add(result.clients, result.upload)
-            self._keep(result)
+        for result in self.train_clients(round_, clients):
+            server.add(result.clients, self.data.train.lengths[result.clients], result.upload)
             losses += float(result.loss.sum())
             sent += int(result.upload.bytes_per_client(method.leaves).sum())
         if not np.isfinite(losses):
@@ -138,7 +152,7 @@ class Simulation:
                 "lower it with -o learning_rate=…",
             )
         begin = time.perf_counter()
-        self.state = state.of_server(server.conclude(state.personal, context))
+        self.state = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
         seconds = time.perf_counter() - begin
         n = len(clients)
         down = 4 * sum(
@@ -148,15 +162,20 @@ class Simulation:
         )
         return RoundResult(round_, n, losses / n, sent / n, down, seconds)
 
+    def train_clients(self, round_: int, clients: Ints) -> Iterator[ClientResult]:
+        """The clients' half of a round; what is theirs stays with them."""
+        task = Task(self.method, self.data, self.state, self._context(round_), self.seed)
+        for result in self.train(task, clients):
+            self._keep(result)
+            yield result
+
+    def _context(self, round_: int) -> RoundContext:
+        return self.method.context(round_, self.data.n_items)
+
     def choose(self, round_: int) -> Ints:
         """The round's clients, drawn from those that have anything to train on; the same whenever asked."""
         able = np.flatnonzero(self.data.train.lengths)
-        share = self.method.config.clients_per_round
-        count = max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
-        if count == len(able):
-            return able
-        draw = generator(self.seed, Purpose.CLIENTS, round_)
-        return np.sort(draw.choice(able, count, replace=False))
+        return choose(able, self.method.config.clients_per_round, self.seed, round_)
 
     def scores(self, clients: Ints, known: Ragged | None = None) -> Tensor:
         """What every given client is served: scores [len(clients), n_items].
@@ -203,3 +222,11 @@ class Simulation:
         group = Group(result.clients, result.upload.rows, result.upload.row_counts)
         for name in (*personal.tables, *personal.rows):
             personal.put(name, group, result.params[name])
+
+
+def choose(able: Ints, share: float, seed: int, round_: int) -> Ints:
+    """A share of the clients (up to 1) or so many of them (above 1), ascending; the same whenever asked."""
+    count = max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
+    if count == len(able):
+        return able
+    return np.sort(generator(seed, Purpose.CLIENTS, round_).choice(able, count, replace=False))

@@ -119,6 +119,25 @@ class PersonalStore:
             position = torch.searchsorted(union, items)
         self.rows[name][client] = ClientRows(union, merged.index_copy_(0, position, values))
 
+    def of_client(self, client: int) -> Params:
+        """All that one client holds, as `take_client` takes it: rows as (items, values)."""
+        tensors = {name: values[client] for name, values in (self.whole | self.tables).items()}
+        for name, rows in self.rows.items():
+            if client in rows:
+                tensors[f"{name}/items"], tensors[f"{name}/values"] = rows[client]
+        return tensors
+
+    def take_client(self, client: int, tensors: Params) -> None:
+        """Let a client have what it held; a table that has grown since keeps the start of its new rows."""
+        for name, values in (self.whole | self.tables).items():
+            if name in tensors:
+                held = tensors[name]
+                values[client, : len(held)] = held.to(values)
+        for name in self.rows:
+            if f"{name}/items" in tensors:
+                parts = (tensors[f"{name}/{part}"].to(self.device) for part in ClientRows._fields)
+                self.rows[name][client] = ClientRows(*parts)
+
     def copy(self) -> PersonalStore:
         """The same state, unaffected by what happens to this one from now on. Held rows are not copied."""
         twin = copy(self)
