@@ -40,6 +40,17 @@ class Upload:
         """How many clients these uploads come from."""
         return len(self.row_counts)
 
+    def of_client(self, place: int, leaves: tuple[Leaf, ...]) -> Upload:
+        """One client's, by its place among them."""
+        before = int(self.row_counts[:place].sum())
+        rows = slice(before, before + int(self.row_counts[place]))
+        per_item = {leaf.sent_as for leaf in leaves if leaf.per_item}
+        changes = {
+            name: values[rows] if name in per_item else values[place : place + 1]
+            for name, values in self.changes.items()
+        }
+        return Upload(self.rows[rows], self.row_counts[place : place + 1], changes)
+
     def bytes_per_client(self, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Size of each client's upload: row numbers and float32 values."""
         counts = self.row_counts.cpu().numpy().astype(np.int64)

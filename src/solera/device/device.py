@@ -213,7 +213,11 @@ class Device:
 
     def kept(self, user: str = ME) -> Arrays:
         """The user's own parameters, the latest there are."""
-        return self._tensors("pending", user) or self._tensors("personal", user)
+        return self._tensors("pending", user) or self.personal(user)
+
+    def personal(self, user: str = ME) -> Arrays:
+        """The same without what a server has yet to take."""
+        return self._tensors("personal", user)
 
     def shared(self, user: str = ME) -> Arrays:
         """What a federation shared with everybody and with this user; empty before the first round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from solera.core.errors import DeviceError
@@ -63,11 +63,16 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: on disk when it ends, undone when it fails."""
+        """One transaction: on disk when it ends, undone when it fails. Within another, a part of that one."""
+        with nullcontext() if self.connection.in_transaction else self._transaction():
+            yield self.connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         with self.errors():
             self.connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self.connection
+                yield
                 self.connection.execute("COMMIT")
             except BaseException:
                 if self.connection.in_transaction:

@@ -41,6 +41,11 @@ class SavedState:
         """Two files in `folder`."""
         for name, tensors in (("shared", self.shared), ("personal", self.personal)):
             whole = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+            places = [value.data_ptr() for value in whole.values()]
+            whole = {  # one table under two names is written twice
+                key: value.clone() if places.count(value.data_ptr()) > 1 else value
+                for key, value in whole.items()
+            }
             partial = folder / f".{prefix}{name}.partial"
             save_file(whole, partial)
             _sync(partial)
@@ -129,7 +134,7 @@ class RunFolder:
 
     def begin_history(self, rounds: list[dict[str, Any]]) -> None:
         """The rounds to go on from, in the place of whatever stands there."""
-        self._write_text("history.jsonl", "".join(json.dumps(entry) + "\n" for entry in rounds))
+        write_whole(self.path / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in rounds))
 
     def add_round(self, entry: Mapping[str, Any]) -> None:
         """One more finished round. Checkpoints have them all, so nothing is lost with a line."""
@@ -190,13 +195,15 @@ class RunFolder:
         return content
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        self._write_text(name, json.dumps(content, indent=2) + "\n")
+        write_whole(self.path / name, json.dumps(content, indent=2) + "\n")
 
-    def _write_text(self, name: str, text: str) -> None:
-        partial = self.path / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        _sync(partial)
-        partial.replace(self.path / name)
+
+def write_whole(path: Path, text: str) -> None:
+    """A file that is there in full, or as it was."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    _sync(partial)
+    partial.replace(path)
 
 
 def _sync(path: Path) -> None:

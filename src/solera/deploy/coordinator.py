@@ -1,0 +1,368 @@
+"""The server's half of a federation, without a network: who is asked, what is taken, what comes of it.
+
+The order of a round: `invite` and `enrol` whoever is new; `begin`, which gives the orders to be sent; `take`
+for every reply; `close`, which makes the next state and saves it. All that lasts is in the folder, so a new
+coordinator goes on where the last one saved.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from solera.core.closed_form import ClosedForm
+from solera.core.errors import DivergedError, RunError
+from solera.core.method import Method
+from solera.core.spec import Home, Params
+from solera.deploy.folder import FederationFolder, Progress
+from solera.deploy.node import OWN, SHARED, arrays_to_nodes, deployable
+from solera.deploy.protocol import Answer, Enrolment, Invitation, Order, Packet, Reason, RefusalError
+from solera.deploy.uploads import Bounds, is_single, unpack_matrices, unpack_single, unpack_sums
+from solera.device.bundle import CATALOGUE
+from solera.device.model import Model
+from solera.device.tensors import Arrays
+from solera.engine import State
+from solera.engine.one_round import WEIGHTS, Sum
+from solera.engine.server import Server, derived, fed_by
+from solera.engine.simulation import choose
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Round:
+    """What a round has come to so far."""
+
+    number: int
+    attempt: int
+    wanted: int  # users
+    orders: dict[int, Order]  # by node
+    server: Server | Sum
+    began: float = field(default_factory=time.monotonic)
+    answered: set[int] = field(default_factory=set)
+    clients: list[int] = field(default_factory=list)  # whose updates were taken
+    nodes: list[int] = field(default_factory=list)
+    rejected: Counter[Reason] = field(default_factory=Counter)
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether there is no need to wait for anybody else."""
+        return len(self.clients) >= self.wanted or len(self.answered) == len(self.orders)
+
+
+class Coordinator:
+    """A federation as its server knows it."""
+
+    def __init__(self, folder: FederationFolder) -> None:
+        self.folder = folder
+        self.identity, self.settings = folder.identity, folder.identity.settings
+        self.bundles = {bundle.manifest.catalogue_version: bundle for bundle in folder.bundles()}
+        self.newest = max(self.bundles)
+        latest = self.bundles[self.newest]
+        self.n_items, self.seed = latest.manifest.items, latest.manifest.seed
+        model = Model(latest)
+        self.method, self.dtype = model.method, model.dtype
+        self._wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
+        deployable(self.method)
+        saved = folder.load()
+        self.progress = saved[0] if saved else Progress()
+        self.shared: Params = model.shared
+        self.held: Params = {}  # tables that clients keep, as far as they have sent them
+        if isinstance(self.method, Method):
+            state = self._initial(self.method)
+            self.shared = state.shared | state.memory | (self.shared if not self.method.tailored else {})
+            self.held = {name: state.personal.tables[name] for name in [fed_by(self.method)] if name}
+        if saved:
+            self.shared = {n: _grown(v, self.shared.get(n)) for n, v in saved[1].shared.items()}
+            self.held = {n: _grown(v, self.held.get(n)) for n, v in saved[1].personal.items()}
+            if isinstance(self.method, Method):
+                self.shared |= derived(self.method, self.shared)
+        self.round: Round | None = None
+        self._ask_again: set[int] = set()
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the federation takes."""
+        return 1 if isinstance(self.method, ClosedForm) else self.settings.rounds
+
+    def invite(self, online: Collection[int]) -> dict[int, Packet]:
+        """Invitations for nodes that have not enrolled, or declined, say for another catalogue."""
+        asked = Packet(Invitation(federation=self.identity.federation).model_dump())
+        new = set(online) - self.progress.ledger.nodes.keys() | self._ask_again.intersection(online)
+        self._ask_again.clear()
+        return dict.fromkeys(sorted(new), asked)
+
+    def enrol(self, node: int, packet: Packet) -> None:
+        """Enter a node that answered an invitation."""
+        enrolment = Enrolment.of(packet)
+        self._same_federation(enrolment.federation)
+        bundle = self.bundles.get(enrolment.version)
+        if bundle is None or bundle.manifest.sha256[CATALOGUE] != enrolment.catalogue:
+            known = ", ".join(map(str, self.bundles))
+            raise RefusalError(
+                Reason.CATALOGUE, f"catalogue {enrolment.version} is none of this federation's ({known})"
+            )
+        if enrolment.method != self.method.name:
+            raise RefusalError(Reason.CATALOGUE, f"a device of {enrolment.method!r}")
+        self.progress.ledger.enrol(node, enrolment)
+        self._make_room()
+        self.folder.event("enrolled", node=str(node), users=len(enrolment.slots), catalogue=enrolment.version)
+
+    def begin(self, attempt: int, online: Collection[int]) -> dict[int, Packet]:
+        """Choose the round's users, and say to every node that has any what it is to do."""
+        number, ledger = self.progress.rounds_done, self.progress.ledger
+        where = {
+            client: (node, slot)
+            for node, entry in ledger.nodes.items()
+            if node in online
+            for slot, client in entry.numbers.items()
+        }
+        if not where:
+            raise RunError("no node has any users", "import a history on a device, then run again")
+        able = np.array(sorted(where), dtype=np.int64)
+        wanted, chosen = len(able), able
+        if isinstance(self.method, Method):
+            share = self.method.config.clients_per_round
+            wanted = len(choose(able, share, self.seed, number))
+            more = min(len(able), math.ceil(wanted * self.settings.over_selection))
+            chosen = choose(able, more / len(able), self.seed, number)
+        by_node: dict[int, list[tuple[int, int]]] = {}
+        for client in chosen.tolist():
+            node, slot = where[client]
+            by_node.setdefault(node, []).append((slot, client))
+        orders = {node: self._order(node, number, attempt, pairs) for node, pairs in by_node.items()}
+        self.round = Round(number, attempt, wanted, orders, self._server())
+        packets = {node: self._packet(node, order) for node, order in orders.items()}
+        self.round.bytes_down = sum(packet.bytes for packet in packets.values())
+        return packets
+
+    def take(self, node: int, packet: Packet) -> None:
+        """Check a reply and take it in, or say why not."""
+        assert self.round is not None
+        now, order = self.round, self.round.orders.get(node)
+        if order is None:
+            raise RefusalError(Reason.MEMBERS, "the node was not asked")
+        if node in now.answered:
+            raise RefusalError(Reason.TWICE, "the node has answered before")
+        now.answered.add(node)
+        answer = Answer.of(packet)
+        self._check(answer, order)
+        self._add(now, answer, order, packet.arrays)
+        entry = self.progress.ledger.nodes[node]
+        entry.accepted, entry.behind = order.token, 0
+        now.nodes.append(node)
+        now.bytes_up += packet.bytes
+        left = self.progress.ledger.members(node, answer.slots)
+        self._erase(left)
+
+    def reject(self, node: int, reason: Reason, message: str) -> None:
+        """Count something that was not taken, and tell whoever watches."""
+        if self.round is not None:
+            self.round.rejected[reason] += 1
+        if reason is Reason.DECLINED:
+            self._ask_again.add(node)
+        where = {} if self.round is None else {"round": self.round.number + 1, "attempt": self.round.attempt}
+        self.folder.event("rejected", node=str(node), reason=reason, message=message, **where)
+
+    def close(self) -> dict[str, Any] | None:
+        """End the round: the next state, saved, and what there is to tell; None if it does not count."""
+        assert self.round is not None
+        now, self.round = self.round, None
+        least = math.ceil(self.settings.min_replies * now.wanted)
+        missed = now.orders.keys() - now.answered if len(now.clients) < now.wanted else set()
+        for node in missed:
+            now.rejected[Reason.NO_REPLY] += 1
+            self.folder.event(
+                "rejected", node=str(node), reason=Reason.NO_REPLY, message="no reply", round=now.number + 1
+            )
+        if len(now.clients) < max(least, 1):
+            self.folder.event(
+                "void", round=now.number + 1, attempt=now.attempt, users=len(now.clients), needed=least
+            )
+            self._restore_ledger()
+            return None
+        self.shared = self._conclude(now)
+        for node, entry in self.progress.ledger.nodes.items():
+            entry.behind += node not in now.nodes
+        self.progress.rounds_done = now.number + 1
+        self._make_room()
+        self.folder.save(self.progress, self.shared, self.held)
+        entry_ = {
+            "round": now.number + 1,
+            "rounds": self.rounds,
+            "attempt": now.attempt,
+            "clients": len(now.clients),
+            "wanted": now.wanted,
+            "nodes": len(now.nodes),
+            "rejected": {str(reason): count for reason, count in sorted(now.rejected.items())},
+            "bytes": {"up": now.bytes_up, "down": now.bytes_down},
+            "seconds": round(time.monotonic() - now.began, 3),
+        }
+        self.folder.add_round(entry_)
+        return entry_
+
+    def farewells(self, online: Collection[int]) -> dict[int, Packet]:
+        """The final state, for every node that is there."""
+        packets = {}
+        for node, entry in self.progress.ledger.nodes.items():
+            if node in online:
+                order = self._order(node, None, 0, list(entry.numbers.items()))
+                packets[node] = self._packet(node, order)
+        return packets
+
+    def _initial(self, method: Method) -> State:
+        return State.initial(
+            method,
+            self.progress.ledger.next_number if method.tailored else 0,
+            self.n_items,
+            seed=self.seed,
+            device=CPU,
+            dtype=self.dtype,
+        )
+
+    def _make_room(self) -> None:
+        """Tables for users who have enrolled since."""
+        if isinstance(self.method, Method) and self.method.tailored:
+            state = self._initial(self.method)
+            for name in self.method.tailored:
+                self.shared[name] = _grown(self.shared[name], state.shared[name])
+            self.held = {name: _grown(v, state.personal.tables[name]) for name, v in self.held.items()}
+
+    def _erase(self, numbers: list[int]) -> None:
+        """Nothing stays of users who have left: their tables are as at the start."""
+        if numbers and isinstance(self.method, Method) and self.method.tailored:
+            state = self._initial(self.method)
+            for name in self.method.tailored:
+                self.shared[name][numbers] = state.shared[name][numbers]
+            for name, values in self.held.items():
+                values[numbers] = state.personal.tables[name][numbers]
+
+    def _restore_ledger(self) -> None:
+        """A round that did not count has not been: nodes are told so by what was accepted before."""
+        saved = self.folder.load()
+        before = saved[0].ledger.nodes if saved else {}
+        for node, entry in self.progress.ledger.nodes.items():
+            entry.accepted = before[node].accepted if node in before else ""
+        if saved and self.held:
+            self.held = {n: _grown(v, self.held[n]) for n, v in saved[1].personal.items()}
+        elif self.held and isinstance(self.method, Method):
+            state = self._initial(self.method)
+            self.held = {name: state.personal.tables[name] for name in self.held}
+
+    def _server(self) -> Server | Sum:
+        if isinstance(self.method, ClosedForm):
+            return Sum(self.method, self.n_items)
+        return Server(self.method, self.shared, self.n_items, CPU)
+
+    def _order(self, node: int, number: int | None, attempt: int, pairs: list[tuple[int, int]]) -> Order:
+        entry = self.progress.ledger.nodes[node]
+        return Order(
+            federation=self.identity.federation,
+            round=number,
+            attempt=attempt,
+            version=entry.version,
+            newest=self.newest,
+            accepted=entry.accepted,
+            slots=[slot for slot, _ in pairs],
+            numbers=[client for _, client in pairs],
+        )
+
+    def _packet(self, node: int, order: Order) -> Packet:
+        """An order with the arrays that the node is to see: of the items in its catalogue."""
+        n_items = self.bundles[order.version].manifest.items
+        arrays: Arrays = {}
+        for name in arrays_to_nodes(self.method, n_items, self._wire, order.round):
+            kind, leaf = (OWN, name[len(OWN) :]) if name.startswith(OWN) else (SHARED, name[len(SHARED) :])
+            values = self.shared[leaf]
+            if kind == OWN:
+                values = values[order.numbers]
+            arrays[name] = self._cut(leaf, values, n_items, axis=1 if kind == OWN else 0).numpy()
+        return Packet(order.model_dump(), arrays)
+
+    def _cut(self, leaf: str, values: torch.Tensor, n_items: int, axis: int) -> torch.Tensor:
+        if isinstance(self.method, ClosedForm):
+            channels = self.method.scorer.channels
+            square = values.view(channels, self.n_items, self.n_items)[:, :n_items, :n_items]
+            return square.reshape(-1, n_items).contiguous()
+        per_item = {each.name for each in self.method.select(home=Home.SHARED, per_item=True)}
+        return values.narrow(axis, 0, n_items).contiguous() if leaf in per_item else values
+
+    def _same_federation(self, federation: str) -> None:
+        if federation != self.identity.federation:
+            raise RefusalError(Reason.FEDERATION, f"an answer to federation {federation}")
+
+    def _check(self, answer: Answer, order: Order) -> None:
+        self._same_federation(answer.federation)
+        if (answer.round, answer.attempt) != (order.round, order.attempt):
+            raise RefusalError(
+                Reason.ROUND,
+                f"an answer to round {answer.round}, attempt {answer.attempt}; asked was {order.token}",
+            )
+        if answer.version != order.version:
+            raise RefusalError(Reason.CATALOGUE, f"an update of catalogue {answer.version}")
+        asked = set(order.slots)
+        if len(set(answer.trained)) != len(answer.trained) or not set(answer.trained) <= asked:
+            raise RefusalError(Reason.MEMBERS, "users have trained who were not asked, or twice")
+        if not set(answer.trained) <= set(answer.slots) or len(set(answer.slots)) != len(answer.slots):
+            raise RefusalError(Reason.MEMBERS, "users have trained who are not there")
+
+    def _add(self, now: Round, answer: Answer, order: Order, arrays: Arrays) -> None:
+        number = dict(zip(order.slots, order.numbers, strict=True))
+        clients = np.array([number[slot] for slot in answer.trained], dtype=np.int64)
+        if not len(clients):
+            if arrays:
+                raise RefusalError(Reason.NAMES, "nobody has trained, but something was sent")
+            return
+        bounds = Bounds(
+            n_items=self.bundles[order.version].manifest.items,
+            clients=len(clients),
+            max_norm=self.settings.max_norm,
+            dtype=self._wire,
+        )
+        if isinstance(now.server, Sum):
+            assert isinstance(self.method, ClosedForm)
+            now.server.add(unpack_matrices(self.method, arrays, bounds))
+        else:
+            assert isinstance(self.method, Method)
+            if is_single(self.method):
+                sizes, upload = unpack_single(self.method, arrays, bounds)
+                now.server.add(clients, sizes, upload)
+                for name, table in self.held.items():
+                    source = next(leaf.feeds for leaf in self.method.leaves if leaf.name == name)
+                    owner = torch.from_numpy(clients).repeat_interleave(upload.row_counts)
+                    flat = table.view(-1, *table.shape[2:])
+                    flat.index_add_(0, owner * self.n_items + upload.rows, upload.changes[source].to(flat))
+            else:
+                now.server.merge(unpack_sums(self.method, arrays, bounds))
+        now.clients += clients.tolist()
+
+    def _conclude(self, now: Round) -> Params:
+        if isinstance(now.server, Sum):
+            shared = {WEIGHTS: now.server.solve(CPU).to(self.dtype)}
+        else:
+            assert isinstance(self.method, Method)
+            shared = now.server.conclude(self.held, self.method.context(now.number, self.n_items))
+        if not all(bool(torch.isfinite(values).all()) for values in shared.values()):
+            raise DivergedError(
+                f"the state after round {now.number + 1} is not finite",
+                "lower the method's learning_rate, or --max-norm",
+            )
+        return shared
+
+
+def _grown(values: torch.Tensor, start: torch.Tensor | None) -> torch.Tensor:
+    """A tensor with the rows it has, and those of `start` where that has more."""
+    if start is None or values.shape == start.shape:
+        return values
+    larger = start.clone()
+    larger[tuple(slice(0, n) for n in values.shape)] = values
+    return larger

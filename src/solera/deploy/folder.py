@@ -1,0 +1,177 @@
+"""A federation's folder on its server; every file is written whole or not at all.
+
+settings.json         what the operator decided, and the federation's id
+catalogue-N.bundle    the signed bundle of every version of the catalogue
+history.jsonl         one line per finished round
+events.jsonl          everything worth knowing in between: who came, what was refused and why
+checkpoint-N/         the state after round N, to go on from
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from solera.core.errors import RunError
+from solera.core.spec import Params
+from solera.deploy.ledger import Ledger
+from solera.deploy.settings import Settings
+from solera.device.bundle import Bundle
+from solera.runs.folder import SavedState, write_whole
+
+_SETTINGS, _CHECKPOINT = "settings.json", "checkpoint-"
+Read = TypeVar("Read", bound=BaseModel)
+
+
+class Identity(BaseModel):
+    """The first thing that is written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    federation: str = Field(pattern="^[0-9a-f]{32}$")
+    settings: Settings
+
+
+class Progress(BaseModel):
+    """How far it has come: rounds that counted, and everybody who took part."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rounds_done: int = 0
+    ledger: Ledger = Field(default_factory=Ledger)
+
+
+class FederationFolder:
+    """Read and written by the server app; everything else only reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, bundle: Bundle, settings: Settings) -> FederationFolder:
+        """Begin a federation; other files that may be there already are left alone."""
+        folder = cls(path)
+        if folder.exists:
+            raise RunError(f"{path} holds a federation already", "give --resume to go on with it")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            folder.add_bundle(bundle)
+            identity = Identity(federation=secrets.token_hex(16), settings=settings)
+            write_whole(path / _SETTINGS, identity.model_dump_json(indent=2) + "\n")
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror}", "give another folder") from None
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> FederationFolder:
+        """A federation that was begun before."""
+        folder = cls(path)
+        if not folder.exists:
+            raise RunError(f"{path} holds no federation", "solera federation run begins one")
+        return folder
+
+    @property
+    def exists(self) -> bool:
+        """Whether a federation was begun here."""
+        return (self.path / _SETTINGS).is_file()
+
+    @property
+    def identity(self) -> Identity:
+        """Id and settings."""
+        return self._read(self.path / _SETTINGS, Identity)
+
+    def bundles(self) -> list[Bundle]:
+        """One per version of the catalogue, oldest first."""
+        paths = self.path.glob("catalogue-*.bundle")
+        return [Bundle.open(path) for path in sorted(paths, key=lambda path: int(path.stem.split("-")[1]))]
+
+    def add_bundle(self, bundle: Bundle) -> None:
+        """Take the next version of the catalogue: the former items in their places, and more."""
+        former = self.bundles()
+        if former:
+            _check_continues(former[-1], bundle)
+        path = self.path / f"catalogue-{bundle.manifest.catalogue_version}.bundle"
+        partial = path.with_suffix(".partial")
+        shutil.copyfile(bundle.path, partial)
+        partial.replace(path)
+
+    def event(self, kind: str, **what: Any) -> None:
+        """One line for whoever watches."""
+        line = {"time": round(time.time(), 3), "event": kind, **what}
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def add_round(self, entry: dict[str, Any]) -> None:
+        """One more round that counted."""
+        with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """The lines of history.jsonl or events.jsonl; one that a kill cut short is none."""
+        path = self.path / name
+        if not path.exists():
+            return []
+        return [
+            json.loads(line)
+            for line in path.read_text(encoding="utf-8").splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
+
+    def save(self, progress: Progress, shared: Params, held: Params) -> None:
+        """Replace the former checkpoint; a kill in between leaves one of the two."""
+        partial = self.path / ".checkpoint.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        SavedState(shared, held).write(partial)
+        write_whole(partial / "progress.json", progress.model_dump_json() + "\n")
+        former = self._checkpoints()
+        final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
+        shutil.rmtree(final, ignore_errors=True)
+        partial.replace(final)
+        for old in former:
+            if old != final:
+                shutil.rmtree(old)
+
+    def load(self) -> tuple[Progress, SavedState] | None:
+        """The latest checkpoint."""
+        found = self._checkpoints()
+        if not found:
+            return None
+        return self._read(found[-1] / "progress.json", Progress), SavedState.read(found[-1])
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(
+            self.path.glob(f"{_CHECKPOINT}[0-9]*"), key=lambda path: int(path.name[len(_CHECKPOINT) :])
+        )
+
+    def _read(self, path: Path, kind: type[Read]) -> Read:
+        try:
+            return kind.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
+
+
+def _check_continues(old: Bundle, new: Bundle) -> None:
+    problems = {
+        "another publisher": new.key != old.key,
+        "another method or other options": any(
+            getattr(new.manifest, name) != getattr(old.manifest, name)
+            for name in ("method", "plugins", "options", "precision", "seed")
+        ),
+        "no later catalogue": new.manifest.catalogue_version <= old.manifest.catalogue_version,
+        "items that are not the former ones and more": (
+            [item.id for item in new.catalogue()][: old.manifest.items]
+            != [item.id for item in old.catalogue()]
+        ),
+    }
+    wrong = [what for what, is_so in problems.items() if is_so]
+    if wrong:
+        raise RunError(
+            f"{new.path} does not go on from {old.path}: {', '.join(wrong)}", "solera bundle extend makes one"
+        )

@@ -1,0 +1,271 @@
+"""A node's half of a federation: its device's users answer what the server asks.
+
+What a round changes of a user's own parameters stays pending until the server has said that it took the
+update that came with it. So an update that is lost, late or refused leaves no trace, and a server that goes
+on from its last checkpoint finds every node as it was then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from solera.core.closed_form import ClosedForm
+from solera.core.errors import DeviceError, SoleraError
+from solera.core.method import Method
+from solera.core.spec import Home, Params
+from solera.core.upload import Totals
+from solera.data.ragged import Ints, Ragged
+from solera.data.sampling import ClientData
+from solera.deploy.members import Members
+from solera.deploy.protocol import (
+    Answer,
+    Enrolment,
+    Invitation,
+    Order,
+    Packet,
+    Reason,
+    RefusalError,
+    declined,
+)
+from solera.deploy.uploads import (
+    Shape,
+    check_arrays,
+    is_single,
+    pack_matrices,
+    pack_single,
+    pack_sums,
+)
+from solera.device.device import Device
+from solera.device.model import method_of
+from solera.device.tensors import Arrays
+from solera.engine import BlockTraining, Simulation
+from solera.engine.one_round import WEIGHTS, Sum
+from solera.engine.server import derived
+
+_LOG = logging.getLogger(__name__)
+SHARED, OWN = "shared/", "own/"  # before the names of arrays that a server sends to all, or to every user
+
+
+@dataclass(frozen=True)
+class _Cohort:
+    """The users who train in a round."""
+
+    places: list[int]  # among those the server asked for
+    users: list[str]
+    numbers: Ints  # by which they draw
+    histories: Ragged
+
+
+class Node:
+    """An open device that takes part in a federation."""
+
+    def __init__(self, device: Device, threads: int = 0) -> None:
+        self.device, self.members = device, Members(device)
+        manifest = device.bundle.manifest
+        self.method = method_of(device.bundle)
+        self.version, self.n_items, self.seed = manifest.catalogue_version, manifest.items, manifest.seed
+        self.dtype = torch.float64 if manifest.precision == "double" else torch.float32
+        self._wire = np.dtype("<f8" if manifest.precision == "double" else "<f4")
+        self._train = BlockTraining(threads)
+
+    def answer(self, kind: str, packet: Packet) -> Packet:
+        """The reply to an invitation ("enrol"), a round ("train") or its end ("finish"), or a refusal.
+
+        Whatever it is, it is in the outbox before it leaves.
+        """
+        work: dict[str, Callable[[Packet], Packet]] = {
+            "enrol": self.enrol,
+            "train": self.train,
+            "finish": self.finish,
+        }
+        try:
+            return work[kind](packet)
+        except SoleraError as error:
+            _LOG.warning("declined to %s: %s", kind, error)
+            return declined(error.message)
+
+    def enrol(self, packet: Packet) -> Packet:
+        """Say which catalogue and which slots are here."""
+        asked = Invitation.of(packet)
+        if asked.federation != self.members.federation:
+            leaves = self.method.leaves if isinstance(self.method, Method) else ()
+            self.members.join(asked.federation, [leaf.name for leaf in leaves if leaf.feeds])
+        answer = Enrolment(
+            federation=asked.federation,
+            version=self.version,
+            catalogue=self.members.catalogue,
+            method=self.method.name,
+            slots=list(self.members.slots()),
+        )
+        reply = Packet(answer.model_dump())
+        self.members.record(reply, ())
+        return reply
+
+    def train(self, packet: Packet) -> Packet:
+        """Train the users that were asked for, and send what the method declares."""
+        order = self._order(packet)
+        if order.round is None or len(order.slots) != len(order.numbers):
+            raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
+        here = self.members.slots()
+        cohort = self._cohort(order, here)
+        arrays, pending = self._work(order.round, packet.arrays, cohort)
+        answer = Answer(
+            federation=order.federation,
+            round=order.round,
+            attempt=order.attempt,
+            version=self.version,
+            trained=[order.slots[place] for place in cohort.places],
+            slots=list(here),
+        )
+        reply = Packet(answer.model_dump(), arrays)
+        shared = self._shared_by_owner(order, packet.arrays, here)
+        self.members.stage(order.token, pending, shared, reply, (self.method.wire.label,))
+        return reply
+
+    def finish(self, packet: Packet) -> Packet:
+        """Take the final state; nothing is sent but that it was taken."""
+        order = self._order(packet)
+        here = self.members.slots()
+        shared = self._shared_by_owner(order, packet.arrays, here)
+        answer = Answer(
+            federation=order.federation,
+            round=None,
+            attempt=order.attempt,
+            version=self.version,
+            trained=[],
+            slots=list(here),
+        )
+        reply = Packet(answer.model_dump())
+        self.members.stage("", {}, shared, reply, ())
+        return reply
+
+    def _order(self, packet: Packet) -> Order:
+        """An order that is meant for this node as it is, its arrays checked; what was pending is settled."""
+        order = Order.of(packet)
+        if order.federation != self.members.federation:
+            raise RefusalError(Reason.FEDERATION, "this node has not enrolled in that federation")
+        if order.version != self.version:
+            raise RefusalError(
+                Reason.CATALOGUE, f"catalogue {order.version} was sent, this node has {self.version}"
+            )
+        check_arrays(arrays_to_nodes(self.method, self.n_items, self._wire, order.round), packet.arrays)
+        self.members.tell_newest(order.newest)
+        self.members.settle(order.accepted)
+        return order
+
+    def _cohort(self, order: Order, here: dict[int, str]) -> _Cohort:
+        """Who of those asked for can train: is here, knows something, and not everything."""
+        places = [place for place, slot in enumerate(order.slots) if slot in here]
+        histories = self.members.histories([here[order.slots[place]] for place in places])
+        able = np.flatnonzero((histories.lengths > 0) & (histories.lengths < self.n_items))
+        places = [places[each] for each in able]
+        return _Cohort(
+            places=places,
+            users=[here[order.slots[place]] for place in places],
+            numbers=np.array([order.numbers[place] for place in places], dtype=np.int64),
+            histories=histories.take(able),
+        )
+
+    def _work(self, round_: int, received: Arrays, cohort: _Cohort) -> tuple[Arrays, dict[str, Arrays]]:
+        """What the users send, and what they keep, by user."""
+        users, histories = cohort.users, cohort.histories
+        if not users:
+            return {}, {}
+        if isinstance(self.method, ClosedForm):
+            total = Sum(self.method, self.n_items)
+            for client in range(len(histories)):
+                total.add(self.method.update.of(histories.row(client)))
+            known = np.unique(histories.values)
+            return pack_matrices(self.method, total.of(known), self._wire), {}
+        simulation = Simulation(
+            self.method,
+            ClientData(histories, histories.sorted_unique(), self.n_items, numbers=cohort.numbers),
+            self._train,
+            seed=self.seed,
+            device=torch.device("cpu"),
+            dtype=self.dtype,
+        )
+        shared = self._downloaded(self.method, received, cohort.places)
+        simulation.restore(shared, simulation.state.personal.tensors())
+        for client, user in enumerate(users):
+            simulation.state.personal.take_client(client, self.members.personal(user))
+        arrays = self._upload(self.method, simulation, round_, histories.lengths)
+        kept = {
+            user: {name: v.numpy() for name, v in simulation.state.personal.of_client(client).items()}
+            for client, user in enumerate(users)
+        }
+        return arrays, kept
+
+    def _downloaded(self, method: Method, arrays: Arrays, places: list[int]) -> Params:
+        """The server's state as the users see it."""
+        shared: Params = {}
+        for name, values in arrays.items():
+            tensor = torch.from_numpy(values.copy())
+            if name.startswith(OWN):
+                shared[name[len(OWN) :]] = tensor[torch.tensor(places)]
+            else:
+                shared[name[len(SHARED) :]] = tensor
+        shared |= derived(method, shared)
+        return shared | method.memory(shared)
+
+    def _upload(self, method: Method, simulation: Simulation, round_: int, sizes: Ints) -> Arrays:
+        everybody = np.arange(len(sizes))
+        if is_single(method):
+            uploads = {
+                client: result.upload.of_client(place, method.leaves)
+                for result in simulation.train_clients(round_, everybody)
+                for place, client in enumerate(result.clients.tolist())
+            }
+            return pack_single(sizes, [uploads[client] for client in everybody.tolist()], self._wire)
+        totals = Totals(method.leaves, self.n_items, torch.device("cpu"))
+        for result in simulation.train_clients(round_, everybody):
+            weights = torch.from_numpy(sizes[result.clients]).double()
+            totals.add(result.upload, weights if method.aggregate.weighted else None)
+        return pack_sums(totals.sums(), self._wire)
+
+    def _shared_by_owner(
+        self, order: Order, arrays: Arrays, here: dict[int, str]
+    ) -> dict[str | None, Arrays]:
+        """What was received, for everybody and for every user alone, to recommend with."""
+        kept: dict[str | None, Arrays] = {
+            None: {name[len(SHARED) :]: v for name, v in arrays.items() if name.startswith(SHARED)}
+        }
+        own = {name[len(OWN) :]: v for name, v in arrays.items() if name.startswith(OWN)}
+        for place, slot in enumerate(order.slots if own else ()):
+            if slot in here:
+                kept[here[slot]] = {name: values[place] for name, values in own.items()}
+        return {} if kept == {None: {}} else kept
+
+
+def arrays_to_nodes(
+    method: Method | ClosedForm, n_items: int, dtype: np.dtype[Any], round_: int | None
+) -> dict[str, tuple[np.dtype[Any], Shape]]:
+    """What a server sends: every shared leaf that is not derived from others; s slots."""
+    if isinstance(method, ClosedForm):
+        weights: Shape = (method.scorer.channels * n_items, n_items)
+        return {SHARED + WEIGHTS: (dtype, weights)} if round_ is None else {}
+    wanted: dict[str, tuple[np.dtype[Any], Shape]] = {}
+    for leaf in method.select(home=Home.SHARED):
+        shape: Shape = (n_items, *leaf.shape) if leaf.per_item else leaf.shape
+        if leaf.derived_from:
+            continue
+        if leaf.name in method.tailored:
+            wanted[OWN + leaf.name] = (dtype, ("s", *shape))
+        else:
+            wanted[SHARED + leaf.name] = (dtype, shape)
+    return wanted
+
+
+def deployable(method: Method | ClosedForm) -> None:
+    """Refuse a method whose clients need to know what nobody sends."""
+    if isinstance(method, Method) and method.popularity_power:
+        raise DeviceError(
+            f"{method.name!r} draws negatives by popularity, which a device does not know",
+            "take the method without popular-negatives",
+        )

@@ -1,0 +1,138 @@
+"""What server and nodes say to each other: a few plain fields, and named arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from solera.core.errors import SoleraError
+from solera.device.tensors import Arrays
+
+
+class Reason(StrEnum):
+    """Why something that arrived was not taken; counted under these names."""
+
+    NO_REPLY = "no-reply"
+    FAILED = "failed"  # Flower says that the node could not answer
+    DECLINED = "declined"  # the node itself says so, and why
+    LATE = "late"
+    TWICE = "twice"
+    MALFORMED = "malformed"
+    FEDERATION = "federation"
+    ROUND = "round"
+    CATALOGUE = "catalogue"
+    MEMBERS = "members"
+    NAMES = "names"
+    SHAPES = "shapes"
+    NOT_FINITE = "not-finite"
+    NORM = "norm"
+
+
+class RefusalError(SoleraError):
+    """Something that was sent is not taken."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One message, in either direction."""
+
+    fields: dict[str, Any]
+    arrays: Arrays = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """The whole content in one order, whatever carries it: what a digest is taken of."""
+        parts = [json.dumps(self.fields, sort_keys=True).encode()]
+        for name in sorted(self.arrays):
+            values = np.ascontiguousarray(self.arrays[name])
+            parts += [f"{name}:{values.dtype.str}:{values.shape}".encode(), values.tobytes()]
+        return b"\n".join(parts)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def bytes(self) -> int:
+        """Of the arrays."""
+        return sum(values.nbytes for values in self.arrays.values())
+
+
+class Fields(BaseModel):
+    """Fields of a message, and nothing besides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    federation: str = Field(pattern="^[0-9a-f]{32}$")
+
+    @classmethod
+    def of(cls, packet: Packet) -> Self:
+        """Read what a stranger sent."""
+        declined = packet.fields.get("declined")
+        if isinstance(declined, str):
+            raise RefusalError(Reason.DECLINED, declined[:500])
+        try:
+            return cls.model_validate(packet.fields)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))[:100]
+            raise RefusalError(Reason.MALFORMED, f"field {where}: {wrong['msg']}") from None
+
+
+class Invitation(Fields):
+    """Server to a node it does not know: who are you?"""
+
+
+class Enrolment(Fields):
+    """The answer: which catalogue the node has, and the slots of its users."""
+
+    version: int = Field(ge=1)
+    catalogue: str = Field(pattern="^[0-9a-f]{64}$")
+    method: str = Field(max_length=200)
+    slots: list[int] = Field(max_length=1_000_000)
+
+
+class Order(Fields):
+    """Server to node: train these users from this state; or, without a round, take the final state.
+
+    `accepted` names the last of the node's updates that the server has taken, `numbers` are those by which
+    the users draw. The arrays are of catalogue `version`; the server's own is `newest`.
+    """
+
+    round: int | None = Field(ge=0)
+    attempt: int = Field(ge=0)
+    version: int = Field(ge=1)
+    newest: int = Field(ge=1)
+    accepted: str
+    slots: list[int]
+    numbers: list[int]
+
+    @property
+    def token(self) -> str:
+        """By which the server will name an update that answers this order."""
+        return f"{self.round}.{self.attempt}"
+
+
+class Answer(Fields):
+    """Node to server: which users have trained, and who is there by now."""
+
+    round: int | None = Field(ge=0)
+    attempt: int = Field(ge=0)
+    version: int = Field(ge=1)
+    trained: list[int] = Field(max_length=1_000_000)
+    slots: list[int] = Field(max_length=1_000_000)
+
+
+def declined(message: str) -> Packet:
+    """The answer of a node that will not, or cannot."""
+    return Packet({"declined": message})

@@ -1,0 +1,154 @@
+"""Server and nodes in one process: what they say is handed over, and kept for tests to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData
+from solera.deploy.coordinator import Coordinator
+from solera.deploy.folder import FederationFolder
+from solera.deploy.node import Node
+from solera.deploy.protocol import Packet, Reason, RefusalError
+from solera.deploy.settings import Settings
+from solera.device.bundle import Bundle, Item
+from solera.device.device import Device
+from solera.device.publish import start
+from solera.engine import BlockTraining, Simulation
+
+ITEMS = 24
+
+
+def fill(device: Device, users: dict[str, list[str]]) -> None:
+    for user, items in users.items():
+        device.add_all([(item, time) for time, item in enumerate(items)], user, "test")
+
+
+class Local:
+    """Three nodes, numbered 100, 101, 102, with users u0, u1, …"""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        key: Path,
+        catalogue: list[Item],
+        histories: list[list[int]],
+        method: str,
+        options: dict[str, Any],
+        precision: Any,
+        sizes: tuple[int, ...],
+        settings: dict[str, Any],
+    ) -> None:
+        self.folder, self.key, self.histories = folder, key, histories
+        self.bundle = start(
+            method, catalogue, folder / "start.bundle", key, options=options, precision=precision, seed=4
+        )
+        self.devices: dict[int, Device] = {}
+        first = 0
+        for number, size in enumerate(sizes):
+            users = {f"u{u}": [str(i) for i in histories[u]] for u in range(first, first + size)}
+            self.add_node(100 + number, users)
+            first += size
+        settings = {"rounds": 3, "min_nodes": 1, **settings}
+        self.server = FederationFolder.create(folder / "server", self.bundle, Settings(**settings))
+        self.coordinator = Coordinator(self.server)
+        self.sent: list[tuple[int, str, Packet, Packet]] = []  # node, kind, what it got, what it gave
+        self.tamper: Callable[[int, str, Packet], Packet | None] = lambda node, kind, packet: packet
+
+    def add_node(self, number: int, users: dict[str, list[str]], bundle: Bundle | None = None) -> Device:
+        device = Device.create(self.folder / f"node{number}", bundle or self.bundle)
+        fill(device, users)
+        self.devices[number] = device
+        return device
+
+    def close(self) -> None:
+        for device in self.devices.values():
+            device.close()
+
+    def restart_server(self) -> None:
+        """As after a kill: nothing but the folder is left."""
+        self.coordinator = Coordinator(FederationFolder.open(self.server.path))
+
+    def ask(self, node: int, kind: str, packet: Packet) -> Packet | None:
+        """What a node answers, after whoever tampers with it."""
+        answer = Node(self.devices[node], threads=1).answer(kind, packet)
+        self.sent.append((node, kind, packet, answer))
+        return self.tamper(node, kind, answer)
+
+    def exchange(self, kind: str, packets: dict[int, Packet], take: Callable[[int, Packet], None]) -> None:
+        for node, packet in packets.items():
+            answer = self.ask(node, kind, packet)
+            if answer is None:
+                continue
+            try:
+                take(node, answer)
+            except RefusalError as error:
+                self.coordinator.reject(node, error.reason, error.message)
+
+    def round(self, online: set[int] | None = None, attempt: int = 0) -> dict[str, Any] | None:
+        online = set(self.devices) if online is None else online
+        self.exchange("enrol", self.coordinator.invite(online), self.coordinator.enrol)
+        self.exchange("train", self.coordinator.begin(attempt, online), self.coordinator.take)
+        return self.coordinator.close()
+
+    def finish(self) -> None:
+        def nothing(node: int, packet: Packet) -> None: ...
+
+        self.exchange("finish", self.coordinator.farewells(set(self.devices)), nothing)
+
+    def run(self, rounds: int = 3) -> None:
+        for _ in range(rounds):
+            assert self.round() is not None
+        self.finish()
+
+    def user_of(self) -> dict[int, tuple[int, str]]:
+        """Who has which number."""
+        return {
+            number: (node, Node(self.devices[node]).members.slots()[slot])
+            for node, entry in self.coordinator.progress.ledger.nodes.items()
+            for slot, number in entry.numbers.items()
+        }
+
+    def rejected(self) -> list[Reason]:
+        return [
+            Reason(line["reason"])
+            for line in self.server.lines("events.jsonl")
+            if line["event"] == "rejected"
+        ]
+
+    def simulated(self, rounds: int = 3) -> Simulation:
+        """The block engine with the same clients, under the same numbers."""
+        owners = self.user_of()
+        known = Ragged.from_lists([self.histories[int(owners[number][1][1:])] for number in sorted(owners)])
+        simulation = Simulation(
+            self.coordinator.method,
+            ClientData(known, known.sorted_unique(), ITEMS),
+            BlockTraining(1),
+            seed=4,
+            device=torch.device("cpu"),
+            dtype=self.coordinator.dtype,
+        )
+        for round_ in range(rounds):
+            simulation.run_round(round_)
+        return simulation
+
+    def differences(self, simulation: Simulation) -> dict[str, float]:
+        """The largest difference of every shared and personal leaf from a simulation's."""
+        found = {
+            f"shared/{name}": float((value - self.coordinator.shared[name]).abs().max())
+            for name, value in simulation.state.tensors()[0].items()
+        }
+        for number, (node, user) in self.user_of().items():
+            mine = self.devices[node].personal(user)
+            for name, value in simulation.state.personal.of_client(number).items():
+                start = simulation.state.personal.initial.get(name)  # of those who were never asked
+                here = mine[name] if start is None else mine.get(name, start.numpy())
+                largest = float(np.abs(here - value.numpy()).max()) if value.numel() else 0.0
+                found[f"personal/{name}"] = max(found.get(f"personal/{name}", 0.0), largest)
+        return found

@@ -1,0 +1,52 @@
+"""Over messages, in three places, with everything on disk in between: the same as the block engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from federation import ITEMS
+
+from solera.core.closed_form import ClosedForm
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData
+from solera.engine import OneRound
+from solera.engine.one_round import WEIGHTS
+from solera.methods import find, names
+
+TRAINED = [name for name in names() if not isinstance(find(name), ClosedForm)]
+SMALL = {"embedding_size": 4}
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_server_and_users_are_as_in_the_block_engine(local, method):
+    federation = local(method, SMALL, over_selection=1.0)
+    federation.run()
+    differences = federation.differences(federation.simulated())
+    assert differences
+    assert max(differences.values()) < 1e-9, differences
+
+
+def test_a_share_of_the_clients(local):
+    federation = local("fedmf", SMALL | {"clients_per_round": 0.4}, over_selection=1.0)
+    federation.run()
+    assert max(federation.differences(federation.simulated()).values()) < 1e-9
+
+
+@pytest.mark.parametrize("method", ["fedease", "fedslist"])
+def test_methods_of_one_round(local, histories, method):
+    federation = local(method)
+    federation.round()
+    federation.finish()
+    known = Ragged.from_lists(histories)
+    alone = OneRound(
+        find(method), ClientData(known, known, ITEMS), device=torch.device("cpu"), dtype=torch.float64
+    )
+    alone.run_round(0)
+    weights = alone.state.shared[WEIGHTS]
+    assert torch.allclose(federation.coordinator.shared[WEIGHTS], weights, atol=1e-9)
+    scores = alone.serve(known)(np.array([0]))[0]
+    shown = federation.devices[100].recommend(3, user="u0")
+    unknown = [item for item in range(ITEMS) if item not in histories[0]]
+    best = sorted(unknown, key=lambda item: -float(scores[item]))[:3]
+    assert [each.item for each in shown] == [str(item) for item in best]
