@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -13,21 +14,13 @@ from solera.deploy.messages import TYPES, from_content, to_content
 from solera.deploy.protocol import declined
 
 
-def device_folder(context: Context) -> Path:
-    """Where the node's device is: the node knows, or (simulated) it is one of the federation's own."""
-    given = context.node_config.get("device")
-    if given is not None:
-        return Path(str(given))
-    return Path(str(context.run_config["folder"])) / "nodes" / str(context.node_config["partition-id"])
-
-
-def answer(kind: str, message: Message, context: Context) -> Message:
-    """The node's reply to one message."""
+def answer(kind: str, message: Message, folder: Path) -> Message:
+    """The reply of the node whose device is in the folder."""
     from solera.deploy.node import Node  # noqa: PLC0415 - torch is not needed to be loaded as an app
     from solera.device.device import Device  # noqa: PLC0415
 
     try:
-        device = Device.open(device_folder(context))
+        device = Device.open(folder)
         try:
             reply = Node(device).answer(kind, from_content(message.content))
         finally:
@@ -37,14 +30,20 @@ def answer(kind: str, message: Message, context: Context) -> Message:
     return Message(to_content(reply), reply_to=message)
 
 
-def make_app(mods: list[Mod] | None = None) -> ClientApp:
-    """The app, with whatever is to stand between it and the network."""
+def _device_of_node(context: Context) -> Path:
+    return Path(str(context.node_config["device"]))
+
+
+def make_app(
+    mods: list[Mod] | None = None, device_of: Callable[[Context], Path] = _device_of_node
+) -> ClientApp:
+    """The app, with whatever is to stand between it and the network, and where to find a node's device."""
     made = ClientApp(mods=mods)
     for kind, type_ in TYPES.items():
         family, action = type_.split(".")
 
         def work(message: Message, context: Context, kind: str = kind) -> Message:
-            return answer(kind, message, context)
+            return answer(kind, message, device_of(context))
 
         getattr(made, family)(action)(work)
     return made

@@ -10,7 +10,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from solera.core.errors import RunError
+from solera.core.errors import RunError, SoleraError
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.messages import from_content, to_message
@@ -26,10 +26,19 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run, or go on with, the federation in the folder that the run names."""
-    folder = FederationFolder.open(Path(str(context.run_config["folder"])))
+    run_federation(grid, Path(str(context.run_config["folder"])))
+
+
+def run_federation(grid: Grid, path: Path) -> None:
+    """All rounds that a federation has left."""
+    folder = FederationFolder.open(path)
     coordinator = Coordinator(folder)
-    folder.event("started", run=str(context.run_id), rounds_done=coordinator.progress.rounds_done)
-    Loop(grid, coordinator).run()
+    folder.event("started", rounds_done=coordinator.progress.rounds_done)
+    try:
+        Loop(grid, coordinator).run()
+    except SoleraError as error:
+        folder.event("failed", message=error.message, hint=error.hint)
+        raise
     folder.event("finished", rounds_done=coordinator.progress.rounds_done)
 
 

@@ -1,0 +1,111 @@
+"""What answers for a node: a process that stays, and runs no code but Solera's.
+
+Left to itself, Flower starts a process for every message and runs in it whatever program the server has sent
+along. A node that did so would let the server read every history. This worker takes the same tasks from the
+node's SuperNode, over the same local interface, looks at the message, and leaves the program alone. That it
+has torch loaded already makes it faster, too.
+
+    python -m solera.deploy.worker --superexec-auth-secret-file SECRET --runtime HOST:PORT --device FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+
+import httpx
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from solera.deploy import node  # noqa: F401 - loads torch once, before the first message
+from solera.deploy.client_app import make_app
+
+_LOG = logging.getLogger("solera.node")
+_POLL = 0.1  # seconds between looks for a task
+_TASK = "flwr-clientapp"
+_ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+
+
+def work(runtime: str, secret: bytes, app: ClientApp) -> None:
+    """Answer for ever."""
+    client = _client(
+        runtime,
+        RuntimeVersionHttpInterceptor(component_name="SuperExec"),
+        SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE),
+    )
+    while True:
+        try:
+            found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[_TASK]))
+            if found.HasField("task") and found.token:
+                answer(runtime, found.token, app)
+                continue
+        except httpx.HTTPError as error:  # the SuperNode restarts, or has ended: whoever started us decides
+            _LOG.warning("the SuperNode does not answer: %s", error)
+            time.sleep(1)
+        time.sleep(_POLL)
+
+
+def answer(runtime: str, token: str, app: ClientApp) -> None:
+    """Work on one message."""
+    client = _client(
+        runtime,
+        RuntimeVersionHttpInterceptor(component_name=_TASK),
+        RuntimeTokenHttpInterceptor(token),
+    )
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat.start()
+    status, details = SubStatus.COMPLETED, ""
+    context: Context | None = None
+    try:
+        message, context, _run, _program = pull_task_input(client)
+        try:
+            reply = app(message=message, context=context)
+        except Exception as error:  # the node goes on, whatever a message does to it
+            _LOG.exception("no answer to %s", message.metadata.message_type)
+            status, details = SubStatus.FAILED, repr(error)
+            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
+        push_message(client, reply, context)
+    finally:
+        push_task_output(client=client, context=context, sub_status=status, details=details)
+        heartbeat.stop()
+        client.close()
+
+
+def _client(runtime: str, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
+    return RuntimeHttpClient.from_server_address(
+        server_address=runtime,
+        insecure=True,  # both ends are on this machine
+        root_certificates=None,
+        interceptors=list(interceptors),
+        retry_invoker=make_simple_http_retry_invoker(),
+    )
+
+
+def main() -> None:
+    """Started by `solera node start`."""
+    parser = argparse.ArgumentParser(description="Answers for a node.")
+    parser.add_argument("--superexec-auth-secret-file", type=Path, required=True)
+    parser.add_argument("--runtime", required=True)
+    parser.add_argument("--device", type=Path, required=True)
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    secret = given.superexec_auth_secret_file.read_bytes()
+    work(given.runtime, secret, make_app(device_of=lambda context: given.device))
+
+
+if __name__ == "__main__":
+    main()
