@@ -24,7 +24,8 @@ ALLOWED = {
     "api": LIBRARY | {"runs"},
     "bench": LIBRARY | {"runs", "api"},
     "device": {"core", "data", "methods", "engine", "runs"},
-    "cli": LIBRARY | {"runs", "api", "bench", "device"},
+    "deploy": {"core", "data", "methods", "engine", "runs", "device"},
+    "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -86,12 +87,12 @@ def test_dependencies_go_one_way(room: str) -> None:
 
 def test_only_the_outer_rooms_know_of_runs() -> None:
     users = {room_of(file) for file in FILES if "runs" in rooms(imported_by(file))}
-    assert users <= {"runs", "api", "cli", "bench", "device"}
+    assert users <= {"runs", "api", "cli", "bench", "device", "deploy"}
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """`solera --help` must not wait for torch."""
-    code = "import sys, solera; print(*{'torch', 'polars', 'numba', 'solera.api'} & set(sys.modules))"
+    code = "import sys, solera; print(*{'torch', 'polars', 'numba', 'flwr', 'solera.api'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
 

@@ -1,24 +1,63 @@
-"""A small catalogue, histories on it, and federations that need no network."""
+"""Federations that need no network; and keys, and commands as real processes, ended whatever happens."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-pytest.importorskip("cryptography", reason="needs the device extra")
+pytest.importorskip("cryptography", reason="needs the deploy extra")
+pytest.importorskip("flwr", reason="needs the deploy extra")
 
+from commands import environment, wait_for
 from federation import ITEMS, Local
 
+from solera.deploy.authority import make_keys
+from solera.deploy.processes import Process
+from solera.device import keys as publisher
 from solera.device.bundle import Item
-from solera.device.keys import make_keys
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    make_keys(folder, 2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def foreign_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another federation's."""
+    folder = tmp_path_factory.mktemp("foreign")
+    make_keys(folder, 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Process]]:
+    """Start a command that stays, and wait until it has said something."""
+    logs = tmp_path_factory.mktemp("logs")
+    started: list[Process] = []
+
+    def begin(*args: object, until: str) -> Process:
+        command = [sys.executable, "-m", "solera", *map(str, args)]
+        process = Process(command, environment(), logs / f"{len(started)}.log")
+        started.append(process)
+        wait_for(process, until)
+        return process
+
+    yield begin
+    for process in reversed(started):
+        process.stop()
 
 
 @pytest.fixture(scope="session")
 def key(tmp_path_factory) -> Path:
     stem = tmp_path_factory.mktemp("keys") / "publisher"
-    make_keys(stem)
+    publisher.make_keys(stem)
     return Path(f"{stem}.key")
 
 

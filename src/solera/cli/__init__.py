@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from solera.cli import bench, bundle, data, device, runs
+from solera.cli import bench, bundle, data, device, federation, node, runs, server
 from solera.cli.doctor import doctor
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
@@ -30,6 +30,9 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(bundle.app, name="bundle")
 app.add_typer(device.app, name="device")
+app.add_typer(federation.app, name="federation")
+app.add_typer(server.app, name="server")
+app.add_typer(node.app, name="node")
 app.command()(runs.methods)
 app.command()(runs.presets)
 app.command()(runs.train)

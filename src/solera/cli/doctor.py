@@ -29,6 +29,7 @@ def doctor(json: Json = False) -> None:
     found["datasets_here"] = [name for name in names() if available(name) in ("folder", "cache")]
     found["extras"] = {
         "bench": package_version("numba"),
+        "deploy": package_version("flwr"),
         "device": package_version("cryptography"),
         "ials": package_version("implicit"),
         "plots": package_version("matplotlib"),

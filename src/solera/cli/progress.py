@@ -46,9 +46,15 @@ def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None
 @contextmanager
 def epoch_progress(title: str) -> Iterator[Callable[[Epoch], None]]:
     """A function to call after every epoch, if there are any: a baseline in closed form has none."""
+    with open_progress(title, "epoch") as update:
+        yield lambda done: update(done.done, done.epochs, _loss(done))
+
+
+@contextmanager
+def open_progress(title: str, step: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A function to call with the steps done, how many there will be, and what there is to say of them."""
     if not err.is_terminal:
-        lines = _Lines(title, "epoch")
-        yield lambda done: lines(done.done, done.epochs, _loss(done))
+        yield _Lines(title, step)
         return
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -59,9 +65,9 @@ def epoch_progress(title: str) -> Iterator[Callable[[Epoch], None]]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=None, figures="")
 
-        def update(done: Epoch) -> None:
-            shown = " · ".join(filter(None, (f"epoch {done.done}/{done.epochs}", _loss(done))))
-            bar.update(task, completed=done.done, total=done.epochs, figures=shown)
+        def update(done: int, total: int, figures: str) -> None:
+            shown = " · ".join(filter(None, (f"{step} {done}/{total}", figures)))
+            bar.update(task, completed=done, total=total, figures=shown)
 
         yield update
 

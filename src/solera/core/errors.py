@@ -41,6 +41,10 @@ class DeviceError(SoleraError):
     """A device's folder that cannot be written or read, or does not hold what was asked for."""
 
 
+class DeployError(SoleraError):
+    """A server, a node or a key of a deployed federation that is missing, unreachable or refused."""
+
+
 class DivergedError(SoleraError):
     """Training produced numbers that are not finite."""
 

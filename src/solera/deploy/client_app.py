@@ -49,4 +49,9 @@ def make_app(
     return made
 
 
+def app_of(device: Path) -> ClientApp:
+    """The app of a node whose device is in that folder."""
+    return make_app(device_of=lambda context: device)
+
+
 app = make_app()

@@ -69,12 +69,34 @@ class FederationFolder:
         return folder
 
     @classmethod
+    def prepare(
+        cls, path: Path, bundle: Bundle | None, settings: dict[str, Any], *, resume: bool
+    ) -> FederationFolder:
+        """Begin a federation; or go on with one, and take over what is given anew."""
+        if not resume:
+            if bundle is None:
+                raise RunError(
+                    "a federation begins with a bundle", "solera bundle new makes one"
+                )
+            return cls.create(path, bundle, Settings(**settings))
+        folder = cls.open(path)
+        folder.change(folder.identity.settings.model_copy(update=settings))
+        if bundle is not None and all(bundle.digest != known.digest for known in folder.bundles()):
+            folder.add_bundle(bundle)
+        return folder
+
+    @classmethod
     def open(cls, path: Path) -> FederationFolder:
         """A federation that was begun before."""
         folder = cls(path)
         if not folder.exists:
             raise RunError(f"{path} holds no federation", "solera federation run begins one")
         return folder
+
+    def change(self, settings: Settings) -> None:
+        """Go on with other settings."""
+        identity = Identity(federation=self.identity.federation, settings=settings)
+        write_whole(self.path / _SETTINGS, identity.model_dump_json(indent=2) + "\n")
 
     @property
     def exists(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from importlib import import_module
 from pathlib import Path
 
 import httpx
@@ -32,7 +33,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from solera.deploy import node  # noqa: F401 - loads torch once, before the first message
-from solera.deploy.client_app import make_app
+from solera.deploy.flower import WORKER_APP
 
 _LOG = logging.getLogger("solera.node")
 _POLL = 0.1  # seconds between looks for a task
@@ -101,10 +102,12 @@ def main() -> None:
     parser.add_argument("--superexec-auth-secret-file", type=Path, required=True)
     parser.add_argument("--runtime", required=True)
     parser.add_argument("--device", type=Path, required=True)
+    parser.add_argument("--app", default=WORKER_APP, help="module:function from a folder to an app")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     secret = given.superexec_auth_secret_file.read_bytes()
-    work(given.runtime, secret, make_app(device_of=lambda context: given.device))
+    module, _, function = given.app.partition(":")
+    work(given.runtime, secret, getattr(import_module(module), function)(given.device))
 
 
 if __name__ == "__main__":

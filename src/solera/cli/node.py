@@ -1,0 +1,58 @@
+"""solera node: a device that takes part in a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from solera.cli.federation import ShowCommands
+from solera.cli.output import err, help_if_alone, out
+from solera.cli.server import OPEN
+
+app = typer.Typer(help="A device's part in a federation over a network.", invoke_without_command=True)
+app.callback()(help_if_alone)
+
+
+@app.command()
+def start(
+    device: Annotated[Path, typer.Argument(help="The device's folder.")],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server listens.")],
+    ca: Annotated[Path | None, typer.Option(help="ca.pem of the federation's keys.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The node's own secret key, nodes/NAME.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without --ca and --key: no encryption.")
+    ] = False,
+    show_commands: ShowCommands = False,
+) -> None:
+    """Take part in a federation, and stay until Ctrl-C. What leaves the device: `solera device outbox`.
+
+    Example: solera node start me --superlink recommender.example.org:8000 --ca ca.pem --key node-1
+    """
+    from solera.core.errors import ConfigError
+    from solera.deploy import supernode
+    from solera.deploy.flower import Address
+    from solera.deploy.processes import ended_by_signals
+    from solera.device.device import Device
+
+    if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
+        raise ConfigError(
+            "either --ca and --key, or --insecure", "the server's operator gives you ca.pem and a key"
+        )
+    address = Address.parse(superlink, ca and ca.resolve())
+    key = key and key.resolve()
+    if show_commands:
+        for line in supernode.commands(device, address, key):
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+        return
+    if insecure:
+        err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
+    Device.open(device).close()
+    with ended_by_signals(), supernode.running(device, address, key) as node:
+        said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
+        out.print(said, highlight=False, soft_wrap=True)
+        try:
+            node.watch(key)
+        except KeyboardInterrupt:
+            out.print("the node ends")

@@ -1,0 +1,88 @@
+"""solera server: where the nodes of a federation meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from solera.cli.federation import ShowCommands
+from solera.cli.output import Json, err, help_if_alone, out, print_json
+
+app = typer.Typer(help="The server of a federation over a network.", invoke_without_command=True)
+app.callback()(help_if_alone)
+
+Folder = Annotated[Path, typer.Argument(help="The federation's folder.")]
+
+OPEN = "nothing is encrypted and whoever calls is let in: for tests on one machine, never on a network"
+
+
+@app.command()
+def start(
+    folder: Folder,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="What `solera federation keys` made."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without keys: no encryption, every node is let in.")
+    ] = False,
+    show_commands: ShowCommands = False,
+) -> None:
+    """Start the server with TLS, for the nodes whose keys are in DIR/nodes, and stay until Ctrl-C.
+
+    Example: solera server start films --keys keys --host 0.0.0.0
+    """
+    from solera.core.errors import ConfigError
+
+    if (keys is None) != insecure:
+        raise ConfigError(
+            "with which keys?" if keys is None else "either --keys or --insecure",
+            "--keys DIR; solera federation keys DIR --nodes 3 makes them",
+        )
+    from solera.deploy import superlink
+    from solera.deploy.flower import Address
+    from solera.deploy.processes import ended_by_signals
+
+    keys = keys and keys.resolve()
+    address = Address(host, port, keys and keys / "ca.pem")
+    if show_commands:
+        for line in superlink.commands(folder, address, keys):
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+        return
+    if insecure:
+        err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
+    with ended_by_signals(), superlink.running(folder, address, keys) as (process, asked):
+        out.print(f"the server listens at {address}; Ctrl-C ends it; log: {process.log}", highlight=False)
+        access = "--insecure" if keys is None else "--ca ca.pem --key nodes/NAME"
+        called = "HOST" if host in {"0.0.0.0", "::"} else host
+        hint = f"next: solera node start DEVICE --superlink {called}:{port} {access}"
+        out.print(hint, style="dim", highlight=False, soft_wrap=True)
+        try:
+            for nodes in superlink.watch(process, asked):
+                out.print(f"{nodes.online} of {nodes.registered} nodes are online", highlight=False)
+        except KeyboardInterrupt:
+            out.print("the server ends")
+
+
+@app.command()
+def register(
+    folder: Folder,
+    public_key: Annotated[list[Path], typer.Argument(metavar="NAME.pub…", help="Public keys of nodes.")],
+    json: Json = False,
+) -> None:
+    """Let more nodes take part, while the server runs.
+
+    Example: solera server register films keys/nodes/node-4.pub
+    """
+    from solera.deploy import superlink
+
+    new = superlink.register(folder, public_key)
+    if json:
+        print_json({"registered": [str(path) for path in new]})
+        return
+    for path in public_key:
+        out.print(f"{path}: {'registered' if path in new else 'known already'}", highlight=False)

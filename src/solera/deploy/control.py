@@ -1,0 +1,126 @@
+"""A running SuperLink, asked: which nodes it knows, and how a run is doing.
+
+`flwr` answers the same questions, at a second of importing each; this is the one file that uses what is
+inside Flower (1.41 and 1.42) and not its commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from solera.core.errors import ConfigError, DeployError
+from solera.deploy.flower import Address
+
+try:
+    import httpx
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.proto.control_pb2 import (
+        ListNodesRequest,
+        ListRunsRequest,
+        RegisterNodeRequest,
+        StopRunRequest,
+        StreamLogsRequest,
+    )
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+except ImportError:
+    raise ConfigError("a federation over a network needs Flower", "pip install 'solera[deploy]'") from None
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """How many nodes may take part, and how many are there."""
+
+    registered: int
+    online: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run is doing: `how` is empty until it has ended, then completed, failed or stopped."""
+
+    how: str
+    details: str
+
+
+class Control:
+    """Questions to one SuperLink."""
+
+    def __init__(self, client: ControlHttpClient) -> None:
+        self._client = client
+
+    def nodes(self) -> Nodes:
+        """The nodes the server knows."""
+        known = [node for node in self._list() if node[1] != "unregistered"]
+        return Nodes(len(known), sum(status == "online" for _, status in known))
+
+    def register(self, public_keys: list[Path]) -> list[Path]:
+        """Make node keys known; returns those that were not."""
+        known = {key for key, _ in self._list()}
+        new = [path for path in public_keys if _raw_key(path) not in known]
+        for path in new:
+            self._client.RegisterNode(RegisterNodeRequest(public_key=_raw_key(path), name=path.stem))
+        return new
+
+    def ending(self, run: int) -> Ending:
+        """Whether a run has ended, and how."""
+        status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        return Ending(status.sub_status if status.status == "finished" else "", status.details)
+
+    def log(self, run: int) -> str:
+        """What the server's app has written in a run that has ended."""
+        parts = self._client.StreamLogs(StreamLogsRequest(run_id=run))
+        return "".join(part.log_output for part in parts)
+
+    def stop(self, run: int) -> None:
+        """End a run before its time."""
+        self._client.StopRun(StopRunRequest(run_id=run))
+
+    def _list(self) -> list[tuple[bytes, str]]:
+
+        return [
+            (node.public_key, node.status) for node in self._client.ListNodes(ListNodesRequest()).nodes_info
+        ]
+
+
+@contextmanager
+def control(address: Address) -> Iterator[Control]:
+    """A line to the SuperLink; when it breaks, an error that says so."""
+    client = ControlHttpClient.from_server_address(
+        server_address=str(address),
+        insecure=address.ca is None,
+        root_certificates=None if address.ca is None else address.ca.read_bytes(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
+    try:
+        yield Control(client)
+    except httpx.HTTPStatusError as error:
+        raise DeployError(
+            f"the server at {address} refuses: {error.response.text}",
+            "see its log, FOLDER/flower/superlink.log",
+        ) from None
+    except httpx.HTTPError as error:
+        raise DeployError(
+            f"the server at {address} does not answer any more: {error}",
+            "see its log, FOLDER/flower/superlink.log",
+        ) from None
+    finally:
+        client.close()
+
+
+def _raw_key(path: Path) -> bytes:
+
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise DeployError(
+            f"{path} is not a node's public key", "give a .pub file of `solera federation keys`"
+        )
+    return public_key_to_bytes(key)

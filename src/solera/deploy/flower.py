@@ -1,0 +1,195 @@
+"""Flower's programs as Solera calls them: command lines, environment, and the files they read.
+
+All of Flower's files of a federation are in FOLDER/flower: config.toml says where the server is, app/ is what
+`flwr run` sends to server and nodes, state.db is the server's database, superlink.log its log, and
+run-NUMBER.log what the server's app wrote in a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import sysconfig
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from solera.core.errors import ConfigError, DeployError
+
+PORT = 8000
+CONNECTION = "federation"  # the server's name in config.toml
+SERVER_APP = "solera.deploy.server_app:app"
+CLIENT_APP = "solera.deploy.client_app:app"
+WORKER_APP = "solera.deploy.client_app:app_of"
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # 1 s otherwise, paid by every message
+}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a SuperLink listens, and whose certificate it must show; without `ca` nothing is encrypted."""
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    ca: Path | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str, ca: Path | None = None) -> Address:
+        """HOST:PORT, with brackets around an IPv6 host."""
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"{text!r} is not HOST:PORT", f"for example 192.168.1.5:{PORT}")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port), ca)
+
+    def from_here(self) -> Address:
+        """How this machine itself reaches a server that listens everywhere."""
+        return Address(_EVERYWHERE.get(self.host, self.host), self.port, self.ca)
+
+
+def superlink(home: Path, address: Address, keys: Path | None) -> list[str]:
+    """The server: with `keys` it speaks TLS and answers registered nodes alone.
+
+    `flower-superlink` takes the same arguments, and orders from other machines too: see guard.py.
+    """
+    command = [sys.executable, "-m", "solera.deploy.guard"]
+    command += ["--host", address.host, "--port", str(address.port)]
+    command += ["--database", str(home / "state.db"), "--disable-runtime-dependency-installation"]
+    if keys is None:
+        return [*command, "--insecure"]
+    command += ["--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")]
+    return [*command, "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
+
+
+def supernode(
+    device: Path, address: Address, key: Path | None, port: int, secret: Path | None = None
+) -> list[str]:
+    """A node; on `port` of this machine it talks with the worker that has the secret.
+
+    Without one, it starts a process of its own for every message, which runs the program the server sent.
+    """
+    command = ["flower-supernode", "--superlink", str(address), "--port", str(port)]
+    if secret is not None:
+        command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+    if address.ca is None:
+        command += ["--insecure"]
+    else:
+        command += ["--root-certificates", str(address.ca)]
+        command += ["--auth-supernode-private-key", str(key)] if key else []
+    return [*command, "--node-config", f"device={_quoted(device)}"]
+
+
+def worker(device: Path, port: int, secret: Path, app: str) -> list[str]:
+    """What answers for a node: see worker.py."""
+    command = [sys.executable, "-m", "solera.deploy.worker", "--runtime", f"127.0.0.1:{port}"]
+    command += ["--superexec-auth-secret-file", str(secret), "--device", str(device.resolve())]
+    return [*command, "--app", app]
+
+
+def register(public_key: Path) -> list[str]:
+    """Make a node's key known to the running server."""
+    return ["flwr", "supernode", "register", str(public_key), CONNECTION]
+
+
+def run(home: Path, folder: Path) -> list[str]:
+    """Start the app on the server and all its nodes."""
+    config = f"folder={_quoted(folder)}"
+    return ["flwr", "run", str(home / "app"), CONNECTION, "--run-config", config, "--format", "json"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """This process' variables, with Flower's settings and its programs on the path."""
+    scripts = sysconfig.get_path("scripts")
+    path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
+    return {**os.environ, **SETTINGS, "FLWR_HOME": str(home), "PATH": path}
+
+
+def as_shell(home: Path, command: list[str]) -> str:
+    """A command to paste into a shell."""
+    settings = [
+        f"{name}={shlex.quote(value)}" for name, value in {**SETTINGS, "FLWR_HOME": str(home)}.items()
+    ]
+    return " ".join([*settings, shlex.join(command)])
+
+
+def home_of(folder: Path) -> Path:
+    """Flower's part of a federation's or a device's folder."""
+    return folder.resolve() / "flower"
+
+
+def write_address(home: Path, address: Address) -> None:
+    """Note where the server is, for every later command on this federation."""
+    lines = ["[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]"]
+    lines += [f"address = {json.dumps(str(address))}"]
+    lines += (
+        ["insecure = true"] if address.ca is None else [f"root-certificates = {json.dumps(str(address.ca))}"]
+    )
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_address(folder: Path) -> Address:
+    """Where the server of a federation is, as `solera server start` noted it."""
+    try:
+        text = (home_of(folder) / "config.toml").read_text(encoding="utf-8")
+        found = tomllib.loads(text)["superlink"][CONNECTION]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        raise DeployError(
+            f"no server was ever started for {folder}", f"solera server start {folder} --keys DIR"
+        ) from None
+    ca = found.get("root-certificates")
+    return Address.parse(found["address"], None if ca is None else Path(ca))
+
+
+def write_app(home: Path, server_app: str = SERVER_APP, client_app: str = CLIENT_APP) -> Path:
+    """The app that `flwr run` sends to server and nodes: a name for what they have installed.
+
+    Flower looks in the app's own folder for modules that assign to the name, hence two files that do.
+    """
+    app = home / "app"
+    app.mkdir(parents=True, exist_ok=True)
+    for name, reference in (("server", server_app), ("client", client_app)):
+        module, _, attribute = reference.partition(":")
+        source = f"from {module} import {attribute} as installed\n\napp = installed\n"
+        (app / f"solera_{name}.py").write_text(source, encoding="utf-8")
+    (app / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
+    return app
+
+
+def _quoted(path: Path) -> str:
+    text = str(path.resolve())
+    if '"' in text or "\\" in text:
+        raise ConfigError(
+            f"{text} has a quote or a backslash in its name", "Flower cannot take it: rename it"
+        )
+    return f'"{text}"'
+
+
+_PROJECT = """\
+[project]
+name = "solera-federation"
+version = "1.0.0"
+description = "A federation of Solera's; what is run is installed on server and nodes."
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "solera"
+
+[tool.flwr.app.components]
+serverapp = "solera_server:app"
+clientapp = "solera_client:app"
+
+[tool.flwr.app.config]
+folder = ""
+"""

@@ -1,0 +1,133 @@
+"""Programs that run beside this one, ended together with all they have started themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from solera.core.errors import ConfigError, DeployError
+
+
+class Process:
+    """A program that writes to a log file; its end is the end of its children too."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        self._start = log.stat().st_size if log.exists() else 0
+        try:
+            with log.open("ab") as file:
+                self._popen = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except FileNotFoundError:
+            raise ConfigError(f"{command[0]} is not installed", "pip install 'solera[deploy]'") from None
+
+    @property
+    def pid(self) -> int:
+        """The program's number."""
+        return self._popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the program itself is still there."""
+        return self._popen.poll() is None
+
+    def said(self) -> str:
+        """What it has written so far."""
+        with self.log.open("rb") as file:
+            file.seek(self._start)
+            return file.read().decode(errors="replace")
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Ask it and its children to end; after `patience` seconds make them."""
+        children = family(self.pid)
+        if self.is_running:
+            self._popen.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(patience)
+        _end(children, signal.SIGTERM)  # most have gone with their parent
+        _end(children, signal.SIGKILL)
+        self._popen.kill()
+        self._popen.wait()
+
+
+def family(pid: int) -> list[int]:
+    """All that a process has started and that still runs, and what that has started.
+
+    Flower gives some of them a session of their own, so that the process group alone does not tell; and
+    some outlive their parent, so that parenthood alone does not.
+    """
+    rows = _running()
+    found = {pid}
+    while new := {own for own, parent, group in rows if parent in found or group == pid} - found:
+        found |= new
+    return sorted(found - {pid})
+
+
+def _end(pids: list[int], how: signal.Signals) -> None:
+    for pid in _alive(pids):
+        with suppress(ProcessLookupError):
+            os.kill(pid, how)
+    until = time.monotonic() + 2.0
+    while _alive(pids) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def _alive(pids: list[int]) -> set[int]:
+    return {own for own, _, _ in _running()} & set(pids)
+
+
+def _running() -> list[tuple[int, int, int]]:
+    """Number, parent and group of every process, without those (Z) that have ended unasked about."""
+    command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in listing.splitlines()]
+    return [(int(own), int(parent), int(group)) for own, parent, group, state in rows if state[0] != "Z"]
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int) -> None:
+    """Say so now if somebody listens there already, or nobody can."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise DeployError(
+                f"cannot listen on {host} port {port}: {error.strerror}",
+                "give another --port, or end what listens there",
+            ) from None
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let being asked to end, or losing the terminal, end the children as Ctrl-C does."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    kept = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

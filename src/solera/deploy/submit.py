@@ -1,0 +1,130 @@
+"""A run of a federation: handed to the SuperLink, and followed to its end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from solera.core.errors import DeployError
+from solera.deploy import flower, reach
+from solera.deploy.control import Control, Ending, control
+
+Round = dict[str, Any]  # a line of history.jsonl
+
+
+def command(folder: Path) -> str:
+    """What `submit` does, as a line for a shell."""
+    home = flower.home_of(folder)
+    return flower.as_shell(home, flower.run(home, folder))
+
+
+def check(folder: Path) -> None:
+    """Complain now if the federation's server does not answer."""
+    reach.check(flower.read_address(folder))
+
+
+def run(
+    folder: Path,
+    on_round: Callable[[Round], None],
+    *,
+    nodes: int = 1,
+    server_app: str = flower.SERVER_APP,
+    client_app: str = flower.CLIENT_APP,
+) -> Round:
+    """Start a run as soon as `nodes` nodes are there and follow it to its end; returns its last round."""
+    address = flower.read_address(folder)
+    reach.check(address)
+    home = flower.home_of(folder)
+    flower.write_app(home, server_app, client_app)
+    history = History(folder / "history.jsonl")
+    last: Round = {}
+
+    def report(finished: Round) -> None:
+        last.update(finished)
+        on_round(finished)
+
+    with control(address) as asked:
+        wait_for_nodes(asked, nodes)
+        number = submit(home, folder)
+        try:
+            ending = follow(asked, number, history, report)
+        except KeyboardInterrupt:
+            asked.stop(number)
+            raise
+        log = home / f"run-{number}.log"
+        log.write_text(asked.log(number), encoding="utf-8")
+    if ending.how != "completed":
+        raise DeployError(
+            f"run {number} has {ending.how or 'not ended'}: {_gist(ending.details)}",
+            f"see {log}; then go on with: solera federation run {folder} --resume",
+        )
+    return last
+
+
+def wait_for_nodes(asked: Control, wanted: int, seconds: float = 60.0) -> None:
+    """Return when that many nodes are online."""
+    until = time.monotonic() + seconds
+    while (nodes := asked.nodes()).online < wanted:
+        if time.monotonic() > until:
+            raise DeployError(
+                f"{nodes.online} of {wanted} nodes are online ({nodes.registered} are registered)",
+                "solera node start DEVICE --superlink HOST:PORT --ca ca.pem --key nodes/NAME",
+            )
+        time.sleep(0.5)
+
+
+def submit(home: Path, folder: Path) -> int:
+    """Hand the app to the SuperLink; returns the run's number."""
+    done = subprocess.run(
+        flower.run(home, folder), env=flower.environment(home), capture_output=True, text=True, check=False
+    )
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        answer = {"error-message": done.stdout + done.stderr}
+    if not answer.get("run-id"):
+        raise DeployError(
+            f"the run was not taken: {_gist(answer.get('error-message', ''))}",
+            f"see {home / 'superlink.log'}",
+        )
+    return int(answer["run-id"])
+
+
+def follow(
+    asked: Control, number: int, history: History, on_round: Callable[[Round], None], pause: float = 1.0
+) -> Ending:
+    """Report every finished round until the run has ended."""
+    while True:
+        ending = asked.ending(number)
+        for finished in history.new():
+            on_round(finished)
+        if ending.how:
+            return ending
+        time.sleep(pause)
+
+
+class History:
+    """The lines of history.jsonl that were not there before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = path.stat().st_size if path.exists() else 0
+
+    def new(self) -> list[Round]:
+        """The rounds finished since the last call; a line still being written waits for the next."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self._at += len(whole) + len(end)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+def _gist(text: str) -> str:
+    return textwrap.shorten(text, 300) or "Flower does not say why"

@@ -1,0 +1,87 @@
+"""The server of a federation: Flower's SuperLink, watched from its start to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from solera.core.errors import DeployError
+from solera.deploy import flower, reach
+from solera.deploy.authority import check_server
+from solera.deploy.control import Control, Nodes, control
+from solera.deploy.flower import Address
+from solera.deploy.processes import Process, check_port
+
+
+def commands(folder: Path, address: Address, keys: Path | None) -> list[str]:
+    """What `running` does, as lines for a shell."""
+    home = flower.home_of(folder)
+    lines = [flower.superlink(home, address, keys), *map(flower.register, node_keys(keys))]
+    return [flower.as_shell(home, line) for line in lines]
+
+
+@contextmanager
+def running(folder: Path, address: Address, keys: Path | None) -> Iterator[tuple[Process, Control]]:
+    """A SuperLink that answers, and knows all node keys there are; ended when the block is left."""
+    if keys is not None:
+        check_server(keys)
+    check_port(address.host, address.port)
+    home = flower.home_of(folder)
+    flower.write_address(home, address.from_here())
+    command = flower.superlink(home, address, keys)
+    process = Process(command, flower.environment(home), home / "superlink.log")
+    try:
+        _wait(process, address.from_here())
+        with control(address.from_here()) as asked:
+            if keys is not None:
+                asked.register(node_keys(keys))
+            yield process, asked
+    finally:
+        process.stop()
+
+
+def watch(process: Process, asked: Control, pause: float = 3.0) -> Iterator[Nodes]:
+    """The nodes whenever their number changes, for ever; an error if the server ends."""
+    last = None
+    while True:
+        if not process.is_running:
+            raise DeployError(f"the server has ended: {_last_line(process.said())}", f"see {process.log}")
+        if (nodes := asked.nodes()) != last:
+            yield nodes
+        last = nodes
+        time.sleep(pause)
+
+
+def register(folder: Path, public_keys: list[Path]) -> list[Path]:
+    """Make keys known to the running server of a federation; returns those it did not know."""
+    address = flower.read_address(folder)
+    reach.check(address)
+    with control(address) as asked:
+        return asked.register(public_keys)
+
+
+def node_keys(keys: Path | None) -> list[Path]:
+    """The public keys of all nodes in a folder of keys."""
+    return [] if keys is None else sorted((keys / "nodes").glob("*.pub"))
+
+
+def _wait(process: Process, address: Address) -> None:
+    until = time.monotonic() + 60
+    while True:
+        if not process.is_running:
+            raise DeployError(
+                f"the SuperLink has ended: {_last_line(process.said())}", f"see its log, {process.log}"
+            )
+        try:
+            return reach.check(address)
+        except reach.SilenceError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.2)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,37 @@
+"""Solera's commands as real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from solera.deploy.processes import Process
+
+
+def environment() -> dict[str, str]:
+    """With the echo app, and what the tests themselves import, for every process."""
+    paths = [str(Path(__file__).parent), *filter(None, sys.path)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
+
+
+def solera(*args: object) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself."""
+    command = [sys.executable, "-m", "solera", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+
+
+def wait_for(process: Process, words: str) -> None:
+    end = time.monotonic() + 60
+    while words not in process.said():
+        assert process.is_running, process.said()
+        assert time.monotonic() < end, process.said()
+        time.sleep(0.1)
+
+
+def is_running(pid: int) -> bool:
+    """And not ended without anybody having asked (Z)."""
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()[:1] not in {"", "Z"}

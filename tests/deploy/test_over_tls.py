@@ -1,0 +1,206 @@
+"""A federation as an operator meets it: real servers, real nodes, TLS, and who is turned away."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from commands import environment, is_running, solera, wait_for
+
+from solera.core.errors import DeployError
+from solera.deploy import flower, submit
+from solera.deploy.authority import make_keys
+from solera.deploy.flower import Address
+from solera.deploy.processes import Process, check_port, family, free_port
+
+
+class Federation(NamedTuple):
+    folder: Path
+    address: Address
+    server: Process
+    devices: list[Path]
+
+
+@pytest.fixture(scope="module")
+def federation(keys: Path, start: Callable[..., Process], tmp_path_factory) -> Federation:
+    """A server and two nodes, started by their commands."""
+    root = tmp_path_factory.mktemp("films and books")
+    port = free_port()
+    server = start("server", "start", root / "server", "--keys", keys, "--port", port, until="of 2 nodes")
+    devices = [root / "device 1", root / "device 2"]
+    for number, device in enumerate(devices, start=1):
+        access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / f"node-{number}")
+        start("node", "start", device, "--superlink", f"localhost:{port}", *access, until="takes part")
+    return Federation(root / "server", Address("127.0.0.1", port, keys / "ca.pem"), server, devices)
+
+
+def refused(*args: object) -> str:
+    """Both lines of an error, after making sure there are two."""
+    done = solera(*args)
+    assert done.returncode == 2, done.stdout + done.stderr
+    lines = done.stderr.splitlines()
+    assert [line.split()[0] for line in lines[-2:]] == ["error:", "next:"], done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def bare_node_says(folder: Path, address: Address, *options: object) -> str:
+    """What Flower's own program says and dies of, without any of Solera's checks before it."""
+    command = ["flower-supernode", "--superlink", str(address), "--port", str(free_port())]
+    command += ["--max-retries", "0", *map(str, options)]
+    node = Process(command, flower.environment(folder), folder / "log")
+    try:
+        end = time.monotonic() + 30
+        while node.is_running and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not node.is_running
+        return node.said()
+    finally:
+        node.stop()
+
+
+def test_an_echo_from_every_node(federation: Federation, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    rounds: list[submit.Round] = []
+    last = submit.run(
+        federation.folder, rounds.append, nodes=2, server_app="echo_app:server", client_app="echo_app:client"
+    )
+    assert rounds == [last]
+    assert last["devices"] == sorted(str(device.resolve()) for device in federation.devices)
+    assert last["back"] == [[0.0, 2.0, 4.0, 6.0]] * 2
+    wait_for(federation.server, "2 of 2 nodes are online")
+
+
+def test_a_failed_run_is_an_error_with_a_next_step(federation: Federation):
+    with pytest.raises(DeployError, match="has a run already"):
+        submit.run(federation.folder, print)
+    with pytest.raises(DeployError, match="failed") as error:
+        submit.run(
+            federation.folder,
+            print,
+            resume=True,
+            server_app="echo_app:failing",
+            client_app="echo_app:client",
+        )
+    assert "the cat sat on the server" in error.value.message
+    assert "--resume" in error.value.hint
+    (log,) = [
+        path for path in (federation.folder / "flower").glob("run-*.log") if path.name in error.value.hint
+    ]
+    assert "Traceback" in log.read_text()
+
+
+def test_a_key_nobody_registered_is_refused_until_it_is(
+    federation: Federation, foreign_keys: Path, tmp_path: Path, start: Callable[..., Process]
+):
+    key = foreign_keys / "nodes" / "node-1"
+    node = ("node", "start", tmp_path, "--superlink", federation.address, "--ca", federation.address.ca)
+    said = refused(*node, "--key", key)
+    assert f"the server does not know the key {key}" in said
+    assert f"solera server register FOLDER {key}.pub" in said
+    done = solera("server", "register", federation.folder, f"{key}.pub")
+    assert done.stdout.strip().endswith("registered"), done.stderr
+    again = solera("server", "register", federation.folder, f"{key}.pub")
+    assert again.stdout.strip().endswith("known already")
+    start(*node, "--key", key, until="takes part").stop()
+
+
+def test_a_certificate_of_a_foreign_authority_is_refused(
+    federation: Federation, keys: Path, foreign_keys: Path, tmp_path: Path
+):
+    key = keys / "nodes" / "node-1"
+    foreign = foreign_keys / "ca.pem"
+    said = refused(
+        "node", "start", tmp_path, "--superlink", federation.address, "--ca", foreign, "--key", key
+    )
+    assert "certificate of another authority" in said
+    options = ("--root-certificates", foreign, "--auth-supernode-private-key", key)
+    assert "CERTIFICATE_VERIFY_FAILED" in bare_node_says(tmp_path, federation.address, *options)
+
+
+def test_plain_http_is_refused(federation: Federation, tmp_path: Path):
+    said = refused("node", "start", tmp_path, "--superlink", federation.address, "--insecure")
+    assert "it wants TLS" in said
+    assert "--ca and --key" in said
+    assert "Failed to initialize the connection" in bare_node_says(tmp_path, federation.address, "--insecure")
+    line = http.client.HTTPConnection("127.0.0.1", federation.address.port, timeout=10)
+    line.request("GET", "/health")
+    with pytest.raises((http.client.HTTPException, ConnectionResetError)):
+        line.getresponse()
+
+
+def test_other_machines_reach_the_nodes_part_alone(federation: Federation):
+    """The SuperLink believes a proxy on its own machine who the caller is."""
+
+    def status(path: str, caller: str) -> int:
+        context = ssl.create_default_context(cafile=federation.address.ca)
+        line = http.client.HTTPSConnection("127.0.0.1", federation.address.port, context=context)
+        line.request("POST", path, headers={"X-Forwarded-For": caller})
+        return line.getresponse().status
+
+    for path in ("/v1/control/list-nodes", "/v1/control/start-run", "/v1/runtime/acquire-task"):
+        assert status(path, "192.0.2.7") == 403
+        assert status(path, "127.0.0.1") != 403
+    assert status("/v1/fleet/pull-messages", "192.0.2.7") != 403
+
+
+def test_an_expired_server_certificate_is_refused(tmp_path: Path, keys: Path):
+    expired = tmp_path / "expired"
+    make_keys(expired, 1, days=30, now=datetime.now(UTC) - timedelta(days=100))
+    said = refused("server", "start", tmp_path / "f", "--keys", expired, "--port", free_port())
+    assert "server.pem expired on" in said
+    assert f"solera federation keys {expired}" in said
+
+    address = Address("127.0.0.1", free_port(), expired / "ca.pem")
+    home = tmp_path / "f" / "flower"
+    server = Process(
+        flower.superlink(home, address, expired), flower.environment(home), tmp_path / "superlink.log"
+    )
+    try:
+        wait_for(server, "Uvicorn running")
+        access = ("--ca", expired / "ca.pem", "--key", expired / "nodes" / "node-1")
+        said = refused("node", "start", tmp_path / "d", "--superlink", address, *access)
+        assert "has expired" in said
+    finally:
+        server.stop()
+
+
+def test_a_port_in_use(federation: Federation, keys: Path, tmp_path: Path):
+    port = federation.address.port
+    said = refused("server", "start", tmp_path, "--keys", keys, "--port", port)
+    assert f"cannot listen on 127.0.0.1 port {port}" in said
+
+
+def test_a_server_that_is_asked_to_end_leaves_nothing_behind(federation: Federation):
+    """Last in the file: the others need the server."""
+    server = federation.server
+    below = family(server.pid)
+    assert len(below) >= 2  # the SuperLink and its SuperExec, which has a session of its own
+    os.kill(server.pid, signal.SIGTERM)
+    end = time.monotonic() + 20
+    while server.is_running and time.monotonic() < end:
+        time.sleep(0.1)
+    assert "the server ends" in server.said()
+    assert [pid for pid in below if is_running(pid)] == []
+    check_port("127.0.0.1", federation.address.port)
+    with pytest.raises(DeployError, match="no server answers"):
+        submit.run(federation.folder, print, resume=True)
+
+
+def test_no_server_at_all(tmp_path: Path, keys: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        port = taken.getsockname()[1]
+        access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / "node-1")
+        said = refused("node", "start", tmp_path, "--superlink", f"127.0.0.1:{port}", *access)
+    assert "no server answers" in said
+    assert "solera server start" in said
