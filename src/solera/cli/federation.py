@@ -64,9 +64,7 @@ def run(
     ] = None,
     min_replies: Annotated[
         float | None,
-        typer.Option(
-            help="Share of users needed for a round to count (0.5).", min=0, max=1
-        ),
+        typer.Option(help="Share of users needed for a round to count (0.5).", min=0, max=1),
     ] = None,
     over_selection: Annotated[
         float | None,

@@ -75,9 +75,7 @@ class FederationFolder:
         """Begin a federation; or go on with one, and take over what is given anew."""
         if not resume:
             if bundle is None:
-                raise RunError(
-                    "a federation begins with a bundle", "solera bundle new makes one"
-                )
+                raise RunError("a federation begins with a bundle", "solera bundle new makes one")
             return cls.create(path, bundle, Settings(**settings))
         folder = cls.open(path)
         folder.change(folder.identity.settings.model_copy(update=settings))

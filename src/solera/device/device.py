@@ -220,9 +220,18 @@ class Device:
         return self._tensors("personal", user)
 
     def shared(self, user: str = ME) -> Arrays:
-        """What a federation shared with everybody and with this user; empty before the first round."""
+        """What a federation shared with everybody and with this user; empty before the first round.
+
+        Somebody who has yet to get a version of a table gets the mean of those that the others here have.
+        """
         common = self.store.rows("SELECT * FROM tensors WHERE kind = 'shared' AND user IS NULL")
-        return get_tensors(common) | self._tensors("shared", user)
+        own = self._tensors("shared", user)
+        if not own:
+            rows = self.store.rows("SELECT * FROM tensors WHERE kind = 'shared' AND user IS NOT NULL")
+            for name in {row["name"] for row in rows}:
+                versions = [get_tensors([row])[name] for row in rows if row["name"] == name]
+                own[name] = np.mean(versions, axis=0, dtype=versions[0].dtype)
+        return get_tensors(common) | own
 
     def _tensors(self, kind: str, user: str) -> Arrays:
         owner = "(SELECT id FROM users WHERE name = ?)"

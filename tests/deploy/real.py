@@ -1,0 +1,138 @@
+"""A federation of real processes: a SuperLink and SuperNodes with TLS and keys, and real people's histories."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from solera.data.datasets import load
+from solera.data.interactions import Interactions
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData
+from solera.deploy import submit, superlink, supernode
+from solera.deploy.coordinator import Coordinator
+from solera.deploy.flower import Address
+from solera.deploy.folder import FederationFolder
+from solera.deploy.members import Members
+from solera.deploy.processes import free_port
+from solera.device.bundle import Bundle
+from solera.device.device import Device
+from solera.device.publish import catalogue_of, start
+from solera.engine import BlockTraining, Simulation
+
+SEED = 11
+
+
+class RealFederation:
+    """Nodes 1, 2, … with some users of a data set each, in order."""
+
+    def __init__(
+        self, root: Path, keys: Path, key: Path, data: Interactions, method: str, users: list[int]
+    ) -> None:
+        self.root, self.keys, self.data = root, keys, data
+        self.folder = root / "server"
+        self.bundle: Bundle = start(
+            method, catalogue_of(data), root / "start.bundle", key, precision="double", seed=SEED
+        )
+        self.address = Address("127.0.0.1", free_port(), keys / "ca.pem")
+        self.stack = ExitStack()
+        self.devices: list[Path] = []
+        self.histories: dict[str, np.ndarray] = {}
+        first = 0
+        for number, count in enumerate(users, start=1):
+            self.devices.append(root / f"node{number}")
+            device = Device.create(self.devices[-1], self.bundle)
+            for user in range(first, first + count):
+                items = data.by_user.row(user)[:60]
+                _, once = np.unique(items, return_index=True)
+                self.histories[f"u{user}"] = items[np.sort(once)]
+                rows = [(data.item_map.id(int(item)), time) for time, item in enumerate(items)]
+                device.add_all(rows, f"u{user}", "test")
+            device.close()
+            first += count
+        self.server_process: Any = None
+        self.nodes: dict[int, Any] = {}
+
+    def __enter__(self) -> RealFederation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def start_server(self) -> None:
+        running = superlink.running(self.folder, self.address, self.keys)
+        self.server_process, _ = self.stack.enter_context(running)
+
+    def start_node(self, number: int, app: str = "misbehaving:app_of") -> None:
+        device = self.devices[number - 1]
+        running = supernode.running(device, self.address, self.keys / "nodes" / f"node-{number}", app)
+        self.nodes[number] = self.stack.enter_context(running)
+        (device / "supernode.pid").write_text(str(self.nodes[number].supernode.pid))
+
+    def fault(self, number: int, what: str) -> None:
+        (self.devices[number - 1] / "fault.txt").write_text(what)
+
+    def prepare(self, **settings: Any) -> None:
+        FederationFolder.create(self.folder, self.bundle, _settings(settings))
+
+    def run(self) -> None:
+        submit.run(self.folder, lambda entry: None, nodes=len(self.nodes))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        return FederationFolder(self.folder).lines("history.jsonl")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return FederationFolder(self.folder).lines("events.jsonl")
+
+    def reasons(self, number: int) -> set[str]:
+        """Why a node's answers were not taken."""
+        who = self.nodes[number].node_id
+        return {e["reason"] for e in self.events if e["event"] == "rejected" and e["node"] == who}
+
+    def difference_from_simulation(self, rounds: int) -> float:
+        """The largest of all differences in the server's and the users' state."""
+        coordinator = Coordinator(FederationFolder.open(self.folder))
+        owners: dict[int, tuple[Device, str]] = {}
+        ids = {int(node.node_id): number for number, node in self.nodes.items()}
+        for node, entry in coordinator.progress.ledger.nodes.items():
+            device = Device.open(self.devices[ids[node] - 1])
+            self.stack.callback(device.close)
+            slots = Members(device).slots()
+            owners |= {number: (device, slots[slot]) for slot, number in entry.numbers.items()}
+        known = Ragged.from_lists([self.histories[owners[n][1]].tolist() for n in sorted(owners)])
+        simulation = Simulation(
+            coordinator.method,
+            ClientData(known, known.sorted_unique(), self.data.n_items),
+            BlockTraining(2),
+            seed=SEED,
+            device=torch.device("cpu"),
+            dtype=torch.float64,
+        )
+        for round_ in range(rounds):
+            simulation.run_round(round_)
+        largest = max(
+            float((value - coordinator.shared[name]).abs().max())
+            for name, value in simulation.state.tensors()[0].items()
+        )
+        for number, (device, user) in owners.items():
+            mine = device.personal(user)
+            for name, value in simulation.state.personal.of_client(number).items():
+                largest = max(largest, float(np.abs(mine[name] - value.numpy()).max()))
+        return largest
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    from solera.deploy.settings import Settings
+
+    return Settings(**{"over_selection": 1.0, "patience": 90, "deadline": 120, **given})
+
+
+def people() -> Interactions:
+    return load("ml-100k", data_dir=Path(os.environ["SOLERA_DATA"]))

@@ -1,0 +1,152 @@
+"""The same outcome over real processes as in one; and what goes wrong there, one thing after the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from commands import environment
+from real import RealFederation, people
+
+from solera.core.errors import DeployError
+from solera.deploy.authority import make_keys
+from solera.deploy.processes import family
+
+pytestmark = [
+    pytest.mark.skipif("SOLERA_DATA" not in os.environ, reason="needs the data sets"),
+    pytest.mark.xdist_group("real"),
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return people()
+
+
+@pytest.fixture(scope="module")
+def many_keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("many")
+    make_keys(folder, 8)
+    return folder
+
+
+@pytest.fixture
+def federation(tmp_path, many_keys, key, data, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    made = []
+
+    def make(method: str, users: list[int]) -> RealFederation:
+        made.append(RealFederation(tmp_path, many_keys, key, data, method, users))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stack.close()
+
+
+def start(federation: RealFederation) -> None:
+    federation.start_server()
+    for number in range(1, len(federation.devices) + 1):
+        federation.start_node(number)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "fedmf",
+        "fedem",
+        pytest.param("fedrap", marks=pytest.mark.slow),
+        pytest.param("pfedclr", marks=pytest.mark.slow),
+    ],
+)
+def test_equal_to_the_block_engine(federation, method):
+    """150 users on three nodes, three rounds, TLS and keys."""
+    made = federation(method, [50, 50, 50])
+    start(made)
+    made.prepare(rounds=3, min_nodes=3)
+    made.run()
+    assert [entry["clients"] for entry in made.history] == [150] * 3
+    difference = made.difference_from_simulation(3)
+    print(f"{method}: largest difference {difference:.2e}")
+    assert difference < 1e-5
+
+
+def test_nodes_that_answer_wrongly_or_not_at_all(federation):
+    """Seven at once: each is refused for its own reason, and the eighth's users make the round."""
+    faults = {
+        2: ("shapes", {"shapes"}),
+        3: ("nan", {"not-finite"}),
+        4: ("undeclared", {"names"}),
+        5: ("round", {"round"}),
+        6: ("catalogue", {"catalogue"}),
+        7: ("full disk", {"declined"}),
+        8: ("twice", set()),  # Flower itself keeps the second answer
+    }
+    made = federation("fedmf", [3] * 8)
+    for number, (fault, _) in faults.items():
+        made.fault(number, fault)
+    start(made)
+    made.prepare(rounds=2, min_nodes=8, min_replies=0.1, deadline=60)
+    made.run()
+    assert [(entry["nodes"], entry["clients"]) for entry in made.history] == [(2, 6), (2, 6)]
+    for number, (fault, reasons) in faults.items():
+        assert made.reasons(number) == reasons, fault
+    full = [e for e in made.events if e.get("node") == made.nodes[7].node_id and e["event"] == "rejected"]
+    assert "full" in full[0]["message"] or "I/O" in full[0]["message"]
+
+
+def test_a_node_killed_in_mid_round_and_one_that_is_late(federation):
+    made = federation("fedmf", [5, 5, 5])
+    made.fault(2, "killed")
+    made.fault(3, "slow 25")
+    start(made)
+    made.prepare(rounds=2, min_nodes=2, min_replies=0.2, deadline=15)
+    made.run()
+    assert made.history[0]["clients"] == 5
+    assert made.history[0]["rejected"] == {"no-reply": 2}
+    assert "late" in made.reasons(3)
+    assert made.reasons(2) <= {"no-reply", "failed"}
+
+    made.fault(3, "")
+    made.nodes[3].worker.stop()
+    for number in (2, 3):
+        with suppress(DeployError):
+            made.start_node(number)
+    from solera.deploy.folder import FederationFolder
+
+    FederationFolder.prepare(made.folder, None, {"rounds": 3, "min_nodes": 3, "deadline": 60.0}, resume=True)
+    made.run()
+    assert (made.history[-1]["round"], made.history[-1]["clients"]) == (3, 15)
+
+
+def test_a_server_killed_in_mid_round_resumes_to_the_same_end(federation):
+    made = federation("fedem", [5, 5, 5])
+    for number in (1, 2, 3):
+        made.fault(number, "slow 2")
+    start(made)
+    made.prepare(rounds=3, min_nodes=3)
+
+    def kill() -> None:
+        while len(made.history) < 1:
+            time.sleep(0.1)
+        time.sleep(3)  # round 2 is under way
+        process = made.server_process
+        for pid in [*family(process.pid), process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(DeployError):
+        made.run()
+    killer.join()
+    assert len(made.history) < 3
+    made.start_server()
+    made.run()
+    assert [entry["round"] for entry in made.history] == [1, 2, 3]
+    assert made.difference_from_simulation(3) < 1e-5
