@@ -22,7 +22,7 @@ ALLOWED = {
     "engine": {"core", "data"},
     "runs": LIBRARY,
     "api": LIBRARY | {"runs"},
-    "bench": LIBRARY | {"runs", "api"},
+    "bench": LIBRARY | {"runs", "api", "device", "deploy"},
     "device": {"core", "data", "methods", "engine", "runs"},
     "deploy": {"core", "data", "methods", "engine", "runs", "device"},
     "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy"},

@@ -27,9 +27,11 @@ def app_of(device: Path) -> ClientApp:
             return call_next(message, context)
         if fault.startswith("slow"):
             time.sleep(float(fault.split()[1]))
+        if fault.startswith("late") and not (device / "was-late").exists():
+            (device / "was-late").touch()
+            time.sleep(float(fault.split()[1]))
         if fault == "killed":  # while it is training, and takes its SuperNode along
             (device / "fault.txt").write_text("")
-            os.kill(os.getppid(), 0)
             parent = int((device / "supernode.pid").read_text())
             os.kill(parent, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)

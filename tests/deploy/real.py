@@ -1,8 +1,10 @@
-"""A federation of real processes: a SuperLink and SuperNodes with TLS and keys, and real people's histories."""
+"""A federation of real processes: a SuperLink and SuperNodes with TLS and keys, real histories."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ class RealFederation:
     """Nodes 1, 2, … with some users of a data set each, in order."""
 
     def __init__(
-        self, root: Path, keys: Path, key: Path, data: Interactions, method: str, users: list[int]
+        self, root: Path, *, keys: Path, key: Path, data: Interactions, method: str, users: list[int]
     ) -> None:
         self.root, self.keys, self.data = root, keys, data
         self.folder = root / "server"
@@ -68,11 +70,17 @@ class RealFederation:
         running = superlink.running(self.folder, self.address, self.keys)
         self.server_process, _ = self.stack.enter_context(running)
 
-    def start_node(self, number: int, app: str = "misbehaving:app_of") -> None:
-        device = self.devices[number - 1]
-        running = supernode.running(device, self.address, self.keys / "nodes" / f"node-{number}", app)
+    def start_node(self, number: int) -> None:
+        device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
+        running = supernode.running(device, self.address, key, "misbehaving:app_of")
         self.nodes[number] = self.stack.enter_context(running)
         (device / "supernode.pid").write_text(str(self.nodes[number].supernode.pid))
+
+    def start(self) -> None:
+        """The server, and then all nodes at once."""
+        self.start_server()
+        with ThreadPoolExecutor(len(self.devices)) as pool:
+            deque(pool.map(self.start_node, range(1, len(self.devices) + 1)), maxlen=0)
 
     def fault(self, number: int, what: str) -> None:
         (self.devices[number - 1] / "fault.txt").write_text(what)

@@ -339,3 +339,44 @@ def evaluation(
             )
         ],
     )
+
+
+@app.command()
+def flower(
+    data: Data,
+    method: Annotated[str, typer.Option(help="What the nodes train.")] = "fedmf",
+    nodes: Annotated[int, typer.Option(help="Nodes, all on this machine.", min=1)] = 3,
+    users: Annotated[int, typer.Option(help="Users on every node.", min=1)] = 50,
+    rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 6,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """What a round over Flower costs, with TLS and keys, beside a bare echo of the same bytes.
+
+    Example: solera bench flower --data ml-100k --nodes 3 --users 50
+    """
+    from dataclasses import asdict
+
+    from solera.bench.flower import measure
+    from solera.data.datasets import load
+
+    interactions = load(data, data_dir=data_dir)
+    with err.status("measuring …") as status:
+        found = measure(interactions, method, nodes, users, rounds, lambda text: status.update(f"{text} …"))
+    if json:
+        print_json(asdict(found) | {"ratio": found.ratio})
+        return
+    table(
+        f"A round of {method} on {interactions.name}, {nodes} nodes × {users} users, seconds",
+        ("bare echo", "round", "of it training", "round without training / echo", "MiB down", "MiB up"),
+        [
+            (
+                found.echo,
+                found.round,
+                found.training,
+                found.ratio,
+                found.bytes_down / 2**20,
+                found.bytes_up / 2**20,
+            )
+        ],
+    )

@@ -11,6 +11,7 @@ has torch loaded already makes it faster, too.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import time
 from importlib import import_module
@@ -73,12 +74,15 @@ def answer(runtime: str, token: str, app: ClientApp) -> None:
     context: Context | None = None
     try:
         message, context, _run, _program = pull_task_input(client)
+        began = time.perf_counter()
         try:
             reply = app(message=message, context=context)
         except Exception as error:  # the node goes on, whatever a message does to it
             _LOG.exception("no answer to %s", message.metadata.message_type)
             status, details = SubStatus.FAILED, repr(error)
             reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
+        kind, seconds = message.metadata.message_type, time.perf_counter() - began
+        _LOG.info(json.dumps({"event": "answered", "kind": kind, "seconds": round(seconds, 4)}))
         push_message(client, reply, context)
     finally:
         push_task_output(client=client, context=context, sub_status=status, details=details)

@@ -1,0 +1,154 @@
+"""What a round over Flower costs, with real processes: a bare echo of the same bytes, and ours beside it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from solera.bench.flower_echo import PLAN
+from solera.core.errors import DataError
+from solera.data.interactions import Interactions
+from solera.deploy import flower, submit, superlink, supernode
+from solera.deploy.authority import make_keys as make_node_keys
+from solera.deploy.flower import Address
+from solera.deploy.folder import FederationFolder
+from solera.deploy.processes import Process, free_port
+from solera.deploy.settings import Settings
+from solera.device.device import Device
+from solera.device.keys import make_keys
+from solera.device.publish import catalogue_of, start
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Medians over the rounds but the first, in seconds; bytes of all nodes together."""
+
+    users: int
+    nodes: int
+    bytes_down: int
+    bytes_up: int
+    echo: float
+    round: float
+    training: float  # of the slowest node
+
+    @property
+    def ratio(self) -> float:
+        """Of a round without its training to an echo of the same bytes."""
+        return (self.round - self.training) / self.echo
+
+
+def measure(data: Interactions, method: str, nodes: int, users: int, rounds: int, say: Say) -> Cost:
+    """Train some users of a data set on nodes of this machine; then send as many bytes for nothing."""
+    if nodes * users > data.n_users:
+        raise DataError(
+            f"{nodes} × {users} users are more than the {data.n_users} there are", "ask for fewer"
+        )
+    with tempfile.TemporaryDirectory(prefix="solera-bench-") as name, ExitStack() as stack:
+        root = Path(name)
+        keys = root / "keys"
+        make_node_keys(keys, nodes)
+        devices = _devices(root, data, method, nodes, users)
+        address = Address("127.0.0.1", free_port(), keys / "ca.pem")
+        say("starting the server")
+        stack.enter_context(superlink.running(root / "server", address, keys))
+
+        say(f"{rounds} rounds of {method}")
+        with _nodes(devices, address, keys) as running:
+            bundle = Device.open(devices[0]).bundle
+            FederationFolder.create(
+                root / "server", bundle, Settings(rounds=rounds, min_nodes=nodes, over_selection=1)
+            )
+            submit.run(root / "server", lambda entry: None, nodes=nodes)
+        history = FederationFolder(root / "server").lines("history.jsonl")
+        training = _training(running)
+        down, up = (max(entry["bytes"][way] for entry in history) for way in ("down", "up"))
+
+        say(f"{rounds} echoes of the same bytes")
+        (root / "server" / "history.jsonl").unlink()
+        plan = {"rounds": rounds, "down": down // nodes, "up": up // nodes}
+        (root / "server" / PLAN).write_text(json.dumps(plan), encoding="utf-8")
+        with _bare_nodes(devices, address, keys):
+            submit.run(
+                root / "server",
+                lambda entry: None,
+                nodes=nodes,
+                server_app="solera.bench.flower_echo:server",
+                client_app="solera.bench.flower_echo:client",
+            )
+        echoes = FederationFolder(root / "server").lines("history.jsonl")
+        return Cost(
+            users=users,
+            nodes=nodes,
+            bytes_down=down,
+            bytes_up=up,
+            echo=median(entry["seconds"] for entry in echoes[1:]),
+            round=median(entry["seconds"] for entry in history[1:]),
+            training=training,
+        )
+
+
+def _devices(root: Path, data: Interactions, method: str, nodes: int, users: int) -> list[Path]:
+    make_keys(root / "publisher")
+    bundle = start(method, catalogue_of(data), root / "start.bundle", root / "publisher.key")
+    made = []
+    for node in range(nodes):
+        device = Device.create(root / f"node{node}", bundle)
+        for user in range(node * users, (node + 1) * users):
+            items = data.by_user.row(user)
+            rows: list[tuple[str, int | None]] = [
+                (data.item_map.id(int(item)), time) for time, item in enumerate(items)
+            ]
+            device.add_all(rows, f"user {user}", "bench")
+        device.close()
+        made.append(device.path)
+    return made
+
+
+def _key(keys: Path, number: int) -> Path:
+    return keys / "nodes" / f"node-{number + 1}"
+
+
+@contextmanager
+def _nodes(devices: list[Path], address: Address, keys: Path) -> Iterator[list[supernode.Running]]:
+    with ExitStack() as stack, ThreadPoolExecutor(len(devices)) as pool:
+
+        def begin(number: int) -> supernode.Running:
+            return stack.enter_context(supernode.running(devices[number], address, _key(keys, number)))
+
+        yield list(pool.map(begin, range(len(devices))))
+
+
+@contextmanager
+def _bare_nodes(devices: list[Path], address: Address, keys: Path) -> Iterator[None]:
+    """Flower's nodes as they are."""
+    started: list[Process] = []
+    try:
+        for number, device in enumerate(devices):
+            home = flower.home_of(device)
+            line = flower.supernode(device, address, _key(keys, number), free_port())
+            started.append(Process(line, flower.environment(home), home / "bare.log"))
+        yield
+    finally:
+        for process in started:
+            process.stop()
+
+
+def _training(running: list[supernode.Running]) -> float:
+    """The median over the rounds but the first of what the slowest node took to answer."""
+    each = []
+    for node in running:
+        lines = [line[line.index("{") :] for line in node.worker.said().splitlines() if '"answered"' in line]
+        answers: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        each.append([answer["seconds"] for answer in answers if answer["kind"].startswith("train")])
+    return float(np.median(np.max(each, axis=0)[1:]))
