@@ -13,7 +13,7 @@ import typer
 
 from solera.baselines import BASELINES, configure
 from solera.bench.records import Record, write
-from solera.cli import app
+from solera.cli import WRONG_USE, app
 from solera.cli.data import parse_pairs
 from solera.core.errors import SoleraError
 from solera.data.datasets import names as dataset_names
@@ -269,5 +269,5 @@ def test_every_method_and_baseline_has_a_command():
     ],
 )
 def test_a_wrong_command_is_found(wrong):
-    with pytest.raises((SoleraError, typer.TyperException, AssertionError, KeyError)):
+    with pytest.raises((SoleraError, WRONG_USE, AssertionError, KeyError)):
         check(wrong)

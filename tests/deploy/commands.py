@@ -12,7 +12,7 @@ from solera.deploy.processes import Process
 
 
 def environment() -> dict[str, str]:
-    """With the echo app, and what the tests themselves import, for every process."""
+    """With the tests' apps, and what the tests themselves import, for every process."""
     paths = [str(Path(__file__).parent), *filter(None, sys.path)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
 

@@ -81,12 +81,12 @@ def test_the_app_is_one_flower_takes(tmp_path):
     from flwr.cli.build import build_fab_from_disk
     from flwr.cli.config_utils import load_and_validate
 
-    app = flower.write_app(tmp_path, "echo_app:server", "echo_app:client")
+    app = flower.write_app(tmp_path, "failing_app:server", "some_app:client")
     config, warnings = load_and_validate(app / "pyproject.toml")
     assert warnings == []
     assert config["tool"]["flwr"]["app"]["config"] == {"folder": ""}
     assert config["tool"]["flwr"]["app"]["publisher"] == "solera"
-    assert "from echo_app import server" in (app / "solera_server.py").read_text()
+    assert "from failing_app import server" in (app / "solera_server.py").read_text()
     assert len(build_fab_from_disk(app)) < 10_000
 
 
@@ -109,7 +109,9 @@ def test_shown_commands_can_be_pasted_and_start_nothing(tmp_path, keys):
     assert "flower-supernode" in shlex.split(node.stdout)
     run = solera("federation", "run", folder, "--show-commands")
     assert f'folder="{folder}"' in shlex.split(run.stdout)
-    assert list(tmp_path.iterdir()) == []
+    written = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert written == {"config.toml", "pyproject.toml", "solera_server.py", "solera_client.py"}
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize(

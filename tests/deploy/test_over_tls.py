@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -15,12 +16,16 @@ from typing import NamedTuple
 
 import pytest
 from commands import environment, is_running, solera, wait_for
+from federation import fill
 
 from solera.core.errors import DeployError
 from solera.deploy import flower, submit
 from solera.deploy.authority import make_keys
 from solera.deploy.flower import Address
 from solera.deploy.processes import Process, check_port, family, free_port
+from solera.device.bundle import Bundle
+from solera.device.device import Device
+from solera.device.publish import start as new_bundle
 
 
 class Federation(NamedTuple):
@@ -31,16 +36,32 @@ class Federation(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def federation(keys: Path, start: Callable[..., Process], tmp_path_factory) -> Federation:
+def bundle(key: Path, catalogue, tmp_path_factory) -> Bundle:
+    path = tmp_path_factory.mktemp("films and books") / "films.bundle"
+    return new_bundle("fedmf", catalogue, path, key, options={"embedding_size": 4})
+
+
+@pytest.fixture(scope="module")
+def federation(keys: Path, bundle: Bundle, histories, start: Callable[..., Process]) -> Federation:
     """A server and two nodes, started by their commands."""
-    root = tmp_path_factory.mktemp("films and books")
+    root = bundle.path.parent
     port = free_port()
     server = start("server", "start", root / "server", "--keys", keys, "--port", port, until="of 2 nodes")
     devices = [root / "device 1", root / "device 2"]
     for number, device in enumerate(devices, start=1):
+        made = Device.create(device, bundle)
+        fill(made, {f"u{number}": [str(item) for item in histories[number]]})
+        made.close()
         access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / f"node-{number}")
         start("node", "start", device, "--superlink", f"localhost:{port}", *access, until="takes part")
     return Federation(root / "server", Address("127.0.0.1", port, keys / "ca.pem"), server, devices)
+
+
+@pytest.fixture
+def spare(bundle: Bundle, tmp_path: Path) -> Path:
+    """A device that takes part in nothing."""
+    Device.create(tmp_path / "spare", bundle).close()
+    return tmp_path / "spare"
 
 
 def refused(*args: object) -> str:
@@ -68,29 +89,21 @@ def bare_node_says(folder: Path, address: Address, *options: object) -> str:
         node.stop()
 
 
-def test_an_echo_from_every_node(federation: Federation, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-    rounds: list[submit.Round] = []
-    last = submit.run(
-        federation.folder, rounds.append, nodes=2, server_app="echo_app:server", client_app="echo_app:client"
-    )
-    assert rounds == [last]
-    assert last["devices"] == sorted(str(device.resolve()) for device in federation.devices)
-    assert last["back"] == [[0.0, 2.0, 4.0, 6.0]] * 2
+def test_a_run_by_its_command(federation: Federation, bundle: Bundle):
+    run = ("federation", "run", federation.folder, "--bundle", bundle.path)
+    done = solera(*run, "--rounds", 1, "--json")
+    last = json.loads(done.stdout)["last_round"]
+    assert (last["round"], last["nodes"], last["clients"], last["rejected"]) == (1, 2, 2, {})
     wait_for(federation.server, "2 of 2 nodes are online")
+    shown = solera("device", "recommend", federation.devices[0], "--user", "u1", "-k", 3, "--json")
+    assert len(json.loads(shown.stdout)["items"]) == 3
+    assert "holds a federation already" in refused(*run)
 
 
-def test_a_failed_run_is_an_error_with_a_next_step(federation: Federation):
-    with pytest.raises(DeployError, match="has a run already"):
-        submit.run(federation.folder, print)
+def test_a_failed_run_is_an_error_with_a_next_step(federation: Federation, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     with pytest.raises(DeployError, match="failed") as error:
-        submit.run(
-            federation.folder,
-            print,
-            resume=True,
-            server_app="echo_app:failing",
-            client_app="echo_app:client",
-        )
+        submit.run(federation.folder, print, server_app="failing_app:server")
     assert "the cat sat on the server" in error.value.message
     assert "--resume" in error.value.hint
     (log,) = [
@@ -100,10 +113,10 @@ def test_a_failed_run_is_an_error_with_a_next_step(federation: Federation):
 
 
 def test_a_key_nobody_registered_is_refused_until_it_is(
-    federation: Federation, foreign_keys: Path, tmp_path: Path, start: Callable[..., Process]
+    federation: Federation, foreign_keys: Path, spare: Path, start: Callable[..., Process]
 ):
     key = foreign_keys / "nodes" / "node-1"
-    node = ("node", "start", tmp_path, "--superlink", federation.address, "--ca", federation.address.ca)
+    node = ("node", "start", spare, "--superlink", federation.address, "--ca", federation.address.ca)
     said = refused(*node, "--key", key)
     assert f"the server does not know the key {key}" in said
     assert f"solera server register FOLDER {key}.pub" in said
@@ -115,20 +128,18 @@ def test_a_key_nobody_registered_is_refused_until_it_is(
 
 
 def test_a_certificate_of_a_foreign_authority_is_refused(
-    federation: Federation, keys: Path, foreign_keys: Path, tmp_path: Path
+    federation: Federation, keys: Path, foreign_keys: Path, tmp_path: Path, spare: Path
 ):
     key = keys / "nodes" / "node-1"
     foreign = foreign_keys / "ca.pem"
-    said = refused(
-        "node", "start", tmp_path, "--superlink", federation.address, "--ca", foreign, "--key", key
-    )
+    said = refused("node", "start", spare, "--superlink", federation.address, "--ca", foreign, "--key", key)
     assert "certificate of another authority" in said
     options = ("--root-certificates", foreign, "--auth-supernode-private-key", key)
     assert "CERTIFICATE_VERIFY_FAILED" in bare_node_says(tmp_path, federation.address, *options)
 
 
-def test_plain_http_is_refused(federation: Federation, tmp_path: Path):
-    said = refused("node", "start", tmp_path, "--superlink", federation.address, "--insecure")
+def test_plain_http_is_refused(federation: Federation, tmp_path: Path, spare: Path):
+    said = refused("node", "start", spare, "--superlink", federation.address, "--insecure")
     assert "it wants TLS" in said
     assert "--ca and --key" in said
     assert "Failed to initialize the connection" in bare_node_says(tmp_path, federation.address, "--insecure")
@@ -153,7 +164,7 @@ def test_other_machines_reach_the_nodes_part_alone(federation: Federation):
     assert status("/v1/fleet/pull-messages", "192.0.2.7") != 403
 
 
-def test_an_expired_server_certificate_is_refused(tmp_path: Path, keys: Path):
+def test_an_expired_server_certificate_is_refused(tmp_path: Path, spare: Path):
     expired = tmp_path / "expired"
     make_keys(expired, 1, days=30, now=datetime.now(UTC) - timedelta(days=100))
     said = refused("server", "start", tmp_path / "f", "--keys", expired, "--port", free_port())
@@ -168,7 +179,7 @@ def test_an_expired_server_certificate_is_refused(tmp_path: Path, keys: Path):
     try:
         wait_for(server, "Uvicorn running")
         access = ("--ca", expired / "ca.pem", "--key", expired / "nodes" / "node-1")
-        said = refused("node", "start", tmp_path / "d", "--superlink", address, *access)
+        said = refused("node", "start", spare, "--superlink", address, *access)
         assert "has expired" in said
     finally:
         server.stop()
@@ -193,14 +204,14 @@ def test_a_server_that_is_asked_to_end_leaves_nothing_behind(federation: Federat
     assert [pid for pid in below if is_running(pid)] == []
     check_port("127.0.0.1", federation.address.port)
     with pytest.raises(DeployError, match="no server answers"):
-        submit.run(federation.folder, print, resume=True)
+        submit.run(federation.folder, print)
 
 
-def test_no_server_at_all(tmp_path: Path, keys: Path):
+def test_no_server_at_all(spare: Path, keys: Path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         port = taken.getsockname()[1]
         access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / "node-1")
-        said = refused("node", "start", tmp_path, "--superlink", f"127.0.0.1:{port}", *access)
+        said = refused("node", "start", spare, "--superlink", f"127.0.0.1:{port}", *access)
     assert "no server answers" in said
     assert "solera server start" in said

@@ -48,7 +48,7 @@ class Cost:
         return (self.round - self.training) / self.echo
 
 
-def measure(data: Interactions, method: str, nodes: int, users: int, rounds: int, say: Say) -> Cost:
+def measure(data: Interactions, method: str, *, nodes: int, users: int, rounds: int, say: Say) -> Cost:
     """Train some users of a data set on nodes of this machine; then send as many bytes for nothing."""
     if nodes * users > data.n_users:
         raise DataError(

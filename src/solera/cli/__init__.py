@@ -16,7 +16,7 @@ from solera.cli.output import err, help_if_alone, print_json
 from solera.core.errors import SoleraError
 
 # The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
-_WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__mro__[2]
+WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="solera",
@@ -74,7 +74,7 @@ def main() -> None:
             raise
         _complain(error.message, error.hint)
         code = error.exit_code
-    except _WRONG_USE as error:
+    except WRONG_USE as error:
         context = getattr(error, "ctx", None)
         _complain(error.format_message(), f"{context.command_path} --help" if context else "solera --help")
         code = error.exit_code

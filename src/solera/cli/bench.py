@@ -362,7 +362,14 @@ def flower(
 
     interactions = load(data, data_dir=data_dir)
     with err.status("measuring …") as status:
-        found = measure(interactions, method, nodes, users, rounds, lambda text: status.update(f"{text} …"))
+        found = measure(
+            interactions,
+            method,
+            nodes=nodes,
+            users=users,
+            rounds=rounds,
+            say=lambda text: status.update(f"{text} …"),
+        )
     if json:
         print_json(asdict(found) | {"ratio": found.ratio})
         return

@@ -14,7 +14,7 @@ app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_w
 app.callback()(help_if_alone)
 
 ShowCommands = Annotated[
-    bool, typer.Option("--show-commands", help="Print Flower's own commands for a shell, and start nothing.")
+    bool, typer.Option("--show-commands", help="Print Flower's own commands for a shell; start nothing.")
 ]
 
 
@@ -87,6 +87,7 @@ def run(
     """
     from solera.deploy import submit
     from solera.deploy.folder import FederationFolder
+    from solera.deploy.processes import ended_by_signals
     from solera.device.bundle import Bundle
 
     if show_commands:
@@ -107,7 +108,7 @@ def run(
         {name: value for name, value in given.items() if value is not None},
         resume=resume,
     )
-    with open_progress(f"federation {folder}", "round") as update:
+    with ended_by_signals(), open_progress(f"federation {folder}", "round") as update:
         last = submit.run(
             folder,
             lambda done: update(done["round"], done["rounds"], _figures(done)),

@@ -89,11 +89,11 @@ def supernode(
     return [*command, "--node-config", f"device={_quoted(device)}"]
 
 
-def worker(device: Path, port: int, secret: Path, app: str) -> list[str]:
+def worker(device: Path, port: int, secret: Path, app: str, supernode: int | str) -> list[str]:
     """What answers for a node: see worker.py."""
     command = [sys.executable, "-m", "solera.deploy.worker", "--runtime", f"127.0.0.1:{port}"]
     command += ["--superexec-auth-secret-file", str(secret), "--device", str(device.resolve())]
-    return [*command, "--app", app]
+    return [*command, "--supernode", str(supernode), "--app", app]
 
 
 def register(public_key: Path) -> list[str]:

@@ -10,15 +10,17 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    rounds: int = Field(20, ge=1)
-    min_nodes: int = Field(2, ge=1, description="nodes that must be there before a round begins")
-    patience: float = Field(600, gt=0, description="seconds to wait for them")
+    rounds: int = Field(default=20, ge=1)
+    min_nodes: int = Field(default=2, ge=1, description="nodes that must be there before a round begins")
+    patience: float = Field(default=600, gt=0, description="seconds to wait for them")
     over_selection: float = Field(
-        1.3, ge=1, description="users asked for every user needed, where not all take part"
+        default=1.3, ge=1, description="users asked for every user needed, where not all take part"
     )
-    deadline: float = Field(600, gt=0, description="seconds after which a round ends with what has come")
+    deadline: float = Field(
+        default=600, gt=0, description="seconds after which a round ends with what has come"
+    )
     min_replies: float = Field(
-        0.5, gt=0, le=1, description="share of the users needed, below which a round does not count"
+        default=0.5, gt=0, le=1, description="share of the users needed, below which a round does not count"
     )
-    attempts: int = Field(3, ge=1, description="how often a round that did not count is tried")
-    max_norm: float = Field(1e4, gt=0, description="L2 norm up to which one user's change is taken")
+    attempts: int = Field(default=3, ge=1, description="how often a round that did not count is tried")
+    max_norm: float = Field(default=1e4, gt=0, description="L2 norm up to which one user's change is taken")

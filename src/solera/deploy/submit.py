@@ -18,8 +18,10 @@ Round = dict[str, Any]  # a line of history.jsonl
 
 
 def command(folder: Path) -> str:
-    """What `submit` does, as a line for a shell."""
+    """What `submit` does, as a line for a shell; the app it sends is written."""
+    flower.read_address(folder)
     home = flower.home_of(folder)
+    flower.write_app(home)
     return flower.as_shell(home, flower.run(home, folder))
 
 

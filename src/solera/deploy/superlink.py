@@ -16,8 +16,9 @@ from solera.deploy.processes import Process, check_port
 
 
 def commands(folder: Path, address: Address, keys: Path | None) -> list[str]:
-    """What `running` does, as lines for a shell."""
+    """What `running` does, as lines for a shell; the file they read is written."""
     home = flower.home_of(folder)
+    flower.write_address(home, address.from_here())
     lines = [flower.superlink(home, address, keys), *map(flower.register, node_keys(keys))]
     return [flower.as_shell(home, line) for line in lines]
 

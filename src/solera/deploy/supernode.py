@@ -48,7 +48,7 @@ def commands(device: Path, address: Address, key: Path | None) -> list[str]:
     secret = home / _SECRET
     lines = [
         flower.supernode(device, address, key, port, secret),
-        flower.worker(device, port, secret, flower.WORKER_APP),
+        flower.worker(device, port, secret, flower.WORKER_APP, "SUPERNODE_PID"),
     ]
     make = f"(umask 077; head -c 32 /dev/urandom > {shlex.quote(str(secret))})"
     return [make, *(flower.as_shell(home, line) for line in lines)]
@@ -69,7 +69,8 @@ def running(
     environment = flower.environment(home)
     line = flower.supernode(device, address, key, port, secret)
     process = Process(line, environment, home / "supernode.log")
-    worker = Process(flower.worker(device, port, secret, app), environment, home / "worker.log")
+    answers = flower.worker(device, port, secret, app, process.pid)
+    worker = Process(answers, environment, home / "worker.log")
     try:
         until = time.monotonic() + 60
         while _CONNECTED not in process.said():

@@ -5,7 +5,8 @@ along. A node that did so would let the server read every history. This worker t
 node's SuperNode, over the same local interface, looks at the message, and leaves the program alone. That it
 has torch loaded already makes it faster, too.
 
-    python -m solera.deploy.worker --superexec-auth-secret-file SECRET --runtime HOST:PORT --device FOLDER
+    python -m solera.deploy.worker --superexec-auth-secret-file SECRET --runtime HOST:PORT --device FOLDER \\
+        --supernode PID
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import signal
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -42,23 +46,26 @@ _TASK = "flwr-clientapp"
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
-def work(runtime: str, secret: bytes, app: ClientApp) -> None:
-    """Answer for ever."""
+def work(runtime: str, secret: bytes, app: ClientApp, supernode: int) -> None:
+    """Answer, as long as whoever started us and the SuperNode is there."""
+    parent = os.getppid()
     client = _client(
         runtime,
         RuntimeVersionHttpInterceptor(component_name="SuperExec"),
         SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE),
     )
-    while True:
+    while os.getppid() == parent:
         try:
             found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[_TASK]))
             if found.HasField("task") and found.token:
                 answer(runtime, found.token, app)
                 continue
-        except httpx.HTTPError as error:  # the SuperNode restarts, or has ended: whoever started us decides
+        except httpx.HTTPError as error:  # it has yet to start, or has ended: whoever started us decides
             _LOG.warning("the SuperNode does not answer: %s", error)
             time.sleep(1)
         time.sleep(_POLL)
+    with suppress(ProcessLookupError):  # a node without a worker would take messages and never answer
+        os.kill(supernode, signal.SIGTERM)
 
 
 def answer(runtime: str, token: str, app: ClientApp) -> None:
@@ -106,12 +113,13 @@ def main() -> None:
     parser.add_argument("--superexec-auth-secret-file", type=Path, required=True)
     parser.add_argument("--runtime", required=True)
     parser.add_argument("--device", type=Path, required=True)
+    parser.add_argument("--supernode", type=int, required=True, help="its process number")
     parser.add_argument("--app", default=WORKER_APP, help="module:function from a folder to an app")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     secret = given.superexec_auth_secret_file.read_bytes()
     module, _, function = given.app.partition(":")
-    work(given.runtime, secret, getattr(import_module(module), function)(given.device))
+    work(given.runtime, secret, getattr(import_module(module), function)(given.device), given.supernode)
 
 
 if __name__ == "__main__":
