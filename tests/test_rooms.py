@@ -24,8 +24,9 @@ ALLOWED = {
     "api": LIBRARY | {"runs"},
     "bench": LIBRARY | {"runs", "api", "device", "deploy"},
     "device": {"core", "data", "methods", "engine", "runs"},
-    "deploy": {"core", "data", "methods", "engine", "runs", "device"},
-    "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy"},
+    "privacy": {"core", "data", "methods", "engine", "runs", "evaluate"},
+    "deploy": {"core", "data", "methods", "engine", "runs", "device", "privacy"},
+    "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy", "privacy"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -87,7 +88,13 @@ def test_dependencies_go_one_way(room: str) -> None:
 
 def test_only_the_outer_rooms_know_of_runs() -> None:
     users = {room_of(file) for file in FILES if "runs" in rooms(imported_by(file))}
-    assert users <= {"runs", "api", "cli", "bench", "device", "deploy"}
+    assert users <= {"runs", "api", "cli", "bench", "device", "deploy", "privacy"}
+
+
+def test_secure_aggregation_knows_the_core_alone() -> None:
+    files = (ROOT / "privacy" / "secagg").rglob("*.py")
+    used = {name for file in files for name in imported_by(file) if name.startswith("solera.")}
+    assert {name for name in used if not name.startswith(("solera.core.", "solera.privacy.secagg"))} == set()
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -105,7 +105,7 @@ def test_a_node_killed_in_mid_round_and_one_that_is_late(federation):
     assert made.history[0]["clients"] == 5
     assert made.history[0]["rejected"] == {"no-reply": 2}
     assert "late" in made.reasons(3)
-    assert made.reasons(2) <= {"no-reply", "failed"}
+    assert "no-reply" in made.reasons(2)  # and later, when Flower has noticed, "failed"
 
     made.start_node(2)  # again
     FederationFolder.prepare(made.folder, None, {"rounds": 3, "min_nodes": 3, "deadline": 90.0}, resume=True)

@@ -10,7 +10,7 @@ import typer
 from solera.cli.bench_progress import matrix_progress
 from solera.cli.data import DataDir, parse_pairs
 from solera.cli.output import Json, err, help_if_alone, out, print_json, table
-from solera.cli.runs import Data, Options
+from solera.cli.runs import Data, Options, Seed
 
 if TYPE_CHECKING:
     from solera.bench.matrix import Matrix
@@ -387,3 +387,105 @@ def flower(
             )
         ],
     )
+
+
+@app.command()
+def secagg(
+    values: Annotated[str, typer.Option(help="Sizes of the vectors.")] = "100000,1000000",
+    clients: Annotated[int, typer.Option(help="Members of a round.", min=3, max=1000)] = 20,
+    dropped: Annotated[int, typer.Option(help="Clients that drop out before they send values.", min=0)] = 0,
+    repeats: Annotated[int, typer.Option(help="Measured rounds of every size.", min=1)] = 3,
+    json: Json = False,
+) -> None:
+    """Seconds and bytes of secure aggregation, and how many times those of plain sums.
+
+    Needs the extra: pip install 'solera[privacy]'
+
+    Example: solera bench secagg --values 100000,1000000 --clients 20
+    """
+    from solera.privacy.secagg.measure import measure
+
+    with err.status("measuring …") as status:
+        found = measure(
+            _sizes(values),
+            clients=clients,
+            dropped=dropped,
+            repeats=repeats,
+            on_size=lambda what: status.update(f"{what} …"),
+        )
+    if json:
+        print_json(found)
+        return
+    for entry in found:
+        title = f"{entry['values']:,} values, {clients} clients, {dropped} of them drop out"
+        table(
+            title,
+            ("stage", "s, a client", "s, server"),
+            [(stage, s, entry["server_seconds"][stage]) for stage, s in entry["client_seconds"].items()]
+            + [("plain sum", entry["plain_client_seconds"], entry["plain_server_seconds"])],
+        )
+        out.print(
+            f"times plain: client {entry['client_ratio']:.1f}, server {entry['server_ratio']:.1f},"
+            f" all together {entry['total_ratio']:.1f}\n"
+            f"bytes a client: {entry['bytes_up']:,} up ({entry['bytes_up_ratio']:.3f} times plain),"
+            f" {entry['bytes_down']:,} down",
+            highlight=False,
+        )
+
+
+@app.command()
+def sketch(
+    data: Data,
+    method: Annotated[str, typer.Option(help="A method of one round.")] = "fedease",
+    sizes: Annotated[str, typer.Option(help="Sizes of the sketches.")] = "25,50,100,200,400",
+    seed: Seed = 0,
+    option: Options = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Accuracy of a one-round method whose sums are sketched, against the bytes under secure aggregation.
+
+    Example: solera bench sketch --data ml-100k --method fedease
+    """
+    from solera.data.datasets import load
+    from solera.privacy.sketch_accuracy import sketch_accuracy
+
+    interactions = load(data, data_dir=data_dir)
+    with err.status("measuring …") as status:
+        found = sketch_accuracy(
+            method,
+            interactions,
+            _sizes(sizes),
+            parse_pairs(option or [], "-o reg=500"),
+            seed=seed,
+            on_size=lambda what: status.update(f"{what} …"),
+        )
+    if json:
+        print_json(found)
+        return
+    table(
+        f"{method} on {interactions.name}, sums sketched, full ranking",
+        ("size", "MB a client", "of the whole", "ndcg@10", "hr@10"),
+        (
+            (
+                "whole sums" if entry["size"] is None else f"{entry['size']}",
+                entry["bytes"] / 1e6,
+                entry["bytes"] / found[0]["bytes"],
+                entry["ndcg@10"],
+                entry["hr@10"],
+            )
+            for entry in found
+        ),
+    )
+
+
+def _sizes(text: str) -> list[int]:
+    from solera.core.errors import ConfigError
+
+    try:
+        sizes = [int(size) for size in text.split(",")]
+    except ValueError:
+        sizes = [0]
+    if min(sizes) < 1:
+        raise ConfigError(f"no sizes: {text!r}", "give whole numbers, such as 100,1000")
+    return sizes

@@ -1,0 +1,1 @@
+"""What a federation gives away, and how to keep it."""

@@ -1,0 +1,203 @@
+"""The messages of all stages, and how they lie in bytes.
+
+Each begins with four letters, a byte for its kind and the digest of the setup, and is at most as long as its
+kind allows. One of another kind, round or session is refused before anything else of it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from solera.privacy.secagg import wire
+from solera.privacy.secagg.encoding import MAX_CLIENTS, MAX_VALUES
+from solera.privacy.secagg.errors import SecAggError
+from solera.privacy.secagg.identity import MAX_SIGNATURE_BYTES
+from solera.privacy.secagg.wire import Entries, Reader
+
+_LETTERS = b"SAG1"
+_HEAD = len(_LETTERS) + 1 + 32
+_LIST = 64 + MAX_CLIENTS * (4 + wire.MAX_ENTRY_BYTES)  # bytes of the longest list of entries
+
+
+@dataclass(frozen=True)
+class Message:
+    """What all have in common."""
+
+    KIND: ClassVar[int]
+    LIMIT: ClassVar[int]  # bytes
+
+    context: bytes
+
+    def to_bytes(self) -> bytes:
+        """For the wire."""
+        return b"".join((_LETTERS, bytes([self.KIND]), self.context, *self._body()))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, context: bytes) -> Self:
+        """From the wire, of this setup alone."""
+        if len(data) > cls.LIMIT:
+            raise SecAggError(f"a message of {len(data)} bytes is too long")
+        reader = Reader(data)
+        if reader.take(5) != _LETTERS + bytes([cls.KIND]):
+            raise SecAggError(f"this is no {cls.__name__}")
+        if reader.take(32) != context:
+            raise SecAggError("a message is of another session, round or setup")
+        message = cls._read(context, reader)
+        reader.end()
+        return message
+
+    def _body(self) -> tuple[bytes | memoryview, ...]:
+        raise NotImplementedError
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Advertisement(Message):
+    """A client's two public keys and the commitment to its seed, signed with its identity."""
+
+    KIND = 0
+    LIMIT = _HEAD + 2 + 3 * 32 + 2 + MAX_SIGNATURE_BYTES
+
+    client: int
+    box_key: bytes
+    mask_key: bytes
+    commitment: bytes
+    signature: bytes
+
+    def _body(self) -> tuple[bytes, ...]:
+        keys = (self.box_key, self.mask_key, self.commitment)
+        return (wire.number(self.client), *keys, wire.text(self.signature))
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        keys = (reader.number(), reader.take(32), reader.take(32), reader.take(32))
+        return cls(context, *keys, signature=reader.text())
+
+
+@dataclass(frozen=True)
+class _List(Message):
+    LIMIT = _HEAD + _LIST
+
+    entries: Entries
+
+    def _body(self) -> tuple[bytes, ...]:
+        return (wire.entries(self.entries),)
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        return cls(context, reader.entries())
+
+
+class Keys(_List):
+    """To every client: all advertisements as they came."""
+
+    KIND = 1
+
+
+@dataclass(frozen=True)
+class _Boxes(_List):
+    client: int
+
+    def _body(self) -> tuple[bytes, ...]:
+        return (wire.entries(self.entries), wire.number(self.client))
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        return cls(context, reader.entries(), reader.number())
+
+
+class SealedShares(_Boxes):
+    """From a client: a box for every other one, with a share of its seed and one of its mask key."""
+
+    KIND = 2
+
+
+class Inbox(_Boxes):
+    """To a client: the boxes that others have sealed for it."""
+
+    KIND = 3
+
+
+@dataclass(frozen=True)
+class MaskedInput(Message):
+    """From a client: its values under all masks."""
+
+    KIND = 4
+    LIMIT = _HEAD + 2 + 8 * MAX_VALUES
+
+    client: int
+    vector: bytes | memoryview
+
+    def _body(self) -> tuple[bytes | memoryview, ...]:
+        return (wire.number(self.client), self.vector)
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        return cls(context, reader.number(), reader.rest())
+
+
+@dataclass(frozen=True)
+class Survivors(Message):
+    """To every client: whose masked inputs have come."""
+
+    KIND = 5
+    LIMIT = _HEAD + 2 + 2 * MAX_CLIENTS
+
+    clients: tuple[int, ...]
+
+    def _body(self) -> tuple[bytes, ...]:
+        return (wire.numbers(self.clients),)
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        return cls(context, reader.numbers())
+
+
+@dataclass(frozen=True)
+class Confirmation(Message):
+    """From a client: its signature of what it has been told so far."""
+
+    KIND = 6
+    LIMIT = _HEAD + 4 + MAX_SIGNATURE_BYTES
+
+    client: int
+    signature: bytes
+
+    def _body(self) -> tuple[bytes, ...]:
+        return (wire.number(self.client), wire.text(self.signature))
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        return cls(context, reader.number(), reader.text())
+
+
+class Confirmations(_List):
+    """To every client: the others' signatures."""
+
+    KIND = 7
+
+
+@dataclass(frozen=True)
+class Reveal(Message):
+    """From a client: its shares of the survivors' seeds and of the mask keys of those that dropped out."""
+
+    KIND = 8
+    LIMIT = _HEAD + _LIST
+
+    client: int
+    seeds: Entries
+    mask_keys: Entries
+
+    def _body(self) -> tuple[bytes, ...]:
+        return (wire.number(self.client), wire.entries(self.seeds), wire.entries(self.mask_keys))
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        reveal = cls(context, reader.number(), reader.entries(), reader.entries())
+        if {peer for peer, _ in reveal.seeds} & {peer for peer, _ in reveal.mask_keys}:
+            raise SecAggError("shares of both secrets of one client")
+        return reveal

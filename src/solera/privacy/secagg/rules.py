@@ -1,0 +1,83 @@
+"""What clients and the server check and compute alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from solera.privacy.secagg import wire
+from solera.privacy.secagg.errors import SecAggError
+from solera.privacy.secagg.identity import is_signed
+from solera.privacy.secagg.messages import Advertisement
+from solera.privacy.secagg.primitives import NONCE_BYTES, TAG_BYTES, agree, derive
+from solera.privacy.secagg.setup import Setup
+from solera.privacy.secagg.shamir import SHARE_BYTES
+
+BOX_BYTES = NONCE_BYTES + 2 * SHARE_BYTES + TAG_BYTES
+
+
+class Stage(IntEnum):
+    """What a party does next."""
+
+    ADVERTISE = 0
+    SHARE = 1
+    MASK = 2
+    CONFIRM = 3
+    UNMASK = 4
+    DONE = 5
+
+
+def at_stage(now: Stage, wanted: Stage) -> None:
+    """Every stage once, and in order."""
+    if now != wanted:
+        raise SecAggError(f"asked for stage {wanted.name.lower()} when it is time for {now.name.lower()}")
+
+
+def enough(setup: Setup, clients: Iterable[int], what: str) -> None:
+    """At least the threshold, all of them members."""
+    numbers = list(clients)
+    if any(client >= len(setup.roster) for client in numbers):
+        raise SecAggError("a client is not in the roster")
+    if len(numbers) < setup.threshold:
+        raise SecAggError(f"only {len(numbers)} clients {what}, fewer than the threshold {setup.threshold}")
+
+
+def statement(setup: Setup, made: Advertisement) -> bytes:
+    """What an advertisement's signature is of."""
+    purpose = setup.purpose("advertisement", made.client)
+    return purpose + made.box_key + made.mask_key + made.commitment
+
+
+def advertisement(setup: Setup, client: int, data: bytes) -> Advertisement:
+    """A client's own, with its signature checked."""
+    made = Advertisement.from_bytes(data, setup.context)
+    if made.client != client or client >= len(setup.roster):
+        raise SecAggError("an advertisement is of another client")
+    if not is_signed(setup.roster[client], made.signature, statement(setup, made)):
+        raise SecAggError(f"the advertisement of client {client} is not signed by it")
+    return made
+
+
+def view(setup: Setup, keys: bytes, sharers: Iterable[int], survivors: Iterable[int]) -> bytes:
+    """What a confirmation's signature is of: all that a client has been told of who takes part.
+
+    `keys` is the SHA-256 of the message with all advertisements.
+    """
+    return setup.purpose("survivors") + keys + wire.numbers(sharers) + wire.numbers(survivors)
+
+
+def box_key(setup: Setup, own: X25519PrivateKey, public: bytes, sender: int, receiver: int) -> bytes:
+    """Of the one box that the sender seals for the receiver."""
+    return derive(agree(own, public), setup.purpose("box", sender, receiver))
+
+
+def pair_mask(setup: Setup, own: X25519PrivateKey, public: bytes, one: int, other: int) -> bytes:
+    """The key of the mask that two clients share: the one with the lower number adds it."""
+    return derive(agree(own, public), setup.purpose("pair mask", *sorted((one, other))))
+
+
+def self_mask(setup: Setup, seed: bytes, client: int) -> bytes:
+    """The key of a client's own mask."""
+    return derive(seed, setup.purpose("self mask", client))
