@@ -1,10 +1,10 @@
-"""Fill the marked blocks of the documents from the program and from the records in results/.
+"""Fill the marked blocks of the documents from the program and from the records in results/ and attacks/.
 
     python docs/make_pages.py            rewrite the blocks in place
     python docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
 
 A block stands between `<!-- kind: names -->` and `<!-- end -->`. Records are what `solera bench run` leaves
-of a matrix with presets; docs/benchmarks.md has more.
+of a matrix with presets, and `solera attack --record` of an attack; docs/benchmarks.md has more.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from solera.baselines import BASELINES
 from solera.bench.records import Record, read_all
 from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table, overview_table
 from solera.methods import PLUGINS, find
+from solera.privacy.figures import Figures
+from solera.privacy.records import AttackRecord
+from solera.privacy.records import read_all as read_attacks
 from solera.runs.presets import Preset, preset, presets
 
 BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
@@ -46,22 +49,28 @@ HEADLINE = {  # label: how it is called, and whose published row it has
     "fedslist": ("**FedSLIST**, one round", ""),
 }
 
+SINGLE = ("touched", "popularity", "norm", "sign", "shadow")  # attacks on single uploads
+SUMMED = ("popularity", "sign", "shadow", "shadow+popularity")  # and on sums
+
 Records = Sequence[Record]
+Attacks = Sequence[AttackRecord]
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check all pages under `root`."""
     check = "--check" in arguments
     records, ablations = read_all(root / "results"), read_all(root / "ablations")
+    attacks = read_attacks(root / "attacks")
     stale = False
     for page in (
         *sorted((root / "docs/methods").glob("*.md")),
         root / "docs/reproduction.md",
         root / "docs/results.md",
+        root / "docs/privacy.md",
         root / "README.md",
     ):
         text = page.read_text("utf-8")
-        filled = BLOCK.sub(lambda block: fill(block, records, ablations), text)
+        filled = BLOCK.sub(lambda block: fill(block, records, ablations, attacks), text)
         if filled != text:
             stale = True
             sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
@@ -70,7 +79,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
     return int(check and stale)
 
 
-def fill(block: re.Match[str], records: Records, ablations: Records) -> str:
+def fill(block: re.Match[str], records: Records, ablations: Records, attacks: Attacks) -> str:
     """The block with its contents made anew."""
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
@@ -88,6 +97,11 @@ def fill(block: re.Match[str], records: Records, ablations: Records) -> str:
         "headline": lambda: headline(records),
         "overview": lambda: overview_table(_strict(records)).grid() if _strict(records) else NONE_YET,
         "tuned": tuned,
+        "attacks on single uploads": lambda dataset: attacks_on_single(_on(attacks, dataset)),
+        "attacks among touched rows": lambda dataset: attacks_among_touched(_on(attacks, dataset)),
+        "attacks on sums": lambda dataset: attacks_on_sums(_on(attacks, dataset), "target"),
+        "attacks on anybody in a sum": lambda dataset: attacks_on_sums(_on(attacks, dataset), "anybody"),
+        "attack commands": lambda dataset: attack_commands(_on(attacks, dataset)),
     }
     kind, names = block[1], block[2].split(", ") if block[2] else []
     return f"{block[0].splitlines()[0]}\n\n{makers[kind](*names)}\n\n<!-- end -->"
@@ -288,6 +302,57 @@ def _measured(runs: Records, part: str) -> str:
 
 def _spread(values: Sequence[float]) -> str:
     return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+
+
+def attacks_on_single(attacks: Attacks) -> str:
+    """AUC and precision over the whole catalogue, in the first round, in the last, and of all so far."""
+    return _attack_table(attacks, SINGLE, lambda found: f"{_auc(found.auc)} / {found.precision:.3f}")
+
+
+def attacks_among_touched(attacks: Attacks) -> str:
+    """AUC among the rows in the upload."""
+    return _attack_table(attacks, SINGLE[1:], lambda found: _auc(found.auc_touched))
+
+
+def _attack_table(attacks: Attacks, names: Sequence[str], cell: Callable[[Figures], str]) -> str:
+    rows = []
+    for record in attacks:
+        last = record.last_round
+        for first, until in dict.fromkeys(((1, 1), (last, last), (1, last))):
+            found = [record.find(name, (first, until)) for name in names]
+            uploads = f"round {first}" if first == until else f"rounds {first} to {until}"
+            cells = (cell(each.target) if each else "" for each in found)
+            rows.append((f"`{record.method}`", record.protection, uploads, *cells))
+    return table(("", "uploads travel", "seen", *names), rows) if rows else NONE_YET
+
+
+def attacks_on_sums(attacks: Attacks, question: str) -> str:
+    """AUC and precision in the last round, by the number of clients in a sum."""
+    sums = sorted({each.summed for record in attacks for each in record.findings})
+    sums = [each for each in sums if each > 1 or question == "target"]
+    rows = []
+    for record in attacks:
+        for name in SUMMED:
+            found = [record.find(name, (record.last_round,) * 2, summed) for summed in sums]
+            figures = (getattr(each, question) if each else None for each in found)
+            cells = (f"{_auc(each.auc)} / {each.precision:.3f}" if each else "" for each in figures)
+            rows.append((f"`{record.method}`", record.protection, name, *cells))
+    head = ("", "uploads travel", "attack", *(f"{each} clients" if each > 1 else "alone" for each in sums))
+    return table(head, rows) if rows else NONE_YET
+
+
+def attack_commands(attacks: Attacks) -> str:
+    """What made the records."""
+    lines = "\n".join(record.command for record in attacks)
+    return f"```console\n{lines}\n```" if attacks else NONE_YET
+
+
+def _on(attacks: Attacks, dataset: str) -> Attacks:
+    return [record for record in attacks if record.dataset == dataset]
+
+
+def _auc(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

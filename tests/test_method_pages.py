@@ -24,7 +24,7 @@ from solera.runs.presets import preset, presets
 ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 INDEX = ROOT / "docs" / "methods" / "README.md"
-PAGES = (*METHOD_PAGES, ROOT / "docs" / "reproduction.md")
+PAGES = (*METHOD_PAGES, ROOT / "docs" / "reproduction.md", ROOT / "docs" / "privacy.md")
 KINDS = (
     "choices",
     "options",
@@ -34,6 +34,11 @@ KINDS = (
     "baseline options",
     "figures",
     "reproduction",
+    "attacks on single uploads",
+    "attacks among touched rows",
+    "attacks on sums",
+    "attacks on anybody in a sum",
+    "attack commands",
 )
 SECTIONS = (
     "Paper",
@@ -214,7 +219,7 @@ def check(command: str) -> None:
     given = typer.main.get_command(app).commands[name].make_context(name, rest).params
     options = parse_pairs(given.get("option") or [], "")
     match name:
-        case "train":
+        case "train" | "attack":
             chosen = preset(given["preset"]) if given["preset"] else None
             assert (given["method"] is None) == bool(chosen), "a method or a preset"
             assert (chosen.dataset if chosen else given["data"]) in dataset_names()

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from solera.cli import bench, bundle, data, device, federation, node, runs, server
+from solera.cli.attack import attack
 from solera.cli.doctor import doctor
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
@@ -39,6 +40,7 @@ app.command()(runs.train)
 app.command()(runs.recommend)
 app.command()(runs.baseline)
 app.command()(leak)
+app.command()(attack)
 app.command()(doctor)
 
 

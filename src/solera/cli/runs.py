@@ -166,7 +166,7 @@ def train(
         if given not in known:
             raise ConfigError(f"unknown {name} {given!r}", f"known: {', '.join(known)}")
     chosen = find_preset(preset) if preset else None
-    settings = _settings(chosen, "method", method, data, plugin or [])
+    settings = chosen_settings(chosen, "method", method, data, plugin or [])
     protocol = protocol or (chosen.protocol if chosen else "strict")
     get(protocol)
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o learning_rate=0.05")
@@ -204,7 +204,7 @@ def train(
     out.print(f"next: solera recommend {folder} --user {some_user} -k 10", style="dim", highlight=False)
 
 
-def _settings(
+def chosen_settings(
     chosen: Preset | None,
     kind: Literal["method", "baseline"],
     name: str | None,
@@ -313,7 +313,7 @@ def baseline(
     from solera.runs.presets import preset as find_preset
 
     chosen = find_preset(preset) if preset else None
-    settings = _settings(chosen, "baseline", name, data, [])
+    settings = chosen_settings(chosen, "baseline", name, data, [])
     name, data = settings["baseline"], settings["dataset"]
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o reg=200")
     configure(name, options)

@@ -1,0 +1,189 @@
+"""solera attack: what a server could learn about single people from what their devices upload."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.output import Json, out, print_json, table
+from solera.cli.progress import step_progress
+from solera.cli.runs import Options, Plugins, ProtocolName, chosen_settings
+
+if TYPE_CHECKING:
+    from solera.privacy.figures import Finding
+    from solera.privacy.records import AttackRecord
+    from solera.runs import RunConfig
+
+ABOUT = {
+    "touched": "the row is in the upload at all",
+    "popularity": "touched rows by public popularity: no look at the changes",
+    "norm": "length of a row's change",
+    "sign": "change along the main direction of all changes",
+    "shadow": "a network that learned on made-up clients",
+    "shadow+popularity": "the same, with public popularity",
+}
+COLUMNS = ("", "clients", "AUC", "prec.", "touched", "any: AUC", "any: prec.")
+
+
+def attack(
+    method: Annotated[
+        str | None,
+        typer.Argument(help="A method, or the folder of a run whose first rounds are trained again."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings instead of a method.")] = None,
+    plugin: Plugins = None,
+    protocol: ProtocolName = "strict",
+    rounds: Annotated[int, typer.Option(help="Rounds to train.", min=1)] = 5,
+    attacked: Annotated[
+        str | None,
+        typer.Option(help="Rounds whose uploads are attacked, e.g. 1,5 (default: first and last)."),
+    ] = None,
+    sums: Annotated[
+        str, typer.Option(help="How many clients' uploads are seen as one sum.")
+    ] = "1,2,5,20,100",
+    clients: Annotated[int, typer.Option(help="How many clients are attacked.", min=1)] = 100,
+    seed: Annotated[int | None, typer.Option(help="Everything random follows from it (0).", min=0)] = None,
+    option: Options = None,
+    record: Annotated[
+        Path | None, typer.Option(help="A folder to write the record to, e.g. attacks.")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)
+    ] = 0,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Attack what clients upload: who interacted with what; about a minute.
+
+    Example: solera attack fedmf --data ml-100k --rounds 5
+
+    Example: solera attack --preset paper:pfedclr/ml-100k --sums 1,2,20
+
+    Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks
+    """
+    from solera.data.datasets import load
+    from solera.privacy.experiment import attack as run_attack
+    from solera.runs import RunConfig, RunFolder
+    from solera.runs.presets import preset as find_preset
+
+    looked_at, summed = _numbers(attacked or f"1,{rounds}", "--attacked"), _numbers(sums, "--sums")
+    options: dict[str, Any] = parse_pairs(option or [], "-o learning_rate=0.05")
+    if method is not None and Path(method).is_dir():
+        _alone(data=data, preset=preset, plugin=plugin, option=option, seed=seed)
+        config = RunFolder.open(Path(method)).config.model_copy(update={"rounds": rounds, "patience": None})
+    else:
+        chosen = find_preset(preset) if preset else None
+        config = RunConfig.model_validate(
+            {
+                **chosen_settings(chosen, "method", method, data, plugin or []),
+                "options": (chosen.options if chosen else {}) | options,
+                "protocol": protocol,
+                "rounds": rounds,
+                "seed": seed or 0,
+                "min_interactions": min_interactions,
+                "columns": parse_columns(columns),
+            }
+        ).resolved()
+    interactions = load(
+        config.dataset,
+        data_dir=data_dir,
+        min_interactions=config.min_interactions,
+        columns=config.columns,
+    )
+    with step_progress(f"{config.full_method} on {interactions.name}", rounds) as update:
+        findings = run_attack(
+            config,
+            interactions,
+            rounds=looked_at,
+            sums=summed,
+            clients=clients,
+            threads=threads,
+            on_round=lambda done, auc: update(done, "" if auc is None else f"shadow AUC {auc:.3f}"),
+        )
+    made = _record(config, findings, threads)
+    if record:
+        from solera.privacy.records import write
+
+        path = write(made, record)
+    if json:
+        print_json(made.model_dump(mode="json"))
+        return
+    _show(config, findings)
+    if record:
+        out.print(f"record: {path}", highlight=False)
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    from solera.core.errors import ConfigError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{name} {text!r} is not a list of numbers", f"write {name} 1,5") from None
+
+
+def _alone(**given: Any) -> None:
+    """A run's folder says all of this itself."""
+    from solera.core.errors import ConfigError
+
+    named = [name for name, value in given.items() if value is not None]
+    if named:
+        raise ConfigError(f"a run's folder has its own {', '.join(named)}", "leave them out")
+
+
+def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> AttackRecord:
+    from solera.bench.machine import anonymous, source
+    from solera.bench.records import asked
+    from solera.methods import find
+    from solera.privacy.records import AttackRecord
+    from solera.runs.environment import environment
+
+    wanted, (commit, dirty) = asked(config.full_method, config), source()
+    return AttackRecord(
+        command=shlex.join(["solera", *(Path(x).name if Path(x).is_absolute() else x for x in sys.argv[1:])]),
+        method=config.full_method,
+        protection=find(config.method, config.options, config.plugins).choices["wire"],
+        dataset=wanted.dataset,
+        protocol=config.protocol,
+        seed=config.seed,
+        config=wanted.config,
+        environment=anonymous(environment(threads, "cpu")),
+        code={"commit": commit, "dirty": dirty},
+        findings=tuple(findings),
+    )
+
+
+def _show(config: RunConfig, findings: Sequence[Finding]) -> None:
+    for name, about in ABOUT.items():
+        table(f"{name}: {about}", COLUMNS, _rows([each for each in findings if each.attack == name]))
+    out.print(
+        f"{config.full_method} on {config.dataset}, protocol {config.protocol}, seed {config.seed}\n"
+        "AUC: how often an item of the attacked client stands above another; 0.5 is chance\n"
+        "prec.: share of the client's items among the first as many\n"
+        "touched: AUC among the rows in the upload, the client's items against its negatives\n"
+        "any: the same for all items that anybody in the sum has",
+        highlight=False,
+    )
+
+
+def _rows(findings: Sequence[Finding]) -> Iterator[tuple[str | int | float | None, ...]]:
+    for each in findings:
+        rounds = f"round {each.last_round}"
+        if each.first_round != each.last_round:
+            rounds = f"rounds {each.first_round} to {each.last_round}"
+        what = rounds if each.summed == 1 else f"{rounds}, sum of {each.summed}"
+        anybody = (each.anybody.auc, each.anybody.precision) if each.anybody else (None, None)
+        mine = each.target
+        yield what, mine.clients, mine.auc, mine.precision, mine.auc_touched, *anybody

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from solera.data.datasets import load
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """60 users with 10 to 20 of 150 items, some of which are popular."""
+    draw = random.Random(1)
+    rows = ["user,item,time"]
+    for user in range(60):
+        chosen = {int(150 * draw.random() ** 2) for _ in range(12 + user % 10)}
+        rows += [f"u{user},i{item},{len(rows) + n}" for n, item in enumerate(sorted(chosen))]
+    path = tmp_path_factory.mktemp("data") / "ratings.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return load(str(path))
