@@ -13,6 +13,7 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
+from solera.deploy.messages import from_content, to_content
 from solera.deploy.node import Node
 from solera.deploy.protocol import Packet, Reason, RefusalError
 from solera.deploy.settings import Settings
@@ -76,8 +77,9 @@ class Local:
         self.coordinator = Coordinator(FederationFolder.open(self.server.path))
 
     def ask(self, node: int, kind: str, packet: Packet) -> Packet | None:
-        """What a node answers, after whoever tampers with it."""
-        answer = Node(self.devices[node], threads=1).answer(kind, packet)
+        """What a node answers, in Flower's records and back, after whoever tampers with it."""
+        received = from_content(to_content(packet))
+        answer = from_content(to_content(Node(self.devices[node], threads=1).answer(kind, received)))
         self.sent.append((node, kind, packet, answer))
         return self.tamper(node, kind, answer)
 

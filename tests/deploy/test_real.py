@@ -16,6 +16,7 @@ from solera.core.errors import DeployError
 from solera.deploy.authority import make_keys
 from solera.deploy.folder import FederationFolder
 from solera.deploy.processes import family
+from solera.device.device import Device
 
 pytestmark = [
     pytest.mark.skipif("SOLERA_DATA" not in os.environ, reason="needs the data sets"),
@@ -69,6 +70,11 @@ def test_equal_to_the_block_engine(federation, method):
     difference = made.difference_from_simulation(3)
     print(f"{method}: largest difference {difference:.2e}")
     assert difference < 1e-5
+    taken = [(event["node"], event["sha256"]) for event in made.events if event["event"] == "taken"]
+    assert len(taken) == 9
+    for number, device in enumerate(made.devices, start=1):
+        mine = [digest for node, digest in taken if node == made.nodes[number].node_id]
+        assert [each["sha256"] for each in Device.open(device).outbox()][1:4] == mine  # after the enrolment
 
 
 def test_nodes_that_answer_wrongly_or_not_at_all(federation):

@@ -161,6 +161,7 @@ class Coordinator:
         entry.accepted, entry.behind = order.token, 0
         now.nodes.append(node)
         now.bytes_up += packet.bytes
+        self.folder.event("taken", node=str(node), round=now.number + 1, sha256=packet.digest)
         left = self.progress.ledger.members(node, answer.slots)
         self._erase(left)
 
