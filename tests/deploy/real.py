@@ -132,7 +132,9 @@ class RealFederation:
         for number, (device, user) in owners.items():
             mine = device.personal(user)
             for name, value in simulation.state.personal.of_client(number).items():
-                largest = max(largest, float(np.abs(mine[name] - value.numpy()).max()))
+                start = simulation.state.personal.initial.get(name)  # of those who were never asked
+                here = mine[name] if start is None else mine.get(name, start.numpy())
+                largest = max(largest, float(np.abs(here - value.numpy()).max()))
         return largest
 
 
