@@ -25,7 +25,7 @@ ALLOWED = {
     "bench": LIBRARY | {"runs", "api", "device", "deploy"},
     "device": {"core", "data", "methods", "engine", "runs"},
     "privacy": {"core", "data", "methods", "engine", "runs", "evaluate"},
-    "deploy": {"core", "data", "methods", "engine", "runs", "device", "privacy"},
+    "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy"},
     "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy", "privacy"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

@@ -19,6 +19,8 @@ from solera.core.errors import SoleraError
 # The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
 WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__mro__[2]
 
+_STOPPED = 130
+
 app = typer.Typer(
     name="solera",
     help="Personalized federated recommendation: trained together, every history at home.",
@@ -81,8 +83,9 @@ def main() -> None:
         _complain(error.format_message(), f"{context.command_path} --help" if context else "solera --help")
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
+        code = _STOPPED
+    if code == _STOPPED:  # as some versions of typer say of Ctrl-C
         _complain("stopped", "")
-        code = 130
     sys.exit(code if isinstance(code, int) else 0)
 
 

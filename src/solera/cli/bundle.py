@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from solera.cli.data import DataDir
+from solera.cli.data import Columns, DataDir, parse_columns, parse_pairs
 from solera.cli.output import Json, help_if_alone, out, print_json, show, table
+from solera.cli.runs import Plugins, Seed
 
 if TYPE_CHECKING:
     from solera.device.bundle import Bundle
 
-app = typer.Typer(help="Publish a trained model for devices.", invoke_without_command=True)
+app = typer.Typer(help="Publish a model for devices: trained, or to be trained.", invoke_without_command=True)
 app.callback()(help_if_alone)
+
+Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
+Key = Annotated[Path, typer.Option(help="The publisher's secret key; `solera bundle keygen` makes one.")]
 
 
 @app.command()
@@ -40,8 +44,8 @@ def keygen(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
-    key: Annotated[Path, typer.Option(help="The publisher's secret key; `solera bundle keygen` makes one.")],
+    output: Output,
+    key: Key,
     catalogue_version: Annotated[int, typer.Option(help="Counts up when items come or go.", min=1)] = 1,
     data_dir: DataDir = None,
     json: Json = False,
@@ -56,6 +60,81 @@ def export(
     _show(bundle, json)
     if not json:
         out.print(f"next: solera device init me --bundle {output}", style="dim", highlight=False)
+
+
+@app.command()
+def new(
+    method: Annotated[str, typer.Argument(help="A method; `solera methods` lists them.")],
+    output: Output,
+    key: Key,
+    data: Annotated[
+        str | None, typer.Option(help="Take the items of a data set, or of your own file.")
+    ] = None,
+    catalogue: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The items: a CSV file of id,title or id,title,year.")
+    ] = None,
+    plugin: Plugins = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-O", "--option", help="One of the method's options, key=value; repeatable."),
+    ] = None,
+    seed: Seed = 0,
+    precision: Annotated[Literal["single", "double"], typer.Option(help="Of all numbers.")] = "single",
+    data_dir: DataDir = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Write a method that nobody has trained yet, and a catalogue: what a federation begins with.
+
+    Example: solera bundle new fedmf --data ml-100k -o films.bundle --key publisher.key
+
+    Example: solera bundle new fedmf --catalogue items.csv -o films.bundle --key publisher.key -O reg=0.01
+    """
+    from solera.core.errors import ConfigError
+    from solera.data.datasets import load
+    from solera.deploy.node import deployable
+    from solera.device.items import read_items
+    from solera.device.publish import catalogue_of, start
+    from solera.methods import find
+
+    if (data is None) == (catalogue is None):
+        raise ConfigError("of which items?", "one of --data ml-100k and --catalogue items.csv")
+    options = parse_pairs(option or [], "-O learning_rate=0.05")
+    deployable(find(method, options, plugin or []))
+    items = (
+        read_items(catalogue)
+        if catalogue is not None
+        else catalogue_of(load(str(data), data_dir=data_dir, columns=parse_columns(columns)))
+    )
+    name = "+".join([method, *(plugin or [])])
+    bundle = start(name, items, output, key, options=options, precision=precision, seed=seed)
+    _show(bundle, json)
+    if not json:
+        out.print(f"next: solera device init me --bundle {output}", style="dim", highlight=False)
+
+
+@app.command()
+def extend(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="The bundle of the catalogue so far.")],
+    output: Output,
+    key: Key,
+    catalogue: Annotated[
+        Path, typer.Option(metavar="FILE", help="New items alone: a CSV file of id,title or id,title,year.")
+    ],
+    json: Json = False,
+) -> None:
+    """Write the next version of a catalogue: the items so far keep their places, new ones follow.
+
+    Example: solera bundle extend films.bundle --catalogue more.csv -o films-2.bundle --key publisher.key
+    """
+    from solera.device.bundle import Bundle
+    from solera.device.items import read_items
+    from solera.device.publish import extend as write
+
+    _show(write(Bundle.open(old), read_items(catalogue), output, key), json)
+    if not json:
+        hint = f"next: solera federation run FOLDER --resume --bundle {output}; devices: solera device update"
+        out.print(hint, style="dim", highlight=False, soft_wrap=True)
 
 
 @app.command("show")

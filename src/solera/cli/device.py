@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli.data import parse_columns
+from solera.cli.demo import shapes
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def outbox(folder: Folder, json: Json = False) -> None:
             (
                 f"{datetime.fromtimestamp(each['time'], UTC):%Y-%m-%d %H:%M:%S}",
                 each["round"],
-                ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in each["tensors"].items()),
+                shapes(each),
                 each["bytes"],
                 each["sha256"][:16],
                 ", ".join(each["steps"]) or "plain",
@@ -286,10 +287,17 @@ def status(folder: Folder, json: Json = False) -> None:
     if json:
         print_json(found)
         return
-    users = found.pop("users")
+    users, newest = found.pop("users"), found.pop("newest_catalogue")
     table("Device", ("", "value"), [(name.replace("_", " "), show(value)) for name, value in found.items()])
     if users:
         columns = ("user", "interactions", "items", "own tensors")
         table("Users", columns, (tuple(user.values()) for user in users))
     else:
         out.print("no history yet")
+    if newest > found["catalogue_version"]:
+        out.print(
+            f"the federation has catalogue version {newest}: new items are not recommended here yet",
+            highlight=False,
+        )
+        hint = f"next: get its bundle from the publisher, then: solera device update {folder} --bundle FILE"
+        out.print(hint, style="dim", highlight=False, soft_wrap=True)

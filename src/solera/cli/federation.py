@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from solera.cli.demo import demo, figures
 from solera.cli.output import Json, help_if_alone, out, print_json
 from solera.cli.progress import open_progress
 
 app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_without_command=True)
 app.callback()(help_if_alone)
+app.command()(demo)
 
 ShowCommands = Annotated[
     bool, typer.Option("--show-commands", help="Print Flower's own commands for a shell; start nothing.")
@@ -111,21 +113,46 @@ def run(
     with ended_by_signals(), open_progress(f"federation {folder}", "round") as update:
         last = submit.run(
             folder,
-            lambda done: update(done["round"], done["rounds"], _figures(done)),
+            lambda done: update(done["round"], done["rounds"], figures(done)),
             nodes=federation.identity.settings.min_nodes,
         )
     if json:
         print_json({"folder": str(folder), "last_round": last})
         return
-    out.print(f"{last.get('round', 0)} rounds are done · {_figures(last)}", highlight=False)
+    out.print(f"{last.get('round', 0)} rounds are done · {figures(last)}", highlight=False)
 
 
-def _figures(done: dict[str, Any]) -> str:
-    traffic = done.get("bytes", {})
-    parts = [
-        f"{done.get('clients', 0):,} clients on {done.get('nodes', 0)} nodes",
-        f"{traffic.get('up', 0) / 2**20:.1f} MiB up, {traffic.get('down', 0) / 2**20:.1f} MiB down",
-        f"{done.get('seconds', 0.0):.1f} s",
-    ]
-    rejected = ", ".join(f"{count} {why}" for why, count in done.get("rejected", {}).items() if count)
-    return " · ".join([*parts, f"rejected: {rejected}"] if rejected else parts)
+@app.command()
+def simulate(
+    folder: Annotated[Path, typer.Argument(help="A folder whose nodes/0, nodes/1, … are devices.")],
+    bundle: Annotated[
+        Path, typer.Option(help="Method and catalogue, as the devices have them.", metavar="FILE")
+    ],
+    rounds: Annotated[int | None, typer.Option(help="Rounds in all (20).", min=1)] = None,
+    json: Json = False,
+) -> None:
+    """Run the same apps in Flower's simulation engine: no server, no keys, no network.
+
+    Example: solera federation simulate films --bundle films.bundle --rounds 5
+    """
+    from solera.core.errors import DeployError
+    from solera.deploy.flower import prepare_environment
+    from solera.deploy.folder import FederationFolder
+    from solera.device.bundle import Bundle
+
+    if not (folder / "nodes" / "0").is_dir():
+        raise DeployError(
+            f"{folder} has no devices nodes/0, nodes/1, …",
+            f"solera device init {folder}/nodes/0 --bundle FILE makes one",
+        )
+    prepare_environment(folder)
+    from solera.deploy.simulated import simulate as run_simulation
+
+    given = {"min_nodes": 1} | ({} if rounds is None else {"rounds": rounds})
+    federation = FederationFolder.prepare(folder, Bundle.open(bundle), given, resume=False)
+    run_simulation(folder)
+    last = federation.lines("history.jsonl")[-1]
+    if json:
+        print_json({"folder": str(folder), "last_round": last})
+        return
+    out.print(f"{last['round']} rounds are done · {figures(last)}", highlight=False)

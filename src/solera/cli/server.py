@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,11 @@ def start(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without keys: no encryption, every node is let in.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Serve figures for Prometheus on this port (9464 is usual).", min=1, max=65535),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
     show_commands: ShowCommands = False,
 ) -> None:
     """Start the server with TLS, for the nodes whose keys are in DIR/nodes, and stay until Ctrl-C.
@@ -55,23 +61,37 @@ def start(
         return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
-    with ended_by_signals(), superlink.running(folder, address, keys) as (process, asked):
+    with ExitStack() as stack:
+        stack.enter_context(ended_by_signals())
+        exporter = None
+        if metrics_port is not None:
+            from solera.deploy.metrics import serving
+
+            exporter = stack.enter_context(serving(folder, metrics_port, metrics_host))
+        process, asked = stack.enter_context(superlink.running(folder, address, keys))
         out.print(f"the server listens at {address}; Ctrl-C ends it; log: {process.log}", highlight=False)
         access = "--insecure" if keys is None else "--ca ca.pem --key nodes/NAME"
         called = "HOST" if host in {"0.0.0.0", "::"} else host
         hint = f"next: solera node start DEVICE --superlink {called}:{port} {access}"
         out.print(hint, style="dim", highlight=False, soft_wrap=True)
+        if metrics_port is not None:
+            out.print(f"figures: http://{metrics_host}:{metrics_port}/metrics", highlight=False)
         try:
             for nodes in superlink.watch(process, asked):
+                if exporter is not None:
+                    exporter.tell(nodes)
                 out.print(f"{nodes.online} of {nodes.registered} nodes are online", highlight=False)
         except KeyboardInterrupt:
             out.print("the server ends")
 
 
+PublicKeys = Annotated[list[Path], typer.Argument(metavar="NAME.pub…", help="Public keys of nodes.")]
+
+
 @app.command()
 def register(
     folder: Folder,
-    public_key: Annotated[list[Path], typer.Argument(metavar="NAME.pub…", help="Public keys of nodes.")],
+    public_key: PublicKeys,
     json: Json = False,
 ) -> None:
     """Let more nodes take part, while the server runs.
@@ -86,3 +106,19 @@ def register(
         return
     for path in public_key:
         out.print(f"{path}: {'registered' if path in new else 'known already'}", highlight=False)
+
+
+@app.command()
+def revoke(folder: Folder, public_key: PublicKeys, json: Json = False) -> None:
+    """Turn nodes away for good, while the server runs: a revoked key can never be registered again.
+
+    Example: solera server revoke films keys/nodes/node-4.pub
+    """
+    from solera.deploy import superlink
+
+    gone = superlink.revoke(folder, public_key)
+    if json:
+        print_json({"revoked": [str(path) for path in gone]})
+        return
+    for path in public_key:
+        out.print(f"{path}: {'revoked' if path in gone else 'takes no part'}", highlight=False)

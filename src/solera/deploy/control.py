@@ -24,12 +24,17 @@ try:
         RegisterNodeRequest,
         StopRunRequest,
         StreamLogsRequest,
+        UnregisterNodeRequest,
     )
+    from flwr.proto.node_pb2 import NodeInfo
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 except ImportError:
     raise ConfigError("a federation over a network needs Flower", "pip install 'solera[deploy]'") from None
+
+
+_GONE = "unregistered"
 
 
 @dataclass(frozen=True)
@@ -56,16 +61,24 @@ class Control:
 
     def nodes(self) -> Nodes:
         """The nodes the server knows."""
-        known = [node for node in self._list() if node[1] != "unregistered"]
-        return Nodes(len(known), sum(status == "online" for _, status in known))
+        known = [node.status for node in self._list() if node.status != _GONE]
+        return Nodes(len(known), known.count("online"))
 
     def register(self, public_keys: list[Path]) -> list[Path]:
         """Make node keys known; returns those that were not."""
-        known = {key for key, _ in self._list()}
+        known = {node.public_key for node in self._list()}
         new = [path for path in public_keys if _raw_key(path) not in known]
         for path in new:
             self._client.RegisterNode(RegisterNodeRequest(public_key=_raw_key(path), name=path.stem))
         return new
+
+    def revoke(self, public_keys: list[Path]) -> list[Path]:
+        """Let nodes take part no more, for good; returns those that did until now."""
+        here = {node.public_key: node.node_id for node in self._list() if node.status != _GONE}
+        gone = [path for path in public_keys if _raw_key(path) in here]
+        for path in gone:
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=here[_raw_key(path)]))
+        return gone
 
     def ending(self, run: int) -> Ending:
         """Whether a run has ended, and how."""
@@ -81,11 +94,8 @@ class Control:
         """End a run before its time."""
         self._client.StopRun(StopRunRequest(run_id=run))
 
-    def _list(self) -> list[tuple[bytes, str]]:
-
-        return [
-            (node.public_key, node.status) for node in self._client.ListNodes(ListNodesRequest()).nodes_info
-        ]
+    def _list(self) -> list[NodeInfo]:
+        return list(self._client.ListNodes(ListNodesRequest()).nodes_info)
 
 
 @contextmanager

@@ -114,6 +114,11 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, **SETTINGS, "FLWR_HOME": str(home), "PATH": path}
 
 
+def prepare_environment(folder: Path) -> None:
+    """Flower's settings for this very process, before it imports Flower."""
+    os.environ.update({**SETTINGS, "FLWR_HOME": str(home_of(folder))})
+
+
 def as_shell(home: Path, command: list[str]) -> str:
     """A command to paste into a shell."""
     settings = [

@@ -128,9 +128,10 @@ class FederationFolder:
             file.write(json.dumps(line) + "\n")
 
     def add_round(self, entry: dict[str, Any]) -> None:
-        """One more round that counted."""
+        """One more round that counted, and when."""
+        line = entry | {"time": round(time.time(), 3)}
         with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps(line) + "\n")
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """The lines of history.jsonl or events.jsonl; one that a kill cut short is none."""

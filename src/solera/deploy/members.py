@@ -10,10 +10,10 @@ from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.deploy.protocol import Packet
 from solera.device.bundle import CATALOGUE
-from solera.device.device import Device
+from solera.device.device import NEWEST, Device
 from solera.device.tensors import Arrays, put_tensors
 
-_FEDERATION, _PENDING, _NEWEST = "federation", "pending", "newest_catalogue"  # settings
+_FEDERATION, _PENDING = "federation", "pending"  # settings
 
 
 class Members:
@@ -106,9 +106,9 @@ class Members:
 
     def tell_newest(self, version: int) -> None:
         """Remember which catalogue the server has, for `solera device status`."""
-        if self._settings.get(_NEWEST) != str(version):
+        if self._settings.get(NEWEST) != str(version):
             with self._store.writing():
-                self._set({_NEWEST: str(version)})
+                self._set({NEWEST: str(version)})
 
     def _set(self, values: Mapping[str, str]) -> None:
         self._store.connection.executemany(

@@ -63,6 +63,14 @@ def register(folder: Path, public_keys: list[Path]) -> list[Path]:
         return asked.register(public_keys)
 
 
+def revoke(folder: Path, public_keys: list[Path]) -> list[Path]:
+    """Turn nodes away from now on; returns those that the running server knew."""
+    address = flower.read_address(folder)
+    reach.check(address)
+    with control(address) as asked:
+        return asked.revoke(public_keys)
+
+
 def node_keys(keys: Path | None) -> list[Path]:
     """The public keys of all nodes in a folder of keys."""
     return [] if keys is None else sorted((keys / "nodes").glob("*.pub"))

@@ -39,6 +39,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from solera.deploy import node  # noqa: F401 - loads torch once, before the first message
 from solera.deploy.flower import WORKER_APP
+from solera.deploy.json_log import log_as_json
 
 _LOG = logging.getLogger("solera.node")
 _POLL = 0.1  # seconds between looks for a task
@@ -116,7 +117,8 @@ def main() -> None:
     parser.add_argument("--supernode", type=int, required=True, help="its process number")
     parser.add_argument("--app", default=WORKER_APP, help="module:function from a folder to an app")
     given = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_as_json()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise a line for every look for a task
     secret = given.superexec_auth_secret_file.read_bytes()
     module, _, function = given.app.partition(":")
     work(given.runtime, secret, getattr(import_module(module), function)(given.device), given.supernode)

@@ -22,6 +22,7 @@ from solera.device.store import VERSION, Store
 from solera.device.tensors import Arrays, get_tensors, put_tensors
 
 ME = "me"  # the user of a folder that has one
+NEWEST = "newest_catalogue"  # the setting that says which version a federation's server has
 
 
 class Reason(NamedTuple):
@@ -277,6 +278,7 @@ class Device:
             "device": str(self.path),
             "method": manifest.full_method,
             "catalogue_version": manifest.catalogue_version,
+            "newest_catalogue": max(manifest.catalogue_version, int(self._settings.get(NEWEST, 0))),
             "catalogue_items": manifest.items,
             "bundle": self.bundle.digest,
             "publisher": fingerprint(self.key),

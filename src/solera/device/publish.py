@@ -1,4 +1,4 @@
-"""From a finished run to a bundle."""
+"""Bundles, written: of a finished run, of a method to be trained, of a catalogue that has grown."""
 
 from __future__ import annotations
 
@@ -107,6 +107,10 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
         raise BundleError(
             f"item {twice!r} is in the catalogue already" if more else "there are no items to add",
             "give a file of new items alone",
+        )
+    if read_secret(key).public_key().public_bytes_raw() != old.key:
+        raise BundleError(
+            f"{key} is not the key that signed {old.path}", "devices take no other: sign with it"
         )
     manifest = old.manifest
     about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)

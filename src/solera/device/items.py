@@ -1,0 +1,45 @@
+"""A publisher's own file of items: id, title and, if it has one, the year of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from solera.core.errors import DataError
+from solera.data.table import Table, read_table
+from solera.device.bundle import Item
+from solera.device.catalogue import split_year
+
+_NEEDED, _YEAR = ("id", "title"), "year"
+
+
+def read_items(path: Path) -> list[Item]:
+    """The items in the order of the file; an id given twice or left out is an error with its line.
+
+    Without a column for it, an item's year is the one in parentheses after its title.
+    """
+    table = read_table(path, "\t" if path.suffix == ".tsv" else ",", quoted=True)
+    wrong = set(table.columns) ^ {*_NEEDED, _YEAR}
+    if wrong - {_YEAR}:
+        raise DataError(
+            f"{path} has the columns {', '.join(table.columns)}",
+            "its first line must be id,title or id,title,year",
+        )
+    ids = [id_.strip() for id_ in table.ids("id").to_list()]
+    titles = [title.strip() for title in table.columns["title"].to_list()]
+    seen: dict[str, int] = {}
+    for row, (id_, title) in enumerate(zip(ids, titles, strict=True)):
+        if not title:
+            raise table.fault(row, "the title is empty")
+        if id_ in seen:
+            raise table.fault(row, f"item {id_!r} stands in line {table.lines[seen[id_]]} already")
+        seen[id_] = row
+    years = _years(table) if _YEAR in table.columns else [split_year(title)[1] for title in titles]
+    return [Item(*each) for each in zip(ids, titles, years, strict=True)]
+
+
+def _years(table: Table) -> list[int | None]:
+    texts = [text.strip() for text in table.columns[_YEAR].to_list()]
+    for row, text in enumerate(texts):
+        if text and not (text.isascii() and text.isdigit() and len(text) <= 4):
+            raise table.fault(row, f"the year {text!r} is not a year")
+    return [int(text) if text else None for text in texts]

@@ -1,0 +1,95 @@
+"""The same apps in Flower's simulation engine: what dropping out costs."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Context, Message
+
+from solera.data.datasets import load
+from solera.data.sampling import ClientData
+from solera.data.split import Split, history
+from solera.deploy.coordinator import Coordinator
+from solera.deploy.folder import FederationFolder
+from solera.deploy.members import Members
+from solera.deploy.settings import Settings
+from solera.deploy.simulated import NODES, simulate
+from solera.device.device import Device
+from solera.device.publish import catalogue_of, start
+from solera.engine import BlockTraining, Simulation
+from solera.evaluate import Evaluator, split
+
+pytestmark = pytest.mark.skipif("SOLERA_DATA" not in os.environ, reason="needs the data sets")
+
+
+@pytest.fixture(scope="module")
+def parts() -> Split:
+    return split(load("ml-100k"), "strict")
+
+
+def prepare(folder: Path, key: Path, parts: Split, *, method: str, nodes: int, **settings) -> None:
+    """A federation whose nodes have the training items of some users each."""
+    folder.mkdir()
+    data, users = parts.data, parts.data.n_users
+    bundle = start(method, catalogue_of(data), folder / "start.bundle", key, precision="double")
+    FederationFolder.create(folder, bundle, Settings(over_selection=1.0, min_nodes=nodes, **settings))
+    (folder / NODES).mkdir()
+    for node, mine in enumerate(np.array_split(np.arange(users), nodes)):
+        device = Device.create(folder / NODES / str(node), bundle)
+        for user in mine:
+            items = [(data.item_map.id(int(item)), time) for time, item in enumerate(parts.train.row(user))]
+            device.add_all(items, str(user), "test")
+        device.close()
+
+
+def trained(folder: Path, parts: Split) -> Simulation:
+    """The federation's state, the users in their own order."""
+    coordinator = Coordinator(FederationFolder.open(folder))
+    simulation = Simulation(
+        coordinator.method,
+        ClientData(parts.train, parts.excluded, parts.data.n_items),
+        BlockTraining(1),
+        seed=coordinator.seed,
+        device=torch.device("cpu"),
+        dtype=coordinator.dtype,
+    )
+    simulation.restore(coordinator.shared, simulation.state.personal.tensors())
+    for node in (folder / NODES).iterdir():
+        device = Device.open(node)
+        for user in Members(device).slots().values():
+            held = {name: torch.from_numpy(v.copy()) for name, v in device.personal(user).items()}
+            simulation.state.personal.take_client(int(user), held)
+        device.close()
+    return simulation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedhist", "pfedrec"])
+def test_a_tenth_of_the_nodes_dropping_out_of_every_round(tmp_path, key, parts, method):
+    """20 rounds, 10 nodes, all users: the validation figure stays where it is without."""
+    figures = {}
+    for name, share in (("all", 0.0), ("dropping", 0.1)):
+        folder = tmp_path / name
+        prepare(folder, key, parts, method=method, nodes=10, rounds=20, min_replies=0.5)
+
+        def drop(message: Message, context: Context, call_next, share: float = share) -> Message:
+            draw = random.Random(f"{message.metadata.group_id} {context.node_config['partition-id']}")
+            if message.metadata.message_type.startswith("train") and draw.random() < share:
+                raise ConnectionError("dropped out")
+            return call_next(message, context)
+
+        simulate(folder, mods=[drop])
+        rounds = FederationFolder(folder).lines("history.jsonl")
+        lost = sum(entry["rejected"].get("failed", 0) for entry in rounds)
+        assert len(rounds) == 20
+        assert lost == 0 if share == 0 else 10 <= lost <= 40
+        scored = Evaluator(parts, 0).validation(trained(folder, parts).serve(history(parts, "validation")))
+        figures[name] = scored.full["ndcg@10"]
+        print(f"{method}, {name}: {lost} of 200 answers lost, validation NDCG@10 {figures[name]:.4f}")
+    assert figures["all"] > 0.03
+    assert abs(figures["all"] - figures["dropping"]) < 0.01
