@@ -20,7 +20,7 @@ def demo(
     data: Data = "ml-100k",
     nodes: Annotated[int, typer.Option(help="Devices that take part.", min=1)] = 3,
     users: Annotated[int, typer.Option(help="Users on every device.", min=1)] = 50,
-    method: Annotated[str, typer.Option(help="A method; `solera methods` lists them.")] = "fedmf",
+    method: Annotated[str, typer.Option(help="A method; `solera methods` lists them.")] = "pfedrec",
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 5,
     keep: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep keys, devices, server's folder and logs here.")
