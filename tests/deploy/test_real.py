@@ -52,15 +52,8 @@ def federation(tmp_path, many_keys, key, data, monkeypatch):
         each.stack.close()
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "fedmf",
-        "fedem",
-        pytest.param("fedrap", marks=pytest.mark.slow),
-        pytest.param("pfedclr", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedmf", "fedem", "fedrap", "pfedclr"])
 def test_equal_to_the_block_engine(federation, method):
     """150 users on three nodes, three rounds, TLS and keys."""
     made = federation(method, [50, 50, 50])

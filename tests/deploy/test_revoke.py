@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from commands import solera, wait_for
 
 from solera.deploy.processes import Process, free_port
@@ -12,6 +13,7 @@ from solera.device.device import Device
 from solera.device.publish import start as publish
 
 
+@pytest.mark.slow
 def test_a_revoked_node_is_turned_away_also_after_a_restart(
     keys: Path, key: Path, catalogue, start: Callable[..., Process], tmp_path: Path
 ):

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from solera.bench.flower_echo import PLAN
-from solera.core.errors import DataError
 from solera.data.interactions import Interactions
 from solera.deploy import flower, submit, superlink, supernode
 from solera.deploy.authority import make_keys as make_node_keys
 from solera.deploy.flower import Address
 from solera.deploy.folder import FederationFolder
+from solera.deploy.households import Households
 from solera.deploy.processes import Process, free_port
 from solera.deploy.settings import Settings
 from solera.device.device import Device
@@ -50,10 +50,6 @@ class Cost:
 
 def measure(data: Interactions, method: str, *, nodes: int, users: int, rounds: int, say: Say) -> Cost:
     """Train some users of a data set on nodes of this machine; then send as many bytes for nothing."""
-    if nodes * users > data.n_users:
-        raise DataError(
-            f"{nodes} × {users} users are more than the {data.n_users} there are", "ask for fewer"
-        )
     with tempfile.TemporaryDirectory(prefix="solera-bench-") as name, ExitStack() as stack:
         root = Path(name)
         keys = root / "keys"
@@ -99,20 +95,11 @@ def measure(data: Interactions, method: str, *, nodes: int, users: int, rounds: 
 
 
 def _devices(root: Path, data: Interactions, method: str, nodes: int, users: int) -> list[Path]:
-    make_keys(root / "publisher")
-    bundle = start(method, catalogue_of(data), root / "start.bundle", root / "publisher.key")
-    made = []
-    for node in range(nodes):
-        device = Device.create(root / f"node{node}", bundle)
-        for user in range(node * users, (node + 1) * users):
-            items = data.by_user.row(user)
-            rows: list[tuple[str, int | None]] = [
-                (data.item_map.id(int(item)), time) for time, item in enumerate(items)
-            ]
-            device.add_all(rows, f"user {user}", "bench")
-        device.close()
-        made.append(device.path)
-    return made
+    secret, _ = make_keys(root / "publisher")
+    bundle = start(method, catalogue_of(data), root / "start.bundle", secret)
+    households = Households.choose(data, [root / f"node{node}" for node in range(nodes)], users)
+    households.create(bundle)
+    return households.folders
 
 
 def _key(keys: Path, number: int) -> Path:
