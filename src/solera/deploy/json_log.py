@@ -7,7 +7,7 @@ import logging
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: time, level, logger, message, and the traceback if there is one."""
+    """One object a line: time, level, logger, message, `fields` given as extra, and the traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -16,6 +16,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)

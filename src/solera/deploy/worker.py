@@ -12,7 +12,6 @@ has torch loaded already makes it faster, too.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
@@ -90,7 +89,7 @@ def answer(runtime: str, token: str, app: ClientApp) -> None:
             status, details = SubStatus.FAILED, repr(error)
             reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
         kind, seconds = message.metadata.message_type, time.perf_counter() - began
-        _LOG.info(json.dumps({"event": "answered", "kind": kind, "seconds": round(seconds, 4)}))
+        _LOG.info("answered", extra={"fields": {"kind": kind, "seconds": round(seconds, 4)}})
         push_message(client, reply, context)
     finally:
         push_task_output(client=client, context=context, sub_status=status, details=details)

@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from solera.core.errors import RunError
 from solera.core.spec import Params
 from solera.runs.config import RunConfig
+from solera.runs.result import check_result
 
 _CHECKPOINT = "checkpoint-"
 
@@ -106,16 +107,26 @@ class RunFolder:
         try:
             return RunConfig.model_validate(self._read("config.json"))
         except ValidationError as error:
-            wrong = error.errors()[0]
-            raise RunError(
-                f"{self.path / 'config.json'} is not a run's: {wrong['loc'][0]}: {wrong['msg']}",
-                "train again into a new folder",
-            ) from None
+            raise self._not_a_runs("config.json", error) from None
 
     @property
     def result(self) -> dict[str, Any] | None:
         """The figures, None while the run is unfinished."""
-        return self._read("result.json") if (self.path / "result.json").exists() else None
+        if not (self.path / "result.json").exists():
+            return None
+        content = self._read("result.json")
+        try:
+            check_result(content)
+        except ValidationError as error:
+            raise self._not_a_runs("result.json", error) from None
+        return content
+
+    def _not_a_runs(self, name: str, error: ValidationError) -> RunError:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"])) or "all of it"
+        return RunError(
+            f"{self.path / name} is not a run's: {where}: {wrong['msg']}", "train again into a new folder"
+        )
 
     @property
     def environment(self) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from solera.data.split import Split
 from solera.evaluate import Evaluation
 
@@ -32,3 +34,24 @@ def make_result(
         "validation": validation,
         **more,
     }
+
+
+class _Result(BaseModel):
+    """What every result has; the rest is for information."""
+
+    model_config = ConfigDict(strict=True)
+
+    method: str
+    dataset: str
+    protocol: str
+    leaky: bool
+    seed: int
+    users: int
+    items: int
+    test: dict[str, dict[str, float]]
+    validation: dict[str, dict[str, float]]
+
+
+def check_result(content: Any) -> None:
+    """Complain (ValidationError) of what is no result."""
+    _Result.model_validate(content)

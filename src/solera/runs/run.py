@@ -15,7 +15,7 @@ from solera.engine.serving import best_unseen
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
 from solera.runs.federation import Federation, federation
-from solera.runs.folder import RunFolder
+from solera.runs.folder import RunFolder, SavedState
 from solera.runs.result import Figures
 
 
@@ -58,7 +58,7 @@ class Run:
             )
         method = find(config.method, config.options, config.plugins)
         simulation = federation(config, method, split(data, config.protocol), threads=1, device="cpu")
-        simulation.restore(state.shared, state.personal)
+        _restore(simulation, state, folder.path)
         return cls(result, data, simulation, folder.path)
 
     @property
@@ -89,3 +89,21 @@ class Run:
             Recommendation(rank, self.data.item_map.id(item), self.data.title(item), score)
             for rank, (item, score) in enumerate(best, start=1)
         ]
+
+
+def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:
+    """Give a federation the state of a folder, whose tensors may be anything."""
+    n_items = simulation.data.n_items
+    try:
+        items = [value for name, value in saved.personal.items() if name.endswith("/items")]
+        if any(value.numel() and not 0 <= int(value.min()) <= int(value.max()) < n_items for value in items):
+            raise ValueError("rows of items that there are not")
+        before = {name: value.shape for name, value in simulation.state.tensors()[0].items()}
+        simulation.restore(saved.shared, saved.personal)
+        after = {name: value.shape for name, value in simulation.state.tensors()[0].items()}
+        if before and before != after:
+            raise ValueError(f"shapes {after}, not {before}")
+        simulation.serve(simulation.data.train)(np.array([0]))
+    except (KeyError, ValueError, IndexError, RuntimeError, TypeError) as error:
+        message = f"the state in {path} does not fit its method and data set: {error}"
+        raise RunError(message[:300], "train again into a new folder") from None

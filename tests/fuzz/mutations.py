@@ -1,0 +1,100 @@
+"""Things to be wrong with what a stranger sends, drawn from a seed."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+
+ODD = (
+    None, True, False, 0, -1, 1, 2**31, -(2**63), 2**64, 10**30, 0.5, -0.0, 1e308, float("inf"), float("nan"),
+    "", "0", "é" * 50, "x" * 10_000, "\x00", "../../etc/passwd", "1e999", [], [[]], [0] * 1000, [-1], {},
+)  # fmt: skip
+TYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1", "<c16", "<U5")
+
+
+def bytes_of(draw: random.Random, good: bytes) -> bytes:
+    """A file with some bytes changed, cut off, moved, repeated, or nothing like it."""
+    data = bytearray(good)
+    for _ in range(draw.choice((1, 1, 1, 2, 5, 20))):
+        at = draw.randrange(len(data) + 1)
+        match draw.randrange(7):
+            case 0:
+                if data:
+                    data[at % len(data)] ^= 1 << draw.randrange(8)
+            case 1:
+                del data[at:]
+            case 2:
+                data[at:at] = draw.randbytes(draw.randrange(40))
+            case 3:
+                data[at:at] = data[at : at + draw.randrange(200)]
+            case 4:
+                del data[at : at + draw.randrange(200)]
+            case 5:
+                data[at:at] = draw.choice(
+                    (b"\x00", b"\n", b",", b'"', b"\xff\xfe", b"9" * 400, b"{", b"[" * 50)
+                )
+            case _:
+                digits = [i for i, byte in enumerate(data[:4000]) if 48 <= byte < 58]
+                if digits:
+                    data[draw.choice(digits)] = draw.choice(b"0123456789-.eE")
+    return bytes(data)
+
+
+def structure(draw: random.Random, value: Any) -> Any:
+    """A JSON value with one thing in it replaced, removed, doubled or added."""
+    if isinstance(value, dict) and value and draw.random() < 0.85:
+        changed = dict(value)
+        name = draw.choice(list(changed))
+        match draw.randrange(4):
+            case 0:
+                del changed[name]
+            case 1:
+                changed[draw.choice(("extra", "", name + " ", "é"))] = draw.choice(ODD)
+            case _:
+                changed[name] = structure(draw, changed[name])
+        return changed
+    if isinstance(value, list) and value and draw.random() < 0.7:
+        changed_list = list(value)
+        at = draw.randrange(len(changed_list))
+        match draw.randrange(4):
+            case 0:
+                del changed_list[at]
+            case 1:
+                changed_list.insert(at, changed_list[at])
+            case 2:
+                changed_list = changed_list * 3
+            case _:
+                changed_list[at] = structure(draw, changed_list[at])
+        return changed_list
+    return draw.choice(ODD)
+
+
+def json_of(draw: random.Random, good: bytes) -> bytes:
+    """A JSON file with a wrong value in it, or no JSON at all."""
+    if draw.random() < 0.3:
+        return bytes_of(draw, good)
+    return json.dumps(structure(draw, json.loads(good))).encode()
+
+
+def array(draw: random.Random, values: np.ndarray) -> np.ndarray:
+    """An array of another shape, type or content."""
+    odd = (0, -1, 2**31 - 1, 1e30, 1e300, np.nan, np.inf, -np.inf)
+    shapes = ((), (0,), (1, 1), (3, 0, 2), (2000,))
+    flat = values.copy().reshape(-1)
+    with np.errstate(all="ignore"):
+        one = flat.astype("<f8")
+        if one.size:
+            one[draw.randrange(one.size)] = draw.choice(odd)
+        changed = (
+            values.astype(draw.choice(TYPES)),
+            values[..., None],
+            flat[: draw.randrange(flat.size + 1)],
+            np.concatenate([flat, flat]),
+            (values * draw.choice(odd)).astype(values.dtype),
+            one.astype(values.dtype).reshape(values.shape),
+            np.zeros(draw.choice(shapes), draw.choice(TYPES[:4])),
+        )
+    return draw.choice(changed)
