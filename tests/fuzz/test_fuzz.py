@@ -240,15 +240,13 @@ def test_data_files(tmp_path, count):
 
 
 LISTEN = {"listened_at": 1700000000, "track_metadata": {"artist_name": "Film 3", "track_name": "t"}}
-JELLYFIN = (
-    "rowid DateCreated UserId ItemId ItemType ItemName PlaybackMethod ClientName DeviceName PlayDuration"
-)
+JELLYFIN = "rowid DateCreated UserId ItemId ItemType ItemName PlaybackMethod ClientName PlayDuration"
 EXPORTS = {
     "letterboxd": b"Date,Name,Year,Letterboxd URI\n"
     b"2024-01-02,Film 3,1990,https://x\n2024-01-03,Film 4,1990,https://y\n",
     "listenbrainz": (json.dumps(LISTEN) + "\n").encode() * 3,
     "jellyfin": JELLYFIN.replace(" ", ",").encode()
-    + b"\n1,2024-01-02 10:00:00.0,u,i,Movie,Film 3,DirectPlay,Web,TV,100\n",
+    + b"\n1,2024-01-02 10:00:00.0,u,i,Movie,Film 3,DirectPlay,Web,100\n",
     "csv": TABLE,
 }
 
