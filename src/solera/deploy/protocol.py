@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -68,6 +68,11 @@ class Packet:
         return sum(values.nbytes for values in self.arrays.values())
 
 
+Number = Annotated[int, Field(ge=0, lt=2**31)]
+Version = Annotated[int, Field(ge=1, lt=2**31)]
+Numbers = Annotated[list[Number], Field(max_length=1_000_000)]
+
+
 class Fields(BaseModel):
     """Fields of a message, and nothing besides."""
 
@@ -96,10 +101,10 @@ class Invitation(Fields):
 class Enrolment(Fields):
     """The answer: which catalogue the node has, and the slots of its users."""
 
-    version: int = Field(ge=1)
+    version: Version
     catalogue: str = Field(pattern="^[0-9a-f]{64}$")
     method: str = Field(max_length=200)
-    slots: list[int] = Field(max_length=1_000_000)
+    slots: Numbers
 
 
 class Order(Fields):
@@ -109,13 +114,13 @@ class Order(Fields):
     the users draw. The arrays are of catalogue `version`; the server's own is `newest`.
     """
 
-    round: int | None = Field(ge=0)
-    attempt: int = Field(ge=0)
-    version: int = Field(ge=1)
-    newest: int = Field(ge=1)
-    accepted: str
-    slots: list[int]
-    numbers: list[int]
+    round: Number | None
+    attempt: Number
+    version: Version
+    newest: Version
+    accepted: str = Field(max_length=50)
+    slots: Numbers
+    numbers: Numbers
 
     @property
     def token(self) -> str:
@@ -126,11 +131,11 @@ class Order(Fields):
 class Answer(Fields):
     """Node to server: which users have trained, and who is there by now."""
 
-    round: int | None = Field(ge=0)
-    attempt: int = Field(ge=0)
-    version: int = Field(ge=1)
-    trained: list[int] = Field(max_length=1_000_000)
-    slots: list[int] = Field(max_length=1_000_000)
+    round: Number | None
+    attempt: Number
+    version: Version
+    trained: Numbers
+    slots: Numbers
 
 
 def declined(message: str) -> Packet:
