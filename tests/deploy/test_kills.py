@@ -31,7 +31,8 @@ def test_a_node_killed_while_it_writes(local, tmp_path, kills):
     device = federation.devices.pop(100)
     device.close()
     path, draw, done = device.path, random.Random(5), 0
-    leaves = None
+    leaves = federation.devices[101].kept("u5").keys()
+    assert leaves
     for _ in range(kills):
         command = [
             sys.executable,
@@ -54,9 +55,8 @@ def test_a_node_killed_while_it_writes(local, tmp_path, kills):
         }
         finished = {1_000_000 + number for number in range(said[-1] + 1)}
         assert finished <= times <= finished | {1_000_000 + said[-1] + 1}  # the last may have been unsaid
-        names = set(device.personal("u0"))
-        assert device.kept("u0").keys() in (names, leaves or names)
-        leaves = leaves or names or None
+        for tensors in (device.personal("u0"), device.kept("u0")):
+            assert tensors.keys() in (set(), leaves)  # all of them, or none
         pending = device.store.settings()["pending"]
         assert bool(pending) == bool(
             device.store.rows("SELECT 1 FROM tensors WHERE kind = 'pending' LIMIT 1")

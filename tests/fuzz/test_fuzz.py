@@ -6,6 +6,7 @@ A hundred thousand inputs each: pytest -m slow tests/fuzz
 from __future__ import annotations
 
 import json
+import logging
 import random
 import resource
 import shutil
@@ -60,6 +61,14 @@ def fuzz(count: int, attempt: Callable[[random.Random], None]) -> tuple[int, int
         assert time.monotonic() - began < _SECONDS, f"seed {seed}"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < _GROWTH
     return taken, refused
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """A hundred thousand refusals are not for the log."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")
