@@ -90,7 +90,7 @@ def read_table(path: Path, separator: str, names: Sequence[str] | None = None, q
     lines: Ints = np.arange(1, len(texts) + 1, dtype=np.int64)
     if quoted and texts.str.contains('"', literal=True).any():
         fields, lines = _split_quoted(path, texts, separator)
-        texts = texts.gather(lines - 1)
+        texts = texts.gather(lines.clip(max=len(texts)) - 1)  # csv counts single returns as lines, too
     else:
         fields = texts.str.split(separator)
     if names is None:
@@ -122,7 +122,7 @@ def _split_quoted(path: Path, texts: pl.Series, separator: str) -> tuple[pl.Seri
             lines.append(begin)
             begin = reader.line_num + 1
     except csv.Error as error:
-        raise malformed(path, begin, str(error), texts[begin - 1]) from None
+        raise malformed(path, begin, str(error), texts[min(begin, len(texts)) - 1]) from None
     return pl.Series(fields, dtype=pl.List(pl.String)), np.array(lines, dtype=np.int64)
 
 

@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from solera.core.closed_form import ClosedForm
 from solera.core.errors import DataError, RunError
+from solera.core.method import Method
+from solera.core.spec import Home, Leaf
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.split import history
+from solera.engine.one_round import WEIGHTS
 from solera.engine.serving import best_unseen
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
@@ -57,6 +61,7 @@ class Run:
                 f"it had {result['users']} users and {result['items']} items",
             )
         method = find(config.method, config.options, config.plugins)
+        _check_fits(method, state, data, folder.path)
         simulation = federation(config, method, split(data, config.protocol), threads=1, device="cpu")
         _restore(simulation, state, folder.path)
         return cls(result, data, simulation, folder.path)
@@ -89,6 +94,28 @@ class Run:
             Recommendation(rank, self.data.item_map.id(item), self.data.title(item), score)
             for rank, (item, score) in enumerate(best, start=1)
         ]
+
+
+def _check_fits(method: Method | ClosedForm, saved: SavedState, data: Interactions, path: Path) -> None:
+    """Refuse tensors of other shapes than the method has, before any of its size are made."""
+    if isinstance(method, ClosedForm):
+        wanted = {WEIGHTS: (method.scorer.channels * data.n_items, data.n_items)}
+    else:
+        wanted = {}
+        for leaf in method.select(home=Home.SHARED):
+            shape = (data.n_items, *leaf.shape) if leaf.per_item else leaf.shape
+            wanted[leaf.name] = (data.n_users, *shape) if leaf.name in method.tailored else shape
+    found = {name: tuple(value.shape) for name, value in saved.shared.items() if name in wanted}
+    whole = {leaf.name: leaf.shape for leaf in _whole_personal(method)}
+    own = {name: tuple(value.shape[1:]) for name, value in saved.personal.items() if name in whole}
+    if found != wanted or own != whole:
+        raise RunError(
+            f"the state in {path} is not of its method and options", "train again into a new folder"
+        )
+
+
+def _whole_personal(method: Method | ClosedForm) -> tuple[Leaf, ...]:
+    return () if isinstance(method, ClosedForm) else method.select(home=Home.PERSONAL, per_item=False)
 
 
 def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:

@@ -51,9 +51,16 @@ def seconds(text: str) -> int | None:
     if not text:
         return None
     if text.lstrip("-").replace(".", "", 1).isdigit():
-        return int(float(text))
+        return moment(float(text))
     when = datetime.fromisoformat(text)
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
+    return moment((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
+
+
+def moment(time: float) -> int:
+    """Unix seconds that a calendar can have."""
+    if not abs(time) < 1e13:
+        raise ValueError("no time that a calendar has")
+    return int(time)
 
 
 def whole(text: str) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from solera.core.errors import DataError
-from solera.device.importers.entry import Entry, malformed, only
+from solera.device.importers.entry import Entry, malformed, moment, only
 
 
 def read_listenbrainz(path: Path, options: Mapping[str, str]) -> list[Entry]:
@@ -26,7 +26,9 @@ def read_listenbrainz(path: Path, options: Mapping[str, str]) -> list[Entry]:
             track = listen["track_metadata"]
             mapped = (track.get("mbid_mapping") or {}).get("artists") or []
             others = tuple(str(artist["artist_credit_name"]) for artist in mapped)
-            entries.append(Entry(str(track["artist_name"]), None, int(listen["listened_at"]), None, others))
+            entries.append(
+                Entry(str(track["artist_name"]), None, moment(int(listen["listened_at"])), None, others)
+            )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise malformed(path, line, "not a listen with listened_at and artist_name") from None
     return entries
