@@ -98,10 +98,10 @@ class Run:
 
 def _check_fits(method: Method | ClosedForm, saved: SavedState, data: Interactions, path: Path) -> None:
     """Refuse tensors of other shapes than the method has, before any of its size are made."""
+    wanted: dict[str, tuple[int, ...]] = {}
     if isinstance(method, ClosedForm):
-        wanted = {WEIGHTS: (method.scorer.channels * data.n_items, data.n_items)}
+        wanted[WEIGHTS] = (method.scorer.channels * data.n_items, data.n_items)
     else:
-        wanted = {}
         for leaf in method.select(home=Home.SHARED):
             shape = (data.n_items, *leaf.shape) if leaf.per_item else leaf.shape
             wanted[leaf.name] = (data.n_users, *shape) if leaf.name in method.tailored else shape
@@ -109,9 +109,7 @@ def _check_fits(method: Method | ClosedForm, saved: SavedState, data: Interactio
     whole = {leaf.name: leaf.shape for leaf in _whole_personal(method)}
     own = {name: tuple(value.shape[1:]) for name, value in saved.personal.items() if name in whole}
     if found != wanted or own != whole:
-        raise RunError(
-            f"the state in {path} is not of its method and options", "train again into a new folder"
-        )
+        raise RunError(f"the state in {path} is not its method's", "train again into a new folder")
 
 
 def _whole_personal(method: Method | ClosedForm) -> tuple[Leaf, ...]:
