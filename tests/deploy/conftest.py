@@ -13,7 +13,7 @@ pytest.importorskip("cryptography", reason="needs the deploy extra")
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
 from commands import environment, wait_for
-from federation import ITEMS, Local
+from federation import FIVE, ITEMS, Local
 
 from solera.deploy.authority import make_keys
 from solera.deploy.processes import Process
@@ -55,6 +55,24 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Pr
 
 
 @pytest.fixture(scope="session")
+def five_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("five")
+    make_keys(folder, 5)
+    return folder
+
+
+@pytest.fixture
+def masked(local, five_keys):
+    """Makes a federation of five nodes that mask, three of whom must stay."""
+
+    def make(method: str, options=None, **settings) -> Local:
+        settings = {"secure_aggregation": True, "threshold": 0.6, "over_selection": 1.0, **settings}
+        return local(method, options, sizes=FIVE, node_keys=five_keys, **settings)
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def key(tmp_path_factory) -> Path:
     stem = tmp_path_factory.mktemp("keys") / "publisher"
     publisher.make_keys(stem)
@@ -77,7 +95,9 @@ def local(key, histories, catalogue, tmp_path):
     """Makes a federation of three nodes in this process, of a method."""
     made: list[Local] = []
 
-    def make(method: str, options=None, precision="double", sizes=(5, 4, 2), **settings) -> Local:
+    def make(
+        method: str, options=None, precision="double", sizes=(5, 4, 2), node_keys=None, **settings
+    ) -> Local:
         folder = tmp_path / f"{len(made)}"
         folder.mkdir()
         made.append(
@@ -91,6 +111,7 @@ def local(key, histories, catalogue, tmp_path):
                 precision=precision,
                 sizes=sizes,
                 settings=settings,
+                node_keys=node_keys,
             )
         )
         return made[-1]

@@ -13,9 +13,13 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
+from solera.deploy.membership import Membership
 from solera.deploy.messages import from_content, to_content
 from solera.deploy.node import Node
 from solera.deploy.protocol import Packet, Reason, RefusalError
+from solera.deploy.roster import make_roster
+from solera.deploy.secure import open_node
+from solera.deploy.secure_round import run_masked
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
@@ -23,6 +27,7 @@ from solera.device.publish import start
 from solera.engine import BlockTraining, Simulation
 
 ITEMS = 24
+FIVE = (3, 2, 2, 2, 2)  # users, where uploads are masked
 
 
 def fill(device: Device, users: dict[str, list[str]]) -> None:
@@ -45,6 +50,7 @@ class Local:
         precision: Any,
         sizes: tuple[int, ...],
         settings: dict[str, Any],
+        node_keys: Path | None = None,
     ) -> None:
         self.folder, self.key, self.histories = folder, key, histories
         self.bundle = start(
@@ -57,16 +63,27 @@ class Local:
             self.add_node(100 + number, users)
             first += size
         settings = {"rounds": 3, "min_nodes": 1, **settings}
+        if node_keys is not None:
+            self.pin(node_keys)
         self.server = FederationFolder.create(folder / "server", self.bundle, Settings(**settings))
         self.coordinator = Coordinator(self.server)
         self.sent: list[tuple[int, str, Packet, Packet]] = []  # node, kind, what it got, what it gave
         self.tamper: Callable[[int, str, Packet], Packet | None] = lambda node, kind, packet: packet
+        self.forge: Callable[[int, str, Packet], Packet] = lambda node, kind, packet: packet
 
     def add_node(self, number: int, users: dict[str, list[str]], bundle: Bundle | None = None) -> Device:
         device = Device.create(self.folder / f"node{number}", bundle or self.bundle)
         fill(device, users)
         self.devices[number] = device
         return device
+
+    def pin(self, keys: Path) -> None:
+        """All nodes have the authority's roster, and so has the server."""
+        roster = make_roster(keys)
+        (self.folder / "server").mkdir()
+        FederationFolder(self.folder / "server").keep_roster(roster)
+        for place, device in enumerate(self.devices.values(), start=1):
+            Membership(key=keys / "nodes" / f"node-{place}", roster=roster).write(device.path)
 
     def close(self) -> None:
         for device in self.devices.values():
@@ -78,8 +95,8 @@ class Local:
 
     def ask(self, node: int, kind: str, packet: Packet) -> Packet | None:
         """What a node answers, in Flower's records and back, after whoever tampers with it."""
-        received = from_content(to_content(packet))
-        answer = from_content(to_content(Node(self.devices[node], threads=1).answer(kind, received)))
+        received = from_content(to_content(self.forge(node, kind, packet)))
+        answer = from_content(to_content(open_node(self.devices[node], threads=1).answer(kind, received)))
         self.sent.append((node, kind, packet, answer))
         return self.tamper(node, kind, answer)
 
@@ -96,6 +113,8 @@ class Local:
     def round(self, online: set[int] | None = None, attempt: int = 0) -> dict[str, Any] | None:
         online = set(self.devices) if online is None else online
         self.exchange("enrol", self.coordinator.invite(online), self.coordinator.enrol)
+        if self.coordinator.settings.secure_aggregation:
+            return run_masked(self.coordinator, attempt, online, self.exchange)
         self.exchange("train", self.coordinator.begin(attempt, online), self.coordinator.take)
         return self.coordinator.close()
 

@@ -22,6 +22,7 @@ from solera.deploy.flower import Address
 from solera.deploy.folder import FederationFolder
 from solera.deploy.households import Households
 from solera.deploy.processes import Process, free_port
+from solera.deploy.roster import ROSTER, make_roster
 from solera.deploy.settings import Settings
 from solera.device.device import Device
 from solera.device.keys import make_keys
@@ -48,13 +49,24 @@ class Cost:
         return (self.round - self.training) / self.echo
 
 
-def measure(data: Interactions, method: str, *, nodes: int, users: int, rounds: int, say: Say) -> Cost:
+def measure(
+    data: Interactions,
+    method: str,
+    *,
+    nodes: int,
+    users: int,
+    rounds: int,
+    say: Say,
+    secure_aggregation: bool = False,
+) -> Cost:
     """Train some users of a data set on nodes of this machine; then send as many bytes for nothing."""
     with tempfile.TemporaryDirectory(prefix="solera-bench-") as name, ExitStack() as stack:
         root = Path(name)
         keys = root / "keys"
         make_node_keys(keys, nodes)
         devices = _devices(root, data, method, nodes, users)
+        if secure_aggregation:
+            _pin(root / "server", devices, keys)
         address = Address("127.0.0.1", free_port(), keys / "ca.pem")
         say("starting the server")
         stack.enter_context(superlink.running(root / "server", address, keys))
@@ -62,9 +74,10 @@ def measure(data: Interactions, method: str, *, nodes: int, users: int, rounds: 
         say(f"{rounds} rounds of {method}")
         with _nodes(devices, address, keys) as running:
             bundle = Device.open(devices[0]).bundle
-            FederationFolder.create(
-                root / "server", bundle, Settings(rounds=rounds, min_nodes=nodes, over_selection=1)
+            settings = Settings(
+                rounds=rounds, min_nodes=nodes, over_selection=1, secure_aggregation=secure_aggregation
             )
+            FederationFolder.create(root / "server", bundle, settings)
             submit.run(root / "server", lambda entry: None, nodes=nodes)
         history = FederationFolder(root / "server").lines("history.jsonl")
         training = _training(running)
@@ -100,6 +113,14 @@ def _devices(root: Path, data: Interactions, method: str, nodes: int, users: int
     households = Households.choose(data, [root / f"node{node}" for node in range(nodes)], users)
     households.create(bundle)
     return households.folders
+
+
+def _pin(server: Path, devices: list[Path], keys: Path) -> None:
+    """Give the server and all nodes the list of nodes."""
+    server.mkdir()
+    FederationFolder(server).keep_roster(make_roster(keys))
+    for number, device in enumerate(devices):
+        supernode.pin(device, _key(keys, number), keys / "ca.pem", server / ROSTER, least_nodes=2)
 
 
 def _key(keys: Path, number: int) -> Path:

@@ -348,6 +348,9 @@ def flower(
     nodes: Annotated[int, typer.Option(help="Nodes, all on this machine.", min=1)] = 3,
     users: Annotated[int, typer.Option(help="Users on every node.", min=1)] = 50,
     rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 6,
+    secure_aggregation: Annotated[
+        bool, typer.Option("--secure-aggregation", help="With masked uploads: five messages a round.")
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -369,6 +372,7 @@ def flower(
             users=users,
             rounds=rounds,
             say=lambda text: status.update(f"{text} …"),
+            secure_aggregation=secure_aggregation,
         )
     if json:
         print_json(asdict(found) | {"ratio": found.ratio})

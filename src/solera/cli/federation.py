@@ -52,6 +52,30 @@ def keys(
 
 
 @app.command()
+def roster(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are.")],
+    to: Annotated[Path | None, typer.Option("-o", "--out", help="Where to write (DIR/roster.json).")] = None,
+    json: Json = False,
+) -> None:
+    """Sign the list of all nodes' public keys, which nodes need for secure aggregation.
+
+    Nodes get it with ca.pem. DIR/ca.key must be out of the reach of the server's operator, who could sign a
+    list of nodes that are none.
+
+    Example: solera federation roster keys -o roster.json
+    """
+    from solera.deploy.roster import ROSTER, make_roster
+    from solera.runs.folder import write_whole
+
+    made, path = make_roster(folder), to or folder / ROSTER
+    write_whole(path, made.model_dump_json(indent=2) + "\n")
+    if json:
+        print_json({"written": str(path), "nodes": list(made.nodes)})
+        return
+    out.print(f"{path}: {len(made.nodes)} nodes, {', '.join(made.nodes)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def run(
     folder: Annotated[Path, typer.Argument(help="The federation's folder, whose server is running.")],
     bundle: Annotated[
@@ -75,6 +99,20 @@ def run(
     max_norm: Annotated[
         float | None, typer.Option(help="Norm up to which one user's change is taken (10000).", min=0)
     ] = None,
+    secure_aggregation: Annotated[
+        bool | None,
+        typer.Option("--secure-aggregation", help="Take sums over nodes under masks, and nothing else."),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of a masked round's nodes that must stay to its end (0.67).", min=0.51, max=1
+        ),
+    ] = None,
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="The nodes' keys for masked rounds (default: roster.json beside ca.pem)."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted federation.")] = False,
     show_commands: ShowCommands = False,
     json: Json = False,
@@ -84,6 +122,8 @@ def run(
     The method is the bundle's: devices take part in nothing that its publisher has not signed.
 
     Example: solera federation run films --bundle films.bundle --nodes 3 --rounds 20
+
+    Example: solera federation run films --bundle films.bundle --nodes 3 --secure-aggregation
 
     Example: solera federation run films --resume
     """
@@ -102,14 +142,19 @@ def run(
         "min_replies": min_replies,
         "over_selection": over_selection,
         "max_norm": max_norm,
+        "secure_aggregation": secure_aggregation,
+        "threshold": threshold,
     }
     submit.check(folder)
+    known = submit.roster_of(folder, roster) if secure_aggregation else None
     federation = FederationFolder.prepare(
         folder,
         None if bundle is None else Bundle.open(bundle),
         {name: value for name, value in given.items() if value is not None},
         resume=resume,
     )
+    if known is not None:
+        federation.keep_roster(known)
     with ended_by_signals(), open_progress(f"federation {folder}", "round") as update:
         last = submit.run(
             folder,

@@ -24,9 +24,24 @@ def start(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without --ca and --key: no encryption.")
     ] = False,
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="The nodes' keys, signed by the authority (default: roster.json beside ca.pem)."),
+    ] = None,
+    least_nodes: Annotated[
+        int, typer.Option(help="Nodes that a masked sum must be over, at the least.", min=2)
+    ] = 3,
+    least_users: Annotated[
+        int, typer.Option(help="Users of this node whom a masked round must ask for.", min=1)
+    ] = 1,
+    allow_plain: Annotated[
+        bool, typer.Option("--allow-plain", help="With a roster: answer rounds without masks as well.")
+    ] = False,
     show_commands: ShowCommands = False,
 ) -> None:
     """Take part in a federation, and stay until Ctrl-C. What leaves the device: `solera device outbox`.
+
+    With a roster, nothing is sent but sums over several nodes, under masks: see docs/secure-aggregation.md.
 
     Example: solera node start me --superlink recommender.example.org:8000 --ca ca.pem --key node-1
     """
@@ -49,6 +64,17 @@ def start(
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
     Device.open(device).close()
+    pinned = supernode.pin(
+        device,
+        key,
+        ca,
+        roster,
+        least_nodes=least_nodes,
+        least_users=least_users,
+        allow_plain=allow_plain,
+    )
+    if pinned:
+        out.print(f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster", highlight=False)
     with ended_by_signals(), supernode.running(device, address, key) as node:
         said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
         out.print(said, highlight=False, soft_wrap=True)

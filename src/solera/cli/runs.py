@@ -135,6 +135,10 @@ def train(
     ] = 0,
     device: Annotated[str, typer.Option(help="A torch device; only the CPU is tested.")] = "cpu",
     precision: Annotated[str, typer.Option(help="single or double.")] = "single",
+    secure_aggregation: Annotated[
+        bool,
+        typer.Option("--secure-aggregation", help="Add uploads in fixed point, as they are under masks."),
+    ] = False,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
@@ -183,6 +187,7 @@ def train(
             "precision": precision,
             "min_interactions": min_interactions,
             "columns": parse_columns(columns),
+            "secure_aggregation": secure_aggregation,
         }
     ).resolved()
     folder = out_dir or _default_folder(config, resume)

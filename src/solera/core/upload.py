@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -51,6 +51,11 @@ class Upload:
         }
         return Upload(self.rows[rows], self.row_counts[place : place + 1], changes)
 
+    def clipped(self, limit: float) -> Upload:
+        """The same, every number cut off at ± limit."""
+        changes = {name: values.clamp(-limit, limit) for name, values in self.changes.items()}
+        return Upload(self.rows, self.row_counts, changes)
+
     def bytes_per_client(self, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Size of each client's upload: row numbers and float32 values."""
         counts = self.row_counts.cpu().numpy().astype(np.int64)
@@ -83,13 +88,29 @@ class LeafTotal(NamedTuple):
     weight: Tensor
 
 
+class Rounding(Protocol):
+    """What becomes of a client's number where it is added under masks, see `fixed_point`."""
+
+    @property
+    def clip(self) -> float:
+        """Where a change is cut off."""
+        ...
+
+    def rounded(self, values: Tensor) -> Tensor:
+        """Changes, times their client's weight, to the precision in which they are added."""
+        ...
+
+
 class Totals:
     """Sums over clients: all that a sum-based aggregation needs, whoever adds them up.
 
     Sums are kept in double precision, so that the order of the clients does not show in the result.
     """
 
-    def __init__(self, leaves: tuple[Leaf, ...], n_items: int, device: torch.device) -> None:
+    def __init__(
+        self, leaves: tuple[Leaf, ...], n_items: int, device: torch.device, rounding: Rounding | None = None
+    ) -> None:
+        self._rounding = rounding
         self.weight = 0.0  # of all clients together
         self._leaves = {leaf.sent_as: leaf for leaf in leaves if leaf.sent_as}
         self._sums = {
@@ -102,6 +123,8 @@ class Totals:
 
     def add(self, upload: Upload, weights: Tensor | None = None) -> None:
         """Take one more group of clients into the sums, each with its weight (or all with weight 1)."""
+        if self._rounding:
+            upload = upload.clipped(self._rounding.clip)
         self.weight += upload.n_clients if weights is None else float(weights.sum())
         if upload.changes:
             each = None if weights is None else weights.repeat_interleave(upload.row_counts)
@@ -111,6 +134,8 @@ class Totals:
             if weights is not None:
                 each = weights.repeat_interleave(upload.row_counts) if leaf.per_item else weights
                 change = change * each.view(-1, *[1] * len(leaf.shape))  # the upload stays as it is
+            if self._rounding:
+                change = self._rounding.rounded(change)
             if leaf.per_item:
                 self._sums[name].index_add_(0, upload.rows, change)
             else:

@@ -115,7 +115,7 @@ def _server(folder: Path, hosts: tuple[str, ...], days: int, now: datetime) -> l
     authority = read_certificate(folder / "ca.pem")
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Solera federation server")])
-    signer = _read_key(folder / "ca.key")
+    signer = read_key(folder / "ca.key")
     builder = (
         _certificate(name, key.public_key(), now, days)
         .issuer_name(authority.subject)
@@ -182,7 +182,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The secret key of the authority."""
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError):

@@ -16,13 +16,13 @@ from solera.deploy.protocol import declined
 
 def answer(kind: str, message: Message, folder: Path) -> Message:
     """The reply of the node whose device is in the folder."""
-    from solera.deploy.node import Node  # noqa: PLC0415 - torch is not needed to be loaded as an app
+    from solera.deploy.secure import open_node  # noqa: PLC0415 - torch is not needed to be loaded as an app
     from solera.device.device import Device  # noqa: PLC0415
 
     try:
         device = Device.open(folder)
         try:
-            reply = Node(device).answer(kind, from_content(message.content))
+            reply = open_node(device).answer(kind, from_content(message.content))
         finally:
             device.close()
     except SoleraError as error:

@@ -19,9 +19,11 @@ import torch
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import DivergedError, RunError
+from solera.core.fixed_point import check_summable
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.deploy.folder import FederationFolder, Progress
+from solera.deploy.masked import check_size
 from solera.deploy.node import OWN, SHARED, arrays_to_nodes, deployable
 from solera.deploy.protocol import Answer, Enrolment, Invitation, Order, Packet, Reason, RefusalError
 from solera.deploy.uploads import Bounds, is_single, unpack_matrices, unpack_single, unpack_sums
@@ -43,20 +45,22 @@ class Round:
     number: int
     attempt: int
     wanted: int  # users
+    least: int  # users below which it does not count
     orders: dict[int, Order]  # by node
     server: Server | Sum
     began: float = field(default_factory=time.monotonic)
     answered: set[int] = field(default_factory=set)
-    clients: list[int] = field(default_factory=list)  # whose updates were taken
+    users: int = 0  # whose updates were taken
     nodes: list[int] = field(default_factory=list)
     rejected: Counter[Reason] = field(default_factory=Counter)
     bytes_up: int = 0
     bytes_down: int = 0
+    masked: dict[str, int] | None = None  # members, threshold and survivors, where uploads are masked
 
     @property
     def enough(self) -> bool:
         """Whether there is no need to wait for anybody else."""
-        return len(self.clients) >= self.wanted or len(self.answered) == len(self.orders)
+        return self.users >= self.wanted or len(self.answered) == len(self.orders)
 
 
 class Coordinator:
@@ -73,6 +77,10 @@ class Coordinator:
         self.method, self.dtype = model.method, model.dtype
         self._wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
         deployable(self.method)
+        if self.settings.secure_aggregation:
+            check_summable(self.method)
+            check_size(self.method, self.n_items)
+        self._trusted = set(folder.roster.nodes.values()) if self.settings.secure_aggregation else set()
         saved = folder.load()
         self.progress = saved[0] if saved else Progress()
         self.shared: Params = model.shared
@@ -97,7 +105,12 @@ class Coordinator:
     def invite(self, online: Collection[int]) -> dict[int, Packet]:
         """Invitations for nodes that have not enrolled, or declined, say for another catalogue."""
         asked = Packet(Invitation(federation=self.identity.federation).model_dump())
-        new = set(online) - self.progress.ledger.nodes.keys() | self._ask_again.intersection(online)
+        known = {
+            node
+            for node, entry in self.progress.ledger.nodes.items()
+            if entry.identity or not self.settings.secure_aggregation
+        }
+        new = set(online) - known | self._ask_again.intersection(online)
         self._ask_again.clear()
         return dict.fromkeys(sorted(new), asked)
 
@@ -113,6 +126,9 @@ class Coordinator:
             )
         if enrolment.method != self.method.name:
             raise RefusalError(Reason.CATALOGUE, f"a device of {enrolment.method!r}")
+        if self.settings.secure_aggregation and enrolment.identity not in self._trusted:
+            what = "is not in the roster" if enrolment.identity else "was started without --roster"
+            raise RefusalError(Reason.SECURE, f"the node {what}")
         self.progress.ledger.enrol(node, enrolment)
         self._make_room()
         self.folder.event("enrolled", node=str(node), users=len(enrolment.slots), catalogue=enrolment.version)
@@ -140,7 +156,8 @@ class Coordinator:
             node, slot = where[client]
             by_node.setdefault(node, []).append((slot, client))
         orders = {node: self._order(node, number, attempt, pairs) for node, pairs in by_node.items()}
-        self.round = Round(number, attempt, wanted, orders, self._server())
+        least = max(1, math.ceil(self.settings.min_replies * wanted))
+        self.round = Round(number, attempt, wanted, least, orders, self._server())
         packets = {node: self._packet(node, order) for node, order in orders.items()}
         self.round.bytes_down = sum(packet.bytes for packet in packets.values())
         return packets
@@ -157,12 +174,17 @@ class Coordinator:
         answer = Answer.of(packet)
         self._check(answer, order)
         self._add(now, answer, order, packet.arrays)
-        entry = self.progress.ledger.nodes[node]
-        entry.accepted, entry.behind = order.token, 0
-        now.nodes.append(node)
         now.bytes_up += packet.bytes
         self.folder.event("taken", node=str(node), round=now.number + 1, sha256=packet.digest)
-        left = self.progress.ledger.members(node, answer.slots)
+        self.accept(node, answer.slots)
+
+    def accept(self, node: int, slots: list[int]) -> None:
+        """A node's update is taken: it will be told so, and these users are there by now."""
+        assert self.round is not None
+        entry = self.progress.ledger.nodes[node]
+        entry.accepted, entry.behind = self.round.orders[node].token, 0
+        self.round.nodes.append(node)
+        left = self.progress.ledger.members(node, slots)
         self._erase(left)
 
     def reject(self, node: int, reason: Reason, message: str) -> None:
@@ -178,16 +200,15 @@ class Coordinator:
         """End the round: the next state, saved, and what there is to tell; None if it does not count."""
         assert self.round is not None
         now, self.round = self.round, None
-        least = math.ceil(self.settings.min_replies * now.wanted)
-        missed = now.orders.keys() - now.answered if len(now.clients) < now.wanted else set()
+        missed = now.orders.keys() - now.answered if now.users < now.wanted else set()
         for node in missed:
             now.rejected[Reason.NO_REPLY] += 1
             self.folder.event(
                 "rejected", node=str(node), reason=Reason.NO_REPLY, message="no reply", round=now.number + 1
             )
-        if len(now.clients) < max(least, 1):
+        if now.users < now.least:
             self.folder.event(
-                "void", round=now.number + 1, attempt=now.attempt, users=len(now.clients), needed=least
+                "void", round=now.number + 1, attempt=now.attempt, users=now.users, needed=now.least
             )
             self._restore_ledger()
             return None
@@ -201,13 +222,13 @@ class Coordinator:
             "round": now.number + 1,
             "rounds": self.rounds,
             "attempt": now.attempt,
-            "clients": len(now.clients),
+            "clients": now.users,
             "wanted": now.wanted,
             "nodes": len(now.nodes),
             "rejected": {str(reason): count for reason, count in sorted(now.rejected.items())},
             "bytes": {"up": now.bytes_up, "down": now.bytes_down},
             "seconds": round(time.monotonic() - now.began, 3),
-        }
+        } | ({"masked": now.masked} if now.masked else {})
         self.folder.add_round(entry_)
         return entry_
 
@@ -344,7 +365,7 @@ class Coordinator:
                     flat.index_add_(0, owner * self.n_items + upload.rows, upload.changes[source].to(flat))
             else:
                 now.server.merge(unpack_sums(self.method, arrays, bounds))
-        now.clients += clients.tolist()
+        now.users += len(clients)
 
     def _conclude(self, now: Round) -> Params:
         if isinstance(now.server, Sum):

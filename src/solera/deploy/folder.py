@@ -1,6 +1,7 @@
 """A federation's folder on its server; every file is written whole or not at all.
 
 settings.json         what the operator decided, and the federation's id
+roster.json           the nodes' keys, signed by the authority, where uploads are masked
 catalogue-N.bundle    the signed bundle of every version of the catalogue
 history.jsonl         one line per finished round
 events.jsonl          everything worth knowing in between: who came, what was refused and why
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from solera.core.errors import RunError
 from solera.core.spec import Params
 from solera.deploy.ledger import Ledger
+from solera.deploy.roster import ROSTER, Roster
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle
 from solera.runs.folder import SavedState, write_whole
@@ -105,6 +107,15 @@ class FederationFolder:
     def identity(self) -> Identity:
         """Id and settings."""
         return self._read(self.path / _SETTINGS, Identity)
+
+    @property
+    def roster(self) -> Roster:
+        """The keys that a masked round may have."""
+        return self._read(self.path / ROSTER, Roster)
+
+    def keep_roster(self, roster: Roster) -> None:
+        """Take a list whose signature was checked."""
+        write_whole(self.path / ROSTER, roster.model_dump_json(indent=2) + "\n")
 
     def bundles(self) -> list[Bundle]:
         """One per version of the catalogue, oldest first."""

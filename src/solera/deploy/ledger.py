@@ -14,6 +14,7 @@ class NodeEntry(BaseModel):
 
     version: int
     numbers: dict[int, int]  # slot → the number by which a user draws, and is known to the aggregate
+    identity: str = ""  # the public key of a node that can mask
     accepted: str = ""
     behind: int = 0  # rounds since that
 
@@ -33,6 +34,7 @@ class Ledger(BaseModel):
             self.nodes[node] = NodeEntry(version=enrolment.version, numbers={})
         else:
             known.version = enrolment.version
+        self.nodes[node].identity = enrolment.identity or ""
         self.members(node, enrolment.slots)
 
     def members(self, node: int, slots: list[int]) -> list[int]:

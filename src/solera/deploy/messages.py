@@ -16,9 +16,18 @@ from numpy.typing import NDArray
 from solera.deploy.protocol import Packet, Reason, RefusalError
 from solera.device.tensors import Arrays
 
-TYPES = {"enrol": "query.enrol", "train": "train.round", "finish": "query.finish"}
+TYPES = {
+    "enrol": "query.enrol",
+    "train": "train.round",
+    "finish": "query.finish",
+    "advertise": "query.advertise",
+    "share": "query.share",
+    "mask": "train.masked",
+    "confirm": "query.confirm",
+    "unmask": "query.unmask",
+}
 _FIELDS, _ARRAYS = "fields", "arrays"
-_STYLE, _TYPES = "solera.bytes", ("<f4", "<f8", "<i4")
+_STYLE, _TYPES = "solera.bytes", ("<f4", "<f8", "<i4", "|u1")
 
 
 def to_content(packet: Packet) -> RecordDict:

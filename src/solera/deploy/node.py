@@ -8,6 +8,7 @@ on from its last checkpoint finds every node as it was then.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import DeviceError, SoleraError
 from solera.core.method import Method
 from solera.core.spec import Home, Params
-from solera.core.upload import Totals
+from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.members import Members
@@ -45,15 +46,16 @@ from solera.device.device import Device
 from solera.device.model import method_of
 from solera.device.tensors import Arrays
 from solera.engine import BlockTraining, Simulation
-from solera.engine.one_round import WEIGHTS, Sum
+from solera.engine.one_round import WEIGHTS, Sum, clipped
 from solera.engine.server import derived
 
 _LOG = logging.getLogger(__name__)
+Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
 SHARED, OWN = "shared/", "own/"  # before the names of arrays that a server sends to all, or to every user
 
 
 @dataclass(frozen=True)
-class _Cohort:
+class Cohort:
     """The users who train in a round."""
 
     places: list[int]  # among those the server asked for
@@ -73,19 +75,22 @@ class Node:
         self.dtype = torch.float64 if manifest.precision == "double" else torch.float32
         self._wire = np.dtype("<f8" if manifest.precision == "double" else "<f4")
         self._train = BlockTraining(threads)
-
-    def answer(self, kind: str, packet: Packet) -> Packet:
-        """The reply to an invitation ("enrol"), a round ("train") or its end ("finish"), or a refusal.
-
-        Whatever it is, it is in the outbox before it leaves.
-        """
-        work: dict[str, Callable[[Packet], Packet]] = {
+        self.identity: str | None = None  # of a node that can mask
+        self.kinds: dict[str, Callable[[Packet], Packet]] = {
             "enrol": self.enrol,
             "train": self.train,
             "finish": self.finish,
         }
+
+    def answer(self, kind: str, packet: Packet) -> Packet:
+        """The reply to an invitation ("enrol"), a round ("train") or its end ("finish"), or a refusal.
+
+        Whatever it is, it is in the outbox before it leaves. Other kinds are those of masked rounds.
+        """
         try:
-            return work[kind](packet)
+            if kind not in self.kinds:
+                raise RefusalError(Reason.SECURE, f"this node cannot {kind}: it was started without --roster")
+            return self.kinds[kind](packet)
         except SoleraError as error:
             _LOG.warning("declined to %s: %s", kind, error)
             return declined(error.message)
@@ -102,19 +107,18 @@ class Node:
             catalogue=self.members.catalogue,
             method=self.method.name,
             slots=list(self.members.slots()),
+            identity=self.identity,
         )
-        reply = Packet(answer.model_dump())
+        reply = Packet(answer.model_dump(exclude_none=True))
         self.members.record(reply, ())
         return reply
 
     def train(self, packet: Packet) -> Packet:
         """Train the users that were asked for, and send what the method declares."""
-        order = self._order(packet)
-        if order.round is None or len(order.slots) != len(order.numbers):
-            raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
+        order = self.order(packet)
         here = self.members.slots()
-        cohort = self._cohort(order, here)
-        arrays, pending = self._work(order.round, packet.arrays, cohort)
+        cohort = self.cohort(order, here)
+        total, pending = self.work(order, packet.arrays, cohort)
         answer = Answer(
             federation=order.federation,
             round=order.round,
@@ -123,16 +127,16 @@ class Node:
             trained=[order.slots[place] for place in cohort.places],
             slots=list(here),
         )
-        reply = Packet(answer.model_dump(), arrays)
-        shared = self._shared_by_owner(order, packet.arrays, here)
+        reply = Packet(answer.model_dump(), self._packed(total, cohort.histories))
+        shared = self.shared_by_owner(order, packet.arrays, here)
         self.members.stage(order.token, pending, shared, reply, (self.method.wire.label,))
         return reply
 
     def finish(self, packet: Packet) -> Packet:
         """Take the final state; nothing is sent but that it was taken."""
-        order = self._order(packet)
+        order = self._checked(packet)
         here = self.members.slots()
-        shared = self._shared_by_owner(order, packet.arrays, here)
+        shared = self.shared_by_owner(order, packet.arrays, here)
         answer = Answer(
             federation=order.federation,
             round=None,
@@ -145,7 +149,16 @@ class Node:
         self.members.stage("", {}, shared, reply, ())
         return reply
 
-    def _order(self, packet: Packet) -> Order:
+    def order(self, packet: Packet) -> Order:
+        """An order to train."""
+        order = self._checked(packet)
+        if order.round is None or len(order.slots) != len(order.numbers):
+            raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
+        if len(set(order.slots)) != len(order.slots):
+            raise RefusalError(Reason.MALFORMED, "an order names a user twice")
+        return order
+
+    def _checked(self, packet: Packet) -> Order:
         """An order that is meant for this node as it is, its arrays checked; what was pending is settled."""
         order = Order.of(packet)
         if order.federation != self.members.federation:
@@ -159,30 +172,31 @@ class Node:
         self.members.settle(order.accepted)
         return order
 
-    def _cohort(self, order: Order, here: dict[int, str]) -> _Cohort:
+    def cohort(self, order: Order, here: dict[int, str]) -> Cohort:
         """Who of those asked for can train: is here, knows something, and not everything."""
         places = [place for place, slot in enumerate(order.slots) if slot in here]
         histories = self.members.histories([here[order.slots[place]] for place in places])
         able = np.flatnonzero((histories.lengths > 0) & (histories.lengths < self.n_items))
         places = [places[each] for each in able]
-        return _Cohort(
+        return Cohort(
             places=places,
             users=[here[order.slots[place]] for place in places],
             numbers=np.array([order.numbers[place] for place in places], dtype=np.int64),
             histories=histories.take(able),
         )
 
-    def _work(self, round_: int, received: Arrays, cohort: _Cohort) -> tuple[Arrays, dict[str, Arrays]]:
-        """What the users send, and what they keep, by user."""
+    def work(
+        self, order: Order, received: Arrays, cohort: Cohort, clip: float = math.inf
+    ) -> tuple[Total, dict[str, Arrays]]:
+        """What the users have to send, every number of each cut off at `clip`; what they keep, by user."""
         users, histories = cohort.users, cohort.histories
         if not users:
-            return {}, {}
+            return None, {}
         if isinstance(self.method, ClosedForm):
             total = Sum(self.method, self.n_items)
             for client in range(len(histories)):
-                total.add(self.method.update.of(histories.row(client)))
-            known = np.unique(histories.values)
-            return pack_matrices(self.method, total.of(known), self._wire), {}
+                total.add(clipped(self.method.update.of(histories.row(client)), clip))
+            return total, {}
         simulation = Simulation(
             self.method,
             ClientData(histories, histories.sorted_unique(), self.n_items, numbers=cohort.numbers),
@@ -195,12 +209,13 @@ class Node:
         simulation.restore(shared, simulation.state.personal.tensors())
         for client, user in enumerate(users):
             simulation.state.personal.take_client(client, self.members.personal(user))
-        arrays = self._upload(self.method, simulation, round_, histories.lengths)
+        assert order.round is not None
+        sent = self._trained(self.method, simulation, order.round, histories.lengths, clip)
         kept = {
             user: {name: v.numpy() for name, v in simulation.state.personal.of_client(client).items()}
             for client, user in enumerate(users)
         }
-        return arrays, kept
+        return sent, kept
 
     def _downloaded(self, method: Method, arrays: Arrays, places: list[int]) -> Params:
         """The server's state as the users see it."""
@@ -214,7 +229,9 @@ class Node:
         shared |= derived(method, shared)
         return shared | method.memory(shared)
 
-    def _upload(self, method: Method, simulation: Simulation, round_: int, sizes: Ints) -> Arrays:
+    def _trained(
+        self, method: Method, simulation: Simulation, round_: int, sizes: Ints, clip: float
+    ) -> list[Upload] | Totals:
         everybody = np.arange(len(sizes))
         if is_single(method):
             uploads = {
@@ -222,16 +239,25 @@ class Node:
                 for result in simulation.train_clients(round_, everybody)
                 for place, client in enumerate(result.clients.tolist())
             }
-            return pack_single(sizes, [uploads[client] for client in everybody.tolist()], self._wire)
+            return [uploads[client] for client in everybody.tolist()]
         totals = Totals(method.leaves, self.n_items, torch.device("cpu"))
         for result in simulation.train_clients(round_, everybody):
             weights = torch.from_numpy(sizes[result.clients]).double()
-            totals.add(result.upload, weights if method.aggregate.weighted else None)
-        return pack_sums(totals.sums(), self._wire)
+            totals.add(result.upload.clipped(clip), weights if method.aggregate.weighted else None)
+        return totals
 
-    def _shared_by_owner(
-        self, order: Order, arrays: Arrays, here: dict[int, str]
-    ) -> dict[str | None, Arrays]:
+    def _packed(self, total: Total, histories: Ragged) -> Arrays:
+        """The same as arrays, of the rows that somebody touched."""
+        if total is None:
+            return {}
+        if isinstance(total, Sum):
+            assert isinstance(self.method, ClosedForm)
+            return pack_matrices(self.method, total.of(np.unique(histories.values)), self._wire)
+        if isinstance(total, Totals):
+            return pack_sums(total.sums(), self._wire)
+        return pack_single(histories.lengths, total, self._wire)
+
+    def shared_by_owner(self, order: Order, arrays: Arrays, here: dict[int, str]) -> dict[str | None, Arrays]:
         """What was received, for everybody and for every user alone, to recommend with."""
         kept: dict[str | None, Arrays] = {
             None: {name[len(SHARED) :]: v for name, v in arrays.items() if name.startswith(SHARED)}

@@ -32,6 +32,10 @@ class Reason(StrEnum):
     SHAPES = "shapes"
     NOT_FINITE = "not-finite"
     NORM = "norm"
+    SECURE = "secure-aggregation"  # the protocol of masked sums refuses it
+
+
+MESSAGE = "message"  # the array with the bytes that the protocol of masked sums has made
 
 
 class RefusalError(SoleraError):
@@ -105,6 +109,7 @@ class Enrolment(Fields):
     catalogue: str = Field(pattern="^[0-9a-f]{64}$")
     method: str = Field(max_length=200)
     slots: Numbers
+    identity: str | None = Field(default=None, max_length=400)  # of a node that can mask, in base64
 
 
 class Order(Fields):
@@ -136,6 +141,41 @@ class Answer(Fields):
     version: Version
     trained: Numbers
     slots: Numbers
+
+
+class Step(Fields):
+    """One message of a masked round, in either direction; what is said is in its bytes."""
+
+    round: int = Field(ge=0)
+    attempt: int = Field(ge=0)
+
+    @property
+    def token(self) -> str:
+        """Which round of which federation."""
+        return f"{self.federation}.{self.round}.{self.attempt}"
+
+
+class Proposal(Step):
+    """Server to node, with the setup: how many users a node may have, and what its session is made of.
+
+    The session is the digest of the nonce and of the state that is to be trained from. As all members agree
+    on the session, all of them train from the same state: see `session_of`.
+    """
+
+    capacity: int = Field(ge=1)
+    nonce: str = Field(pattern="^[0-9a-f]{32}$")
+
+
+class MaskedAnswer(Step):
+    """Node to server, with the masked upload: who is there by now. How many have trained is in the sum."""
+
+    version: int = Field(ge=1)
+    slots: list[int] = Field(max_length=1_000_000)
+
+
+def session_of(nonce: str, shared: Arrays) -> bytes:
+    """The session of a masked round that begins with these arrays."""
+    return hashlib.sha256(f"solera masked round {nonce} {Packet({}, shared).digest}".encode()).digest()
 
 
 def declined(message: str) -> Packet:

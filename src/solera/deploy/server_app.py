@@ -15,6 +15,7 @@ from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.messages import from_content, to_message
 from solera.deploy.protocol import Packet, Reason, RefusalError
+from solera.deploy.secure_round import run_masked
 
 _LOG = logging.getLogger(__name__)
 _POLL = 0.25  # seconds between looks for replies
@@ -65,13 +66,15 @@ class Loop:
                     "see events.jsonl for why, then run again with --resume",
                 )
         online = self._online(least=0)
-        self._exchange("finish", coordinator.farewells(online), lambda node, packet: None, lambda: False)
+        self._exchange("finish", coordinator.farewells(online), lambda node, packet: None)
 
     def _round(self, attempt: int) -> dict[str, object] | None:
         coordinator = self._coordinator
         online = self._online(self._settings.min_nodes)
         invitations = coordinator.invite(online)
-        self._exchange("enrol", invitations, coordinator.enrol, lambda: False)
+        self._exchange("enrol", invitations, coordinator.enrol)
+        if self._settings.secure_aggregation:
+            return run_masked(coordinator, attempt, online, self._exchange)
         orders = coordinator.begin(attempt, online & coordinator.progress.ledger.nodes.keys())
         now = coordinator.round
         assert now is not None
@@ -97,7 +100,7 @@ class Loop:
         kind: str,
         packets: dict[int, Packet],
         take: Callable[[int, Packet], None],
-        enough: Callable[[], bool],
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
         """Send, and take replies as they come, until all are there, or enough, or it is too late."""
         if not packets:

@@ -23,4 +23,10 @@ class Settings(BaseModel):
         default=0.5, gt=0, le=1, description="share of the users needed, below which a round does not count"
     )
     attempts: int = Field(default=3, ge=1, description="how often a round that did not count is tried")
+    secure_aggregation: bool = Field(
+        default=False, description="take sums over nodes under masks, nothing else"
+    )
+    threshold: float = Field(
+        default=0.67, gt=0.5, le=1, description="share of a masked round's nodes that must stay to its end"
+    )
     max_norm: float = Field(default=1e4, gt=0, description="L2 norm up to which one user's change is taken")

@@ -13,6 +13,7 @@ from typing import Any
 from solera.core.errors import DeployError
 from solera.deploy import flower, reach
 from solera.deploy.control import Control, Ending, control
+from solera.deploy.roster import ROSTER, Roster, read_roster
 
 Round = dict[str, Any]  # a line of history.jsonl
 
@@ -28,6 +29,16 @@ def command(folder: Path) -> str:
 def check(folder: Path) -> None:
     """Complain now if the federation's server does not answer."""
     reach.check(flower.read_address(folder))
+
+
+def roster_of(folder: Path, given: Path | None) -> Roster:
+    """The nodes' keys for masked rounds, signed by the authority of the federation's server."""
+    ca = flower.read_address(folder).ca
+    if ca is None:
+        raise DeployError(
+            "secure aggregation needs nodes with keys", f"solera server start {folder} --keys DIR"
+        )
+    return read_roster(given or ca.with_name(ROSTER), ca)
 
 
 def run(

@@ -11,7 +11,7 @@ Names, shapes and types follow from the method's declarations alone; there is no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from solera.core.choices import Tailoring
 from solera.core.closed_form import ClosedForm, Contribution
+from solera.core.fixed_point import change, sum_blocks
 from solera.core.method import Method
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Sums, Upload
@@ -50,15 +51,10 @@ class Bounds:
     dtype: np.dtype[Any]
 
 
-def change(leaf: str) -> str:
-    """The name of a leaf's change."""
-    return f"change/{leaf}"
-
-
 def declared(method: Method | ClosedForm, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtype[Any], Shape]]:
     """Every array of an upload: its type and shape, with r rows, c clients, m items."""
     if isinstance(method, ClosedForm):
-        blocks = {name: (dtype, ("m", "m")) for name, *_ in _blocks(method)}
+        blocks = {name: (dtype, ("m", "m")) for name, *_ in sum_blocks(method)}
         return {ITEMS: (_WHOLE, ("m",)), **blocks}
     if is_single(method):
         fixed: dict[str, tuple[np.dtype[Any], Shape]] = {
@@ -98,7 +94,7 @@ def pack_matrices(method: ClosedForm, total: Contribution, dtype: np.dtype[Any])
     """The total of the users' sums."""
     arrays = {
         name: np.ascontiguousarray(total.blocks[of][row, :, column], dtype)
-        for name, of, row, column in _blocks(method)
+        for name, of, row, column in sum_blocks(method)
     }
     return {ITEMS: total.items.astype(_WHOLE)} | arrays
 
@@ -152,7 +148,7 @@ def unpack_matrices(method: ClosedForm, arrays: Mapping[str, NDArray[Any]], boun
     _ascending(items, bounds.n_items)
     sums = method.update.sums
     blocks = {name: np.zeros((c.rows, len(items), c.columns, len(items))) for name, c in sums.items()}
-    for name, of, row, column in _blocks(method):
+    for name, of, row, column in sum_blocks(method):
         blocks[of][row, :, column] = arrays[name]
     norm = float(np.sqrt(sum(np.square(block).sum() for block in blocks.values())))
     if norm > bounds.max_norm * bounds.clients:
@@ -203,14 +199,6 @@ def _shape(method: Method, leaf: Leaf) -> Shape:
     if leaf.per_item:
         return ("r", *leaf.shape)
     return ("c", *leaf.shape) if is_single(method) else leaf.shape
-
-
-def _blocks(method: ClosedForm) -> Iterator[tuple[str, str, int, int]]:
-    """The blocks that travel: name on the wire, sum, row and column channel."""
-    for of, (rows, columns, symmetric) in method.update.sums.items():
-        for row in range(rows):
-            for column in range(row if symmetric else 0, columns):
-                yield f"sum/{of}/{row}/{column}", of, row, column
 
 
 def _changes(changes: Params, dtype: np.dtype[Any]) -> Arrays:

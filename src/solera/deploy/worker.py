@@ -36,7 +36,7 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from solera.deploy import node  # noqa: F401 - loads torch once, before the first message
+from solera.deploy import secure  # noqa: F401 - loads torch once, before the first message
 from solera.deploy.flower import WORKER_APP
 from solera.deploy.json_log import log_as_json
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from solera.core.closed_form import Channels, ClosedForm, Contribution, Floats
+from solera.core.fixed_point import FixedPoint, lengths
 from solera.core.spec import Params
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
@@ -38,10 +39,17 @@ class OneRound:
     """All clients and the server of one federation."""
 
     def __init__(
-        self, method: ClosedForm, data: ClientData, *, device: torch.device, dtype: torch.dtype
+        self,
+        method: ClosedForm,
+        data: ClientData,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        secure_aggregation: bool = False,
     ) -> None:
         method.check(data.n_items)
         self.method, self.data = method, data
+        self.secure_aggregation = secure_aggregation
         self._device, self._dtype = device, dtype
         self.state = Solution()
 
@@ -49,16 +57,23 @@ class OneRound:
         """Add up the clients' sums and solve."""
         clients = np.flatnonzero(self.data.train.lengths)
         totals, sent = Sum(self.method, self.data.n_items), 0
+        masked = (
+            FixedPoint.of(self.method, self.data.n_items, places=len(clients))
+            if self.secure_aggregation
+            else None
+        )
         for client in clients:
             contribution = self.method.update.of(self.data.train.row(int(client)))
-            totals.add(contribution)
+            totals.add(rounded(contribution, masked) if masked else contribution)
             sent += contribution.numbers(self.method.update.sums)
         begin = time.perf_counter()
         weights = totals.solve(self._device).to(self._dtype)
         self.state = Solution({WEIGHTS: weights})
         seconds = time.perf_counter() - begin
-        down = 4.0 * weights.numel()
-        return RoundResult(round_, len(clients), 0.0, 4.0 * sent / len(clients), down, seconds)
+        up, down = 4.0 * sent / len(clients), 4.0 * weights.numel()
+        if masked:
+            up = sum(lengths(self.method, self.data.n_items).values()) * masked.bits / 8
+        return RoundResult(round_, len(clients), 0.0, up, down, seconds)
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
         """What every given client is served who knows those items, oldest first: scores [·, n_items]."""
@@ -118,6 +133,19 @@ class Sum:
             for name, total in self._totals.items()
         }
         return self._method.aggregate.solve(matrices)
+
+
+def clipped(part: Contribution, limit: float) -> Contribution:
+    """One user's part, every number cut off."""
+    return Contribution(part.items, {n: np.clip(block, -limit, limit) for n, block in part.blocks.items()})
+
+
+def rounded(part: Contribution, masked: FixedPoint) -> Contribution:
+    """The same as it is added under masks."""
+    blocks = clipped(part, masked.clip).blocks
+    return Contribution(
+        part.items, {n: masked.rounded(torch.from_numpy(block)).numpy() for n, block in blocks.items()}
+    )
 
 
 def _mirror(total: Floats, channels: Channels) -> None:

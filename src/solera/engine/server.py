@@ -8,6 +8,7 @@ from torch import Tensor
 
 from solera.core.choices import Tailoring
 from solera.core.context import RoundContext
+from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
@@ -24,10 +25,17 @@ class Server:
     uploads as well.
     """
 
-    def __init__(self, method: Method, shared: Params, n_items: int, device: torch.device) -> None:
-        """`shared` with what the aggregate remembers beside it."""
+    def __init__(
+        self,
+        method: Method,
+        shared: Params,
+        n_items: int,
+        device: torch.device,
+        masked: FixedPoint | None = None,
+    ) -> None:
+        """`shared` with what the aggregate remembers beside it; `masked`: they are added as under masks."""
         self._method, self._shared = method, shared
-        self._totals = Totals(method.leaves, n_items, device)
+        self._totals = Totals(method.leaves, n_items, device, masked)
         self._clients: list[Ints] = []
         self._sizes: list[Ints] = []
         self._single: list[tuple[Ints, Upload]] = []

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
+from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
@@ -127,7 +128,11 @@ class Simulation:
         seed: int,
         device: torch.device,
         dtype: torch.dtype | None = None,
+        secure_aggregation: bool = False,
     ) -> None:
+        if secure_aggregation:
+            check_summable(method)
+        self.secure_aggregation = secure_aggregation
         power = method.popularity_power
         self.data = data.by_popularity(power) if power else data
         self.method, self.train, self.seed = method, train, seed
@@ -140,7 +145,10 @@ class Simulation:
         """Sample clients, train them, aggregate their uploads."""
         method, state = self.method, self.state
         clients = self.choose(round_)
-        server = Server(method, state.shared | state.memory, self.data.n_items, state.device)
+        masked = (
+            FixedPoint.of(method, self.data.n_items, places=len(clients)) if self.secure_aggregation else None
+        )
+        server = Server(method, state.shared | state.memory, self.data.n_items, state.device, masked)
         losses, sent = 0.0, 0
         for result in self.train_clients(round_, clients):
             server.add(result.clients, self.data.train.lengths[result.clients], result.upload)
@@ -155,6 +163,8 @@ class Simulation:
         self.state = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
         seconds = time.perf_counter() - begin
         n = len(clients)
+        if masked:
+            sent = n * sum(lengths(method, self.data.n_items).values()) * masked.bits // 8
         down = 4 * sum(
             leaf.size * (self.data.n_items if leaf.per_item else 1)
             for leaf in method.select(home=Home.SHARED)

@@ -39,6 +39,9 @@ class RunConfig(BaseModel):
     precision: Literal["single", "double"] = "single"
     min_interactions: int | None = None
     columns: dict[str, str] | None = None
+    secure_aggregation: bool = Field(
+        default=False, description="uploads are added in fixed point, as under masks"
+    )
 
     @property
     def full_method(self) -> str:

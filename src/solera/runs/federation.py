@@ -28,7 +28,9 @@ def federation(
     clients = ClientData(split.train, split.excluded, split.data.n_items)
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if isinstance(method, ClosedForm):
-        return OneRound(method, clients, device=place, dtype=dtype)
+        return OneRound(
+            method, clients, device=place, dtype=dtype, secure_aggregation=config.secure_aggregation
+        )
     return Simulation(
         method,
         clients,
@@ -36,4 +38,5 @@ def federation(
         seed=config.seed,
         device=place,
         dtype=dtype,
+        secure_aggregation=config.secure_aggregation,
     )

@@ -213,6 +213,7 @@ class _Training:
             options=self.config.options,
             engine=self.config.engine,
             precision=self.config.precision,
+            secure_aggregation=self.config.secure_aggregation,
         )
         if folder:
             folder.finish(result, _saved(self.best))

@@ -90,6 +90,11 @@ class Client:
             raise SecAggError("the roster has another key under this number", "take the node's own number")
 
     @property
+    def setup(self) -> Setup:
+        """What was agreed on."""
+        return self._setup
+
+    @property
     def stage(self) -> Stage:
         """What comes next."""
         return self._state.stage

@@ -1,0 +1,164 @@
+"""Federations whose uploads are masked: the same outcome as plain ones, whoever drops out at which stage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from federation import FIVE, ITEMS
+
+from solera.core.errors import ConfigError, RunError
+from solera.core.fixed_point import FixedPoint
+from solera.deploy.protocol import Packet, Reason
+from solera.deploy.secure_round import STAGES, run_masked
+from solera.device.device import Device
+from solera.engine.one_round import WEIGHTS
+
+SMALL = {"embedding_size": 4}
+LEFT = {"advertise": 4, "share": 4, "mask": 4, "confirm": 5, "unmask": 5}  # of five nodes, one of them out
+
+
+def drops(node: int, stage: str, round_: int = 0):
+    """A node whose answer to one stage of a round is lost."""
+
+    def tamper(who: int, kind: str, packet: Packet) -> Packet | None:
+        return None if (who, kind) == (node, stage) and packet.fields["round"] == round_ else packet
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    "method", ["fedmf", "pfedclr", "fedrap", "fedncf", "plgc", "fedmf+row-mean", "local"]
+)
+def test_the_outcome_is_the_plain_one(masked, method):
+    federation = masked(method, SMALL)
+    federation.run()
+    differences = federation.differences(federation.simulated())
+    assert max(differences.values()) < 1e-9, differences
+    assert federation.server.lines("history.jsonl")[0]["masked"] == {
+        "members": 5,
+        "threshold": 3,
+        "survivors": 5,
+    }
+
+
+def test_the_first_round_differs_by_rounding_alone(masked):
+    """Each of five nodes rounds its sum once, to half a unit; the mean is over 11 users."""
+    federation = masked("fedmf", SMALL)
+    federation.round()
+    fixed = FixedPoint.of(federation.coordinator.method, ITEMS, places=5, users=4)
+    assert (fixed.bits, fixed.fraction_bits) == (64, 36)  # 5 · 2^36 · 4096 · 4 ≤ 2^53 < 5 · 2^37 · 4096 · 4
+    difference = federation.coordinator.shared["items"] - federation.simulated(1).state.shared["items"]
+    assert 0 < float(difference.abs().max()) <= 5 / 2 * 2.0**-36 / 11 + 1e-15
+
+
+@pytest.mark.parametrize(("method", "precision"), [("fedease", 1e-12), ("fedslist", 1e-5)])
+def test_methods_of_one_round(masked, local, method, precision):
+    """FedEASE sums whole numbers: nothing is rounded."""
+    federation, plain = masked(method), local(method, sizes=FIVE)
+    for each in (federation, plain):
+        each.round()
+    weights = plain.coordinator.shared[WEIGHTS]
+    assert torch.allclose(federation.coordinator.shared[WEIGHTS], weights, atol=precision)
+
+
+@pytest.mark.parametrize("node", [100, 102, 104])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_node_drops_out(masked, local, stage, node):
+    """Before its upload has come, it is as if it had been away; after that, it is in the sum."""
+    federation, plain = masked("fedmf", SMALL), local("fedmf", SMALL, sizes=FIVE, over_selection=1.0)
+    federation.tamper = drops(node, stage, round_=1)
+    away = set(plain.devices) - {node} if LEFT[stage] == 4 else None
+    for round_ in range(3):
+        assert federation.round() is not None
+        plain.round(away if round_ == 1 else None)
+    for each in (federation, plain):
+        each.finish()
+    entry = federation.server.lines("history.jsonl")[1]
+    assert (entry["masked"]["survivors"], entry["nodes"]) == (LEFT[stage], LEFT[stage])
+    assert entry["rejected"] == {"no-reply": 1}
+    assert torch.allclose(
+        federation.coordinator.shared["items"], plain.coordinator.shared["items"], atol=1e-9
+    )
+    for number, (who, user) in plain.user_of().items():
+        mine, theirs = (each.devices[who].personal(user) for each in (federation, plain))
+        assert mine.keys() == theirs.keys() and mine, number
+        assert all(np.allclose(mine[name], theirs[name], atol=1e-9) for name in mine), user
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_below_the_threshold_the_round_is_void_and_the_next_attempt_works(masked, stage):
+    federation = masked("fedmf", SMALL)
+    federation.round()
+    before = federation.coordinator.shared["items"].clone()
+    federation.tamper = lambda node, kind, p: None if node >= 102 and kind == stage else p
+    assert federation.round(attempt=0) is None
+    kinds = [kind for _, kind, _, _ in federation.sent]
+    assert all(kinds.count(later) == 5 for later in STAGES[STAGES.index(stage) + 1 :])  # of round 1 alone
+    assert torch.equal(federation.coordinator.shared["items"], before)
+    federation.tamper = lambda node, kind, p: p
+    assert federation.round(attempt=1) is not None
+    assert federation.round() is not None
+    federation.finish()
+    assert max(federation.differences(federation.simulated()).values()) < 1e-9
+
+
+def test_too_few_users_are_noticed_before_the_masks_come_off(masked):
+    federation = masked("fedmf", SMALL, min_replies=0.8)
+    federation.tamper = lambda node, kind, p: None if node in {100, 101} and kind == "mask" else p
+    assert federation.round() is None
+    assert {kind for _, kind, _, _ in federation.sent} == {"enrol", "advertise", "share", "mask"}
+    assert "6 users have answered, 9 are needed" in federation.server.lines("events.jsonl")[-2]["message"]
+
+
+def test_nodes_are_killed_and_started_again_between_all_stages(masked):
+    federation = masked("fedmf", SMALL)
+
+    def restart(node: int, kind: str, packet: Packet) -> Packet:
+        path = federation.devices[node].path
+        federation.devices[node].close()
+        federation.devices[node] = Device.open(path)
+        return packet
+
+    federation.forge = restart
+    federation.run()
+    assert max(federation.differences(federation.simulated()).values()) < 1e-9
+
+
+def test_a_server_killed_in_mid_round_goes_on(masked):
+    federation = masked("fedmf", SMALL)
+    federation.round()
+
+    def killed(kind, packets, take):
+        federation.exchange(kind, packets, take)
+        if kind == "confirm":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_masked(federation.coordinator, 0, set(federation.devices), killed)
+    federation.restart_server()
+    federation.round()
+    federation.round()
+    federation.finish()
+    assert max(federation.differences(federation.simulated()).values()) < 1e-9
+
+
+@pytest.mark.parametrize("method", ["fedem", "gpfedrec", "pfedgraph", "fedfast", "perfedrec"])
+def test_methods_that_need_single_uploads_are_refused(masked, method):
+    with pytest.raises(ConfigError, match="single clients' uploads"):
+        masked(method, SMALL)
+
+
+def test_nodes_without_a_roster_are_left_out(masked):
+    federation = masked("fedmf", SMALL, threshold=1.0)
+    for node in (101, 103):
+        (federation.devices[node].path / "flower" / "secure.json").unlink()
+    entry = federation.round()
+    assert (entry["nodes"], entry["clients"]) == (3, 7)
+    assert federation.rejected() == [Reason.SECURE] * 2
+    for device in federation.devices.values():
+        (device.path / "flower" / "secure.json").unlink(missing_ok=True)
+    federation.restart_server()
+    federation.coordinator.progress.ledger.nodes.clear()
+    with pytest.raises(RunError, match="masked rounds"):
+        federation.round()
