@@ -1,10 +1,12 @@
-"""Fill the marked blocks of the documents from the program and from the records in results/ and attacks/.
+"""Fill the marked blocks of the documents from the program and from the records in results/, attacks/ and
+poisoning/.
 
     python docs/make_pages.py            rewrite the blocks in place
     python docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
 
 A block stands between `<!-- kind: names -->` and `<!-- end -->`. Records are what `solera bench run` leaves
-of a matrix with presets, and `solera attack --record` of an attack; docs/benchmarks.md has more.
+of a matrix with presets, `solera attack --record` of an attack, `solera poison --record` of a poisoned
+training; docs/benchmarks.md has more.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from solera.bench.records import Record, read_all
 from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table, overview_table
 from solera.methods import PLUGINS, find
 from solera.privacy.figures import Figures
+from solera.privacy.poisoning.experiment import Outcome
+from solera.privacy.poisoning.records import PoisonRecord
+from solera.privacy.poisoning.records import read_all as read_poisoning
 from solera.privacy.records import AttackRecord
 from solera.privacy.records import read_all as read_attacks
 from solera.runs.presets import Preset, preset, presets
@@ -54,13 +59,14 @@ SUMMED = ("popularity", "sign", "shadow", "shadow+popularity")  # and on sums
 
 Records = Sequence[Record]
 Attacks = Sequence[AttackRecord]
+Poisonings = Sequence[PoisonRecord]
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check all pages under `root`."""
     check = "--check" in arguments
     records, ablations = read_all(root / "results"), read_all(root / "ablations")
-    attacks = read_attacks(root / "attacks")
+    attacks, poisonings = read_attacks(root / "attacks"), read_poisoning(root / "poisoning")
     stale = False
     for page in (
         *sorted((root / "docs/methods").glob("*.md")),
@@ -70,7 +76,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         root / "README.md",
     ):
         text = page.read_text("utf-8")
-        filled = BLOCK.sub(lambda block: fill(block, records, ablations, attacks), text)
+        filled = BLOCK.sub(lambda block: fill(block, records, ablations, attacks, poisonings), text)
         if filled != text:
             stale = True
             sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
@@ -79,7 +85,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
     return int(check and stale)
 
 
-def fill(block: re.Match[str], records: Records, ablations: Records, attacks: Attacks) -> str:
+def fill(
+    block: re.Match[str], records: Records, ablations: Records, attacks: Attacks, poisonings: Poisonings
+) -> str:
     """The block with its contents made anew."""
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
@@ -101,6 +109,8 @@ def fill(block: re.Match[str], records: Records, ablations: Records, attacks: At
         "attacks among touched rows": lambda dataset: attacks_among_touched(_on(attacks, dataset)),
         "attacks on sums": lambda dataset: attacks_on_sums(_on(attacks, dataset), "target"),
         "attacks on anybody in a sum": lambda dataset: attacks_on_sums(_on(attacks, dataset), "anybody"),
+        "poisoning": lambda dataset: poisoning(_poisoned(poisonings, dataset)),
+        "poisoning commands": lambda dataset: attack_commands(_poisoned(poisonings, dataset)),
         "attack commands": lambda dataset: attack_commands(_on(attacks, dataset)),
     }
     kind, names = block[1], block[2].split(", ") if block[2] else []
@@ -341,7 +351,39 @@ def attacks_on_sums(attacks: Attacks, question: str) -> str:
     return table(head, rows) if rows else NONE_YET
 
 
-def attack_commands(attacks: Attacks) -> str:
+def poisoning(records: Poisonings) -> str:
+    """Loud promotion by method and defence: no attack, and every share of malicious clients."""
+    loud = max((each.plot.boost for each in records if each.plot.attack == "promotion"), default=0)
+    shown = [
+        e for e in records if e.plot.attack == "none" or (e.plot.attack, e.plot.boost) == ("promotion", loud)
+    ]
+    shown = [each for each in shown if each.method in {e.method for e in shown if e.plot.attack != "none"}]
+    shares = sorted({each.plot.malicious for each in shown if each.plot.attack != "none"})
+    found = {(e.method, e.defence, _share(e)): e.outcome for e in shown}
+    rows = [
+        (f"`{method}`", defence, *(_poisoned_cell(found.get((method, defence, s))) for s in (0, *shares)))
+        for method, defence in dict.fromkeys((each.method, each.defence) for each in _by_defence(shown))
+    ]
+    return table(("", "defence", "no attack", *(f"{s:.1%}" for s in shares)), rows) if rows else NONE_YET
+
+
+def _share(record: PoisonRecord) -> float:
+    return 0 if record.plot.attack == "none" else record.plot.malicious
+
+
+def _by_defence(records: Poisonings) -> Poisonings:
+    return sorted(records, key=lambda each: (each.method, each.defence != "none"))
+
+
+def _poisoned_cell(outcome: Outcome | None) -> str:
+    return f"{outcome.exposure:.3f} / {outcome.ndcg:.4f}" if outcome else "not run"
+
+
+def _poisoned(records: Poisonings, dataset: str) -> Poisonings:
+    return [record for record in records if record.dataset == dataset]
+
+
+def attack_commands(attacks: Attacks | Poisonings) -> str:
     """What made the records."""
     lines = "\n".join(record.command for record in attacks)
     return f"```console\n{lines}\n```" if attacks else NONE_YET

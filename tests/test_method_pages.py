@@ -39,6 +39,8 @@ KINDS = (
     "attacks on sums",
     "attacks on anybody in a sum",
     "attack commands",
+    "poisoning",
+    "poisoning commands",
 )
 SECTIONS = (
     "Paper",
@@ -219,14 +221,15 @@ def check(command: str) -> None:
     given = typer.main.get_command(app).commands[name].make_context(name, rest).params
     options = parse_pairs(given.get("option") or [], "")
     match name:
-        case "train" | "attack":
+        case "train" | "attack" | "poison":
             chosen = preset(given["preset"]) if given["preset"] else None
             assert (given["method"] is None) == bool(chosen), "a method or a preset"
             assert (chosen.dataset if chosen else given["data"]) in dataset_names()
             if chosen:
                 find(chosen.method, chosen.options | options, chosen.plugins)
             else:
-                find(given["method"], options, given["plugin"] or [])
+                defended = ["robust"] if given.get("defence", "none") != "none" else []
+                find(given["method"], options, [*(given["plugin"] or []), *defended])
             get(given["protocol"] or "strict")
         case "baseline":
             configure(given["name"], options)

@@ -27,6 +27,14 @@ def test_server_and_users_are_as_in_the_block_engine(local, method):
     assert max(differences.values()) < 1e-9, differences
 
 
+@pytest.mark.parametrize("method", ["fedmf", "fedrecon"])
+@pytest.mark.parametrize("defence", ["row-cap", "trimmed-mean", "multi-krum"])
+def test_defences_look_at_every_user_by_itself(local, method, defence):
+    federation = local(f"{method}+robust", SMALL | {"robust": defence}, over_selection=1.0)
+    federation.run()
+    assert max(federation.differences(federation.simulated()).values()) < 1e-9
+
+
 def test_a_share_of_the_clients(local):
     federation = local("fedmf", SMALL | {"clients_per_round": 0.4}, over_selection=1.0)
     federation.run()

@@ -10,6 +10,7 @@ from conformance import MethodConformance
 
 from solera.core.errors import ConfigError
 from solera.methods import METHODS, PLUGINS, build
+from solera.methods.robust import DEFENCES
 
 # Backbones of every kind: scorers with and without a gradient of their own, shared and personal leaves, users
 # known by their history, kept and additive views, both optimisers, one and two stages, plain and tailored
@@ -29,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 # What these change lies outside the clients' training, so fewer backbones and pairs show all there is to see.
 SERVER_SIDE = ("row-mean", "server-optimizer", "popular-negatives")
-CLIENT_SIDE = tuple(plugin for plugin in PLUGINS if plugin not in SERVER_SIDE)
+CLIENT_SIDE = tuple(plugin for plugin in PLUGINS if plugin not in (*SERVER_SIDE, "robust"))
 
 
 def legal(name: str, plugins: tuple[str, ...]) -> bool:
@@ -50,6 +51,7 @@ COMBINATIONS = [
 COMBINATIONS += [(name, (plugin,)) for plugin in SERVER_SIDE for name in ("fedmf", "fedrap", "pfedrec")]
 COMBINATIONS += [("fedhist", (plugin,)) for plugin in SERVER_SIDE[1:]]
 COMBINATIONS += [("fedmf", SERVER_SIDE), ("fedmf", ("plgc", *SERVER_SIDE))]
+COMBINATIONS += [("fedmf", ("robust",)), ("pfedrec", ("robust",)), ("fedmf", ("plgc", "robust"))]
 # All other methods that take a plug-in: run by `pytest -m slow tests/engine/test_plugins.py`.
 OTHERS = [
     (name, (plugin,))
@@ -79,6 +81,23 @@ class Test_fedncf_with_momentum_on_the_server(MethodConformance):  # noqa: N801 
     name = "fedncf"
     plugins = SERVER_SIDE
     options: ClassVar = {**OPTIONS.get("server-optimizer", {}), "server_optimizer": "momentum"}
+
+
+for defence in DEFENCES:
+    weighted = defence == "weight-bound"
+    members = {
+        "name": "fedrecon" if weighted else "fedncf",
+        "plugins": ("robust",) if weighted else ("row-mean", "robust"),
+        "options": {"robust": defence} | ({} if weighted else {"hidden": (8, 4)}),
+    }
+    title = f"Test_{defence.replace('-', '_')}"
+    globals()[title] = type(title, (MethodConformance,), members)
+
+
+class Test_fedmf_with_all_of_the_server(MethodConformance):  # noqa: N801 - like those above
+    name = "fedmf"
+    plugins = ("row-mean", "server-optimizer", "robust", "popular-negatives")
+    options: ClassVar = {"server_optimizer": "momentum", "over": "all", "trim": 0.1}
 
 
 def test_every_plugin_fits_most_backbones() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from solera.core.context import Batch, RoundContext
 from solera.core.spec import Leaf, Params
-from solera.core.upload import Totals
+from solera.core.upload import Totals, Upload
 
 
 class Scorer(Protocol):
@@ -276,6 +276,26 @@ class Tailoring(Protocol):
         training items.
         """
         ...
+
+
+@runtime_checkable
+class Sifting(Protocol):
+    """An aggregate that looks at single clients' uploads before they are added up, and may mistrust some.
+
+    Like one that tailors tables, it cannot work under secure aggregation.
+    """
+
+    def sift(self, upload: Upload, weights: Tensor | None, totals: Totals) -> None:
+        """Put into the empty totals what is to be believed of the uploads of all the round's clients.
+
+        `weights` [n_clients] are None where all weigh alike. `combine` gets these totals.
+        """
+        ...
+
+
+def needs_single_uploads(aggregate: Aggregate) -> bool:
+    """Whether sums over clients are not enough for it: it cannot work under secure aggregation."""
+    return isinstance(aggregate, Tailoring | Sifting)
 
 
 class Wire(Protocol):

@@ -19,7 +19,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from solera.core.choices import Tailoring
+from solera.core.choices import needs_single_uploads
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.method import Method
@@ -109,10 +109,9 @@ def is_half(method: ClosedForm, of: str, row: int, column: int) -> bool:
 
 def check_summable(method: Method | ClosedForm) -> None:
     """Refuse a method whose server has to see single uploads."""
-    if isinstance(method, Method) and isinstance(method.aggregate, Tailoring):
+    if isinstance(method, Method) and needs_single_uploads(method.aggregate):
         raise ConfigError(
-            f"{method.name!r} mixes a table for every client from single clients' uploads, which secure"
-            " aggregation hides",
+            f"the server of {method.name!r} needs single clients' uploads, which secure aggregation hides",
             "leave --secure-aggregation out, or take a method whose server needs sums alone, such as fedmf",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -42,19 +43,34 @@ class Upload:
 
     def of_client(self, place: int, leaves: tuple[Leaf, ...]) -> Upload:
         """One client's, by its place among them."""
-        before = int(self.row_counts[:place].sum())
-        rows = slice(before, before + int(self.row_counts[place]))
-        per_item = {leaf.sent_as for leaf in leaves if leaf.per_item}
-        changes = {
-            name: values[rows] if name in per_item else values[place : place + 1]
-            for name, values in self.changes.items()
-        }
-        return Upload(self.rows[rows], self.row_counts[place : place + 1], changes)
+        return self.take(torch.tensor([place]), leaves)
 
     def clipped(self, limit: float) -> Upload:
         """The same, every number cut off at ± limit."""
         changes = {name: values.clamp(-limit, limit) for name, values in self.changes.items()}
         return Upload(self.rows, self.row_counts, changes)
+
+    def take(self, places: Tensor, leaves: tuple[Leaf, ...]) -> Upload:
+        """Those of some clients, by their places among all, in the given order."""
+        counts = self.row_counts[places]
+        shift = (self.row_counts.cumsum(0) - self.row_counts)[places] - (counts.cumsum(0) - counts)
+        rows = (torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)).to(self.rows.device)
+        per_item = {leaf.sent_as for leaf in leaves if leaf.per_item}
+        changes = {
+            name: values[rows if name in per_item else places.to(values.device)]
+            for name, values in self.changes.items()
+        }
+        return Upload(self.rows[rows], counts, changes)
+
+    @classmethod
+    def joined(cls, uploads: Sequence[Upload]) -> Upload:
+        """Several groups of clients as one, one group after the other."""
+        names = uploads[0].changes
+        return cls(
+            torch.cat([each.rows for each in uploads]),
+            torch.cat([each.row_counts for each in uploads]),
+            {name: torch.cat([each.changes[name] for each in uploads]) for name in names},
+        )
 
     def bytes_per_client(self, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Size of each client's upload: row numbers and float32 values."""
@@ -112,6 +128,7 @@ class Totals:
     ) -> None:
         self._rounding = rounding
         self.weight = 0.0  # of all clients together
+        self.n_items = n_items
         self._leaves = {leaf.sent_as: leaf for leaf in leaves if leaf.sent_as}
         self._sums = {
             name: torch.zeros(
@@ -160,6 +177,11 @@ class Totals:
             for name, leaf in self._leaves.items()
         }
         return Sums(rows, self._row_weight.index_select(0, rows), self.weight, changes)
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Those whose changes are added up."""
+        return tuple(self._leaves.values())
 
     @property
     def names(self) -> list[str]:

@@ -3,7 +3,8 @@
 Three forms, by what the method's server needs:
 
 sums       most methods: the total over the node's users, of the rows that any of them touched
-single     tables mixed of single clients' (FedEM and its like): every user's changes, one after the other
+single     tables mixed of single clients' (FedEM and its like), or uploads that are sifted (`robust`):
+           every user's changes, one after the other
 matrices   methods of one round: the total of the users' sums, for the items that any of them knows
 
 Names, shapes and types follow from the method's declarations alone; there is no way to send anything else.
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from solera.core.choices import Tailoring
+from solera.core.choices import needs_single_uploads
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.fixed_point import change, sum_blocks
 from solera.core.method import Method
@@ -69,7 +70,7 @@ def declared(method: Method | ClosedForm, dtype: np.dtype[Any]) -> dict[str, tup
 
 def is_single(method: Method) -> bool:
     """Whether the server has to see every client's changes by themselves."""
-    return isinstance(method.aggregate, Tailoring)
+    return needs_single_uploads(method.aggregate)
 
 
 def pack_sums(sums: Sums, dtype: np.dtype[Any]) -> Arrays:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.choices import Tailoring
+from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
@@ -22,7 +22,10 @@ class Server:
     """What the server knows of one round.
 
     Most methods need sums over clients and nothing else. An aggregate that tailors tables sees the single
-    uploads as well.
+    uploads as well, and one that sifts them sees nothing else.
+
+    Clients say themselves how many items they train on. They are believed up to `heaviest`, by default the
+    number of all items; infinity shows what it leads to if they are believed anything.
     """
 
     def __init__(
@@ -31,28 +34,32 @@ class Server:
         shared: Params,
         n_items: int,
         device: torch.device,
+        *,
         masked: FixedPoint | None = None,
+        heaviest: float | None = None,
     ) -> None:
         """`shared` with what the aggregate remembers beside it; `masked`: they are added as under masks."""
         self._method, self._shared = method, shared
+        self._heaviest = n_items if heaviest is None else heaviest
         self._totals = Totals(method.leaves, n_items, device, masked)
         self._clients: list[Ints] = []
         self._sizes: list[Ints] = []
         self._single: list[tuple[Ints, Upload]] = []
 
     def add(self, clients: Ints, sizes: Ints, upload: Upload) -> None:
-        """Take in what some clients sent, who have so many training items."""
-        weighted = self._method.aggregate.weighted
-        self._totals.add(
-            upload, torch.from_numpy(sizes).to(upload.rows.device).double() if weighted else None
-        )
+        """Take in what some clients sent, who say they have so many training items."""
+        sizes = np.minimum(sizes, self._heaviest).astype(np.int64)
         self._clients.append(clients)
         self._sizes.append(sizes)
+        if isinstance(self._method.aggregate, Sifting):
+            self._single.append((clients, upload))
+            return
+        self._totals.add(upload, self._weights(sizes, upload.rows.device))
         if isinstance(self._method.aggregate, Tailoring) and not fed_by(self._method):
             self._single.append((clients, upload))
 
     def merge(self, sums: Sums) -> None:
-        """Take in what several clients sent together; not where tables are tailored."""
+        """Take in what several clients sent together; not where single uploads are needed."""
         self._totals.merge(sums)
 
     def conclude(self, held: Params, context: RoundContext) -> Params:
@@ -70,9 +77,23 @@ class Server:
             tables = self._tables(aggregate, clients, held)
             mixing = aggregate.mixing(tables, sizes.to(tables.device).double(), context)
             self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
+        if isinstance(aggregate, Sifting):
+            self._sift(aggregate)
         combined = aggregate.combine(common, self._totals, context)
         shared = self._shared | combined
         return shared | derived(self._method, shared)
+
+    def _sift(self, aggregate: Sifting) -> None:
+        """All uploads, by the number of the client, whatever the order in which they came."""
+        order = np.argsort(np.concatenate(self._clients))
+        upload = Upload.joined([upload for _, upload in self._single])
+        upload = upload.take(torch.from_numpy(order), self._method.leaves)
+        weights = self._weights(np.concatenate(self._sizes)[order], upload.rows.device)
+        aggregate.sift(upload, weights, self._totals)
+
+    def _weights(self, sizes: Ints, device: torch.device) -> Tensor | None:
+        """How the clients count; None if all alike."""
+        return torch.from_numpy(sizes).to(device).double() if self._method.aggregate.weighted else None
 
     def _tables(self, aggregate: Tailoring, clients: Ints, held: Params) -> Tensor:
         """[c, n_items, d]: every client's table of the source, as it stands after its training.

@@ -77,12 +77,16 @@ class State:
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What local training leaves behind for a group of clients. Only `upload` goes to the server."""
+    """What local training leaves behind for a group of clients. Only `upload` goes to the server.
+
+    `claims` are the numbers of training items that clients who lie say they have.
+    """
 
     clients: Ints
     upload: Upload
     params: Params  # after training; rows of per-item leaves as in `upload`
     loss: Tensor  # [n_clients], mean over the samples of the last epoch
+    claims: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,7 @@ class Simulation:
         power = method.popularity_power
         self.data = data.by_popularity(power) if power else data
         self.method, self.train, self.seed = method, train, seed
+        self.heaviest: float | None = None  # see `Server`
         dtype = dtype or torch.get_default_dtype()
         self.state = State.initial(
             method, data.n_clients, data.n_items, seed=seed, device=device, dtype=dtype
@@ -148,10 +153,18 @@ class Simulation:
         masked = (
             FixedPoint.of(method, self.data.n_items, places=len(clients)) if self.secure_aggregation else None
         )
-        server = Server(method, state.shared | state.memory, self.data.n_items, state.device, masked)
+        server = Server(
+            method,
+            state.shared | state.memory,
+            self.data.n_items,
+            state.device,
+            masked=masked,
+            heaviest=self.heaviest,
+        )
         losses, sent = 0.0, 0
         for result in self.train_clients(round_, clients):
-            server.add(result.clients, self.data.train.lengths[result.clients], result.upload)
+            sizes = self.data.train.lengths[result.clients] if result.claims is None else result.claims
+            server.add(result.clients, sizes, result.upload)
             losses += float(result.loss.sum())
             sent += int(result.upload.bytes_per_client(method.leaves).sum())
         if not np.isfinite(losses):

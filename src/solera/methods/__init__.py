@@ -66,6 +66,7 @@ from solera.methods.plgc import (
     plgc_err,
 )
 from solera.methods.popular_negatives import PopularNegativesConfig, popular_negatives
+from solera.methods.robust import RobustConfig, robust
 from solera.methods.server_side import RowMeanConfig, ServerOptimizerConfig, row_mean, server_optimizer
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -152,6 +153,9 @@ PLUGINS: dict[str, Plugin] = {
         "the mean change taken as a gradient by Adam or momentum on the server (server side)",
         ServerOptimizerConfig,
         server_optimizer,
+    ),
+    "robust": Plugin(
+        "no single client believed too much: bounds, trimmed means, Krum (robust)", RobustConfig, robust
     ),
     "popular-negatives": Plugin(
         "training negatives drawn by popularity (server side)", PopularNegativesConfig, popular_negatives

@@ -5,16 +5,15 @@ attacks/<data set>/<method>--<protection>.json
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from solera.core.errors import RunError
 from solera.privacy.figures import Finding
+from solera.privacy.keeping import read_records, write_record
 
 
 class AttackRecord(BaseModel):
@@ -54,36 +53,10 @@ class AttackRecord(BaseModel):
 
 
 def write(record: AttackRecord, folder: Path) -> Path:
-    """One line per field and per finding, so that a change can be read; whole or not at all."""
-    fields: Mapping[str, Any] = record.model_dump(mode="json")
-    lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in fields.items()]
-    path = folder / record.name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}", "give another --record") from None
-    return path
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n    " + ",\n    ".join(json.dumps(each) for each in value) + "\n  ]"
-    return json.dumps(value, ensure_ascii=False)
+    """To its place in the folder."""
+    return write_record(record, folder / record.name)
 
 
 def read_all(folder: Path) -> Sequence[AttackRecord]:
     """All records in a folder, by name; none if there is no such folder."""
-    return [_read(path) for path in sorted(folder.rglob("*.json"))]
-
-
-def _read(path: Path) -> AttackRecord:
-    try:
-        return AttackRecord.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        where = "".join(f"{part}: " for part in wrong["loc"])
-        hint = "take it away, or make it anew with `solera attack … --record`"
-        raise RunError(f"{path} is not an attack's record: {where}{wrong['msg']}", hint) from None
+    return read_records(folder, AttackRecord, "an attack's record", "solera attack")

@@ -1,0 +1,162 @@
+"""solera poison: what malicious clients can do to recommendations, and what keeps them from it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.output import Json, out, print_json, table
+from solera.cli.progress import step_progress
+from solera.cli.runs import Options, Plugins, ProtocolName, chosen_settings
+
+if TYPE_CHECKING:
+    from solera.privacy.poisoning.experiment import Outcome, Plot
+    from solera.privacy.poisoning.records import PoisonRecord
+    from solera.runs import RunConfig
+
+NONE = "none"
+
+
+def poison(
+    method: Annotated[str | None, typer.Argument(help="A method that averages clients' changes.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings instead of a method.")] = None,
+    plugin: Plugins = None,
+    attack: Annotated[
+        str, typer.Option(help="promotion, alignment, random, sign-flip, weight or none.")
+    ] = "promotion",
+    malicious: Annotated[
+        float, typer.Option(help="Malicious clients, as a share of the others.", min=0, max=1)
+    ] = 0.01,
+    boost: Annotated[
+        float, typer.Option(help="How much longer than ordinary changes theirs are.", min=0)
+    ] = 1.0,
+    targets: Annotated[int, typer.Option(help="Unpopular items to promote.", min=1)] = 5,
+    defence: Annotated[
+        str,
+        typer.Option(
+            help="norm-bound, row-cap, weight-bound, trimmed-mean, median, krum, multi-krum or none; its "
+            "options with -o."
+        ),
+    ] = NONE,
+    trust_weights: Annotated[
+        bool, typer.Option("--trust-weights", help="Believe any number of items that clients claim.")
+    ] = False,
+    protocol: ProtocolName = "strict",
+    rounds: Annotated[int, typer.Option(help="Rounds to train.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.", min=0)] = 0,
+    option: Options = None,
+    record: Annotated[
+        Path | None, typer.Option(help="A folder to write the record to, e.g. poisoning.")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)
+    ] = 0,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Train with malicious clients: does everybody see their items? About a minute.
+
+    Example: solera poison fedmf --data ml-100k --attack promotion --malicious 0.01 --boost 10
+
+    Example: solera poison fedmf --data ml-100k --malicious 0.05 --defence trimmed-mean -o trim=0.3
+    """
+    from solera.data.datasets import load
+    from solera.privacy.poisoning.experiment import Plot
+    from solera.privacy.poisoning.experiment import poison as run_poison
+    from solera.runs import RunConfig
+    from solera.runs.presets import preset as find_preset
+
+    chosen = find_preset(preset) if preset else None
+    options: dict[str, Any] = (chosen.options if chosen else {}) | parse_pairs(
+        option or [], "-o learning_rate=0.05"
+    )
+    settings = chosen_settings(chosen, "method", method, data, plugin or [])
+    if defence != NONE:
+        settings["plugins"] = [*settings["plugins"], "robust"]
+        options |= {"robust": defence}
+    config = RunConfig.model_validate(
+        {
+            **settings,
+            "options": options,
+            "protocol": protocol,
+            "rounds": rounds,
+            "seed": seed,
+            "min_interactions": min_interactions,
+            "columns": parse_columns(columns),
+        }
+    ).resolved()
+    plot = Plot(attack=attack, malicious=malicious, boost=boost, targets=targets, trust_weights=trust_weights)
+    interactions = load(
+        config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
+    )
+    with step_progress(f"{config.full_method} on {interactions.name}", rounds) as update:
+        outcome = run_poison(
+            config,
+            interactions,
+            plot,
+            threads=threads,
+            on_round=lambda done, loss: update(done, f"loss {loss:.4f}"),
+        )
+    made = _record(config, plot, outcome, threads)
+    if record:
+        from solera.privacy.poisoning.records import write
+
+        path = write(made, record)
+    if json:
+        print_json(made.model_dump(mode="json"))
+        return
+    head = ("attack", "malicious", "boost", "defence", "ER@10", "NDCG@10")
+    row = (plot.attack, outcome.malicious_clients, boost, made.defence, outcome.exposure, outcome.ndcg)
+    table(f"{config.full_method} on {config.dataset}, {rounds} rounds, seed {seed}", head, [row])
+    out.print(
+        "ER@10: share of users who do not know a target in whose top 10 it is, mean over the targets\n"
+        "NDCG@10: of the test items, full ranking, after the last round",
+        highlight=False,
+    )
+    if record:
+        out.print(f"record: {path}", highlight=False)
+
+
+def _record(config: RunConfig, plot: Plot, outcome: Outcome, threads: int) -> PoisonRecord:
+    from solera.bench.machine import anonymous, source
+    from solera.bench.records import asked
+    from solera.privacy.poisoning.records import PoisonRecord
+    from solera.runs.environment import environment
+
+    wanted, (commit, dirty) = asked(config.full_method, config), source()
+    return PoisonRecord(
+        command=shlex.join(["solera", *(Path(x).name if Path(x).is_absolute() else x for x in sys.argv[1:])]),
+        method="+".join(name for name in (config.method, *config.plugins) if name != "robust"),
+        defence="weights believed" if plot.trust_weights else _defence(config),
+        dataset=wanted.dataset,
+        protocol=config.protocol,
+        seed=config.seed,
+        plot=plot,
+        outcome=outcome,
+        config=wanted.config,
+        environment=anonymous(environment(threads, "cpu")),
+        code={"commit": commit, "dirty": dirty},
+    )
+
+
+def _defence(config: RunConfig) -> str:
+    """Its name, and what of its options is not the default."""
+    from solera.methods.robust import RobustConfig
+
+    if "robust" not in config.options:
+        return NONE
+    usual = RobustConfig.model_validate({"robust": config.options["robust"]}).model_dump()
+    return " ".join(
+        [usual["robust"], *(f"{k}={config.options[k]}" for k in usual if config.options[k] != usual[k])]
+    )

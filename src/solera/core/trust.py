@@ -1,0 +1,63 @@
+"""Uploads no longer than others': bounds on a client's whole change, and on its change of a row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from solera.core.spec import Leaf, Params
+from solera.core.upload import Upload
+
+
+def bound_norms(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
+    """No client's change longer than `bound` times the median client's."""
+    owner = owners(upload)
+    squares = _squares(upload, leaves, per_item=False)
+    squares = squares.index_add(0, owner, _squares(upload, leaves, per_item=True))
+    scale = _scale(squares.sqrt(), bound)
+    return _scaled(upload, leaves, scale[owner], scale)
+
+
+def cap_rows(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
+    """No client's change of a row longer than `bound` times what is usual.
+
+    That is the median client's root mean square over its rows. (Not its median row: where most rows hardly
+    change any more, that is next to nothing.) What is not per item counts as one more row, with a median of
+    its own.
+    """
+    squares = _squares(upload, leaves, per_item=True)
+    counts = upload.row_counts.to(squares.device)
+    means = squares.new_zeros(upload.n_clients).index_add(0, owners(upload), squares) / counts
+    usual = means[counts > 0].median().sqrt() if len(squares) else squares.new_zeros(())
+    fixed = _squares(upload, leaves, per_item=False).sqrt()
+    return _scaled(upload, leaves, _scale(squares.sqrt(), bound, usual), _scale(fixed, bound))
+
+
+def owners(upload: Upload) -> Tensor:
+    """Of every row, the client by its place."""
+    places = torch.arange(upload.n_clients).repeat_interleave(upload.row_counts)
+    return places.to(upload.rows.device)
+
+
+def _squares(upload: Upload, leaves: tuple[Leaf, ...], *, per_item: bool) -> Tensor:
+    """Squared lengths of all rows, or of what clients send beside them, in doubles."""
+    count = len(upload.rows) if per_item else upload.n_clients
+    found = torch.zeros(count, dtype=torch.float64, device=upload.rows.device)
+    for leaf in leaves:
+        if leaf.per_item == per_item:
+            found += upload.changes[leaf.sent_as].double().square().flatten(1).sum(1)
+    return found
+
+
+def _scale(norms: Tensor, bound: float, usual: Tensor | None = None) -> Tensor:
+    limit = bound * (norms.median() if usual is None else usual)
+    return torch.where(norms > limit, limit / norms, 1.0)
+
+
+def _scaled(upload: Upload, leaves: tuple[Leaf, ...], rows: Tensor, clients: Tensor) -> Upload:
+    changes: Params = {}
+    for leaf in leaves:
+        values = upload.changes[leaf.sent_as]
+        factor = (rows if leaf.per_item else clients).to(values.dtype)
+        changes[leaf.sent_as] = values * factor.view(-1, *[1] * len(leaf.shape))
+    return Upload(upload.rows, upload.row_counts, changes)

@@ -1,0 +1,124 @@
+"""`robust`: a server that believes no single client too much, for any method that averages clients' changes.
+
+Clients are believed up to a bound that the round's median gives, so that none of them can set it:
+
+    norm-bound     Δ_u  ← Δ_u · min(1, b · median_v ‖Δ_v‖ / ‖Δ_u‖)
+    row-cap        Δ_ui ← Δ_ui · min(1, b · median_v rms_j ‖Δ_vj‖ / ‖Δ_ui‖)        for every row i
+    weight-bound   w_u  ← min(w_u, b · median_v w_v)                               where clients are weighted
+
+Coordinate by coordinate (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018), clients weighing
+alike, whatever the method; n_i clients touch row i:
+
+    trimmed-mean   Σ_u Δ_ui ← n_i · mean without the ⌊t n_i⌋ least and the ⌊t n_i⌋ greatest
+    median         Σ_u Δ_ui ← n_i · median
+
+With `over=all` the clients that do not touch a row count as zeros, and n_i is the number of all clients.
+Whole clients (Blanchard et al., "Machine Learning with Adversaries", NeurIPS 2017), of n of whom f = ⌊s n⌋
+are suspected:
+
+    krum           the client whose n − f − 2 nearest others are nearest, by squared distance, alone
+    multi-krum     the n − f such clients
+
+All need to see single uploads. What is found goes on to the method's own mean, or the server's optimiser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from solera.core.choices import Aggregate, Remembering
+from solera.core.context import RoundContext
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+from solera.core.order_statistics import krum, trimmed_totals
+from solera.core.parts import Mean
+from solera.core.spec import Params
+from solera.core.trust import bound_norms, cap_rows
+from solera.core.upload import Totals, Upload
+from solera.methods.server_side import ServerOptimizer
+
+Defence = Literal["norm-bound", "row-cap", "weight-bound", "trimmed-mean", "median", "krum", "multi-krum"]
+DEFENCES: tuple[Defence, ...] = get_args(Defence)
+
+
+class RobustConfig(BaseModel):
+    """One defence and how far it goes."""
+
+    robust: Defence = Field("trimmed-mean", description=f"the defence: {', '.join(DEFENCES)}")
+    bound: float = Field(
+        1.0, gt=0, description="norm-bound, row-cap, weight-bound: b, in units of the round's median"
+    )
+    trim: float = Field(0.2, ge=0, lt=0.5, description="trimmed-mean: t, the share left out at either end")
+    over: Literal["touching", "all"] = Field(
+        "touching", description="trimmed-mean, median: of the clients that touch a row, or of all, with zeros"
+    )
+    suspected: float = Field(0.1, ge=0, lt=0.5, description="krum, multi-krum: s, the share of clients")
+
+
+@dataclass(frozen=True)
+class Robust:
+    """An aggregate that is given what is believed of the uploads."""
+
+    inner: Mean | ServerOptimizer
+    config: RobustConfig
+
+    @property
+    def label(self) -> str:
+        """The defence, and what comes after it."""
+        over = f" over {self.config.over}" if self.config.robust in ("trimmed-mean", "median") else ""
+        return f"{self.config.robust}{over}, then {self.inner.label}"
+
+    @property
+    def weighted(self) -> bool:
+        """As inside; order statistics take all clients alike."""
+        return self.inner.weighted and self.config.robust not in ("trimmed-mean", "median")
+
+    def memory(self, sent: Params) -> Params:
+        """What the inner one remembers, if anything."""
+        return self.inner.memory(sent) if isinstance(self.inner, Remembering) else {}
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """As inside."""
+        return self.inner.combine(shared, totals, context)
+
+    def sift(self, upload: Upload, weights: Tensor | None, totals: Totals) -> None:
+        """Apply the defence."""
+        config, leaves = self.config, totals.leaves
+        match config.robust:
+            case "norm-bound":
+                totals.add(bound_norms(upload, leaves, config.bound), weights)
+            case "row-cap":
+                totals.add(cap_rows(upload, leaves, config.bound), weights)
+            case "weight-bound":
+                assert weights is not None
+                totals.add(upload, weights.clamp(max=config.bound * float(weights.median())))
+            case "trimmed-mean" | "median":
+                trim = 0.5 if config.robust == "median" else config.trim
+                totals.merge(trimmed_totals(upload, leaves, totals.n_items, trim, config.over))
+            case "krum" | "multi-krum":
+                suspected = int(config.suspected * upload.n_clients + 1e-9)
+                wanted = 1 if config.robust == "krum" else upload.n_clients - suspected
+                chosen = krum(upload, totals, suspected, wanted)
+                totals.add(upload.take(chosen, leaves), None if weights is None else weights[chosen])
+
+
+def robust(method: Method, config: RobustConfig) -> Method:
+    """The plug-in."""
+    aggregate: Aggregate = method.aggregate
+    if not isinstance(aggregate, Mean | ServerOptimizer):
+        raise ConfigError(
+            f"'robust' cannot be used with {method.name!r}: its server does not take the mean of the "
+            f"clients' changes (its aggregate: {aggregate.label})",
+            "choose a method whose aggregate is a mean; `solera methods` shows the aggregates",
+        )
+    if config.robust == "weight-bound" and not aggregate.weighted:
+        raise ConfigError(
+            f"'robust=weight-bound' cannot be used with {method.name!r}: its clients weigh alike",
+            "leave it out, or choose another defence",
+        )
+    mine = RobustConfig.model_validate({name: getattr(config, name) for name in RobustConfig.model_fields})
+    return replace(method, aggregate=Robust(aggregate, mine))

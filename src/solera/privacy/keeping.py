@@ -1,0 +1,49 @@
+"""Records as small JSON files that a change can be read in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from solera.core.errors import RunError
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+def write_record(record: BaseModel, path: Path) -> Path:
+    """One line per field, and per entry of a list of objects; whole or not at all."""
+    fields = record.model_dump(mode="json").items()
+    lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in fields]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}", "give another --record") from None
+    return path
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n    " + ",\n    ".join(json.dumps(each) for each in value) + "\n  ]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read_records(folder: Path, kind: type[Record], what: str, command: str) -> Sequence[Record]:
+    """All records in a folder, by name; none if there is no such folder. The command makes such records."""
+    return [_read(path, kind, what, command) for path in sorted(folder.rglob("*.json"))]
+
+
+def _read(path: Path, kind: type[Record], what: str, command: str) -> Record:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = "".join(f"{part}: " for part in wrong["loc"])
+        hint = f"take it away, or make it anew with `{command} … --record`"
+        raise RunError(f"{path} is not {what}: {where}{wrong['msg']}", hint) from None

@@ -1,0 +1,52 @@
+"""Records of poisoned trainings: one small JSON file each.
+
+poisoning/<data set>/<method>--<attack>-<share>--<defence>.json
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from solera.privacy.keeping import read_records, write_record
+from solera.privacy.poisoning.experiment import Outcome, Plot
+
+
+class PoisonRecord(BaseModel):
+    """What was tried, by which command and program, and what came of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    format: Literal[1] = 1
+    command: str
+    method: str
+    defence: str
+    dataset: str
+    protocol: str
+    seed: int
+    plot: Plot
+    outcome: Outcome
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    code: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its file, within the folder of such records."""
+        share = f"-{self.plot.malicious:g}x{self.plot.boost:g}" if self.outcome.malicious_clients else ""
+        parts = (self.method, self.plot.attack + share, self.defence)
+        return f"{self.dataset}/{'--'.join(re.sub(r'[^a-z0-9.+=]+', '-', x.lower()) for x in parts)}.json"
+
+
+def write(record: PoisonRecord, folder: Path) -> Path:
+    """To its place in the folder."""
+    return write_record(record, folder / record.name)
+
+
+def read_all(folder: Path) -> Sequence[PoisonRecord]:
+    """All records in a folder, by name; none if there is no such folder."""
+    return read_records(folder, PoisonRecord, "a record of poisoning", "solera poison")
