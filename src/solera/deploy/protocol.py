@@ -146,8 +146,8 @@ class Answer(Fields):
 class Step(Fields):
     """One message of a masked round, in either direction; what is said is in its bytes."""
 
-    round: int = Field(ge=0)
-    attempt: int = Field(ge=0)
+    round: int = Field(ge=0, lt=2**31)
+    attempt: int = Field(ge=0, lt=2**31)
 
     @property
     def token(self) -> str:
@@ -162,14 +162,14 @@ class Proposal(Step):
     on the session, all of them train from the same state: see `session_of`.
     """
 
-    capacity: int = Field(ge=1)
+    capacity: int = Field(ge=1, lt=2**31)
     nonce: str = Field(pattern="^[0-9a-f]{32}$")
 
 
 class MaskedAnswer(Step):
     """Node to server, with the masked upload: who is there by now. How many have trained is in the sum."""
 
-    version: int = Field(ge=1)
+    version: int = Field(ge=1, lt=2**31)
     slots: list[int] = Field(max_length=1_000_000)
 
 
