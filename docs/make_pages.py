@@ -1,5 +1,5 @@
-"""Fill the marked blocks of the documents from the program and from the records in results/, attacks/ and
-poisoning/.
+"""Fill the marked blocks of the documents from the program and from the records in results/, attacks/,
+poisoning/ and privacy/.
 
     python docs/make_pages.py            rewrite the blocks in place
     python docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
@@ -15,11 +15,13 @@ import ast
 import inspect
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median, stdev
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -57,9 +59,18 @@ HEADLINE = {  # label: how it is called, and whose published row it has
 SINGLE = ("touched", "popularity", "norm", "sign", "shadow")  # attacks on single uploads
 SUMMED = ("popularity", "sign", "shadow", "shadow+popularity")  # and on sums
 
+EPSILONS = (None, 8.0, 4.0, 1.0)  # None: without differential privacy
+
 Records = Sequence[Record]
 Attacks = Sequence[AttackRecord]
 Poisonings = Sequence[PoisonRecord]
+
+
+class Private(NamedTuple):
+    """The records of benchmarks/privacy.toml, and what that asks for: data set and label."""
+
+    records: Records
+    asked: Sequence[tuple[str, str]]
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
@@ -67,6 +78,8 @@ def main(arguments: Sequence[str], root: Path) -> int:
     check = "--check" in arguments
     records, ablations = read_all(root / "results"), read_all(root / "ablations")
     attacks, poisonings = read_attacks(root / "attacks"), read_poisoning(root / "poisoning")
+    private = Private(read_all(root / "privacy"), _asked_for(root / "benchmarks/privacy.toml"))
+    told = attacks, poisonings, private
     stale = False
     for page in (
         *sorted((root / "docs/methods").glob("*.md")),
@@ -76,7 +89,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         root / "README.md",
     ):
         text = page.read_text("utf-8")
-        filled = BLOCK.sub(lambda block: fill(block, records, ablations, attacks, poisonings), text)
+        filled = BLOCK.sub(lambda block: fill(block, records, ablations, told), text)
         if filled != text:
             stale = True
             sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
@@ -86,9 +99,13 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def fill(
-    block: re.Match[str], records: Records, ablations: Records, attacks: Attacks, poisonings: Poisonings
+    block: re.Match[str],
+    records: Records,
+    ablations: Records,
+    told: tuple[Attacks, Poisonings, Private],
 ) -> str:
     """The block with its contents made anew."""
+    attacks, poisonings, private = told
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
         "options": options,
@@ -111,6 +128,7 @@ def fill(
         "attacks on anybody in a sum": lambda dataset: attacks_on_sums(_on(attacks, dataset), "anybody"),
         "poisoning": lambda dataset: poisoning(_poisoned(poisonings, dataset)),
         "poisoning commands": lambda dataset: attack_commands(_poisoned(poisonings, dataset)),
+        "differential privacy": lambda dataset: differential_privacy(private, dataset),
         "attack commands": lambda dataset: attack_commands(_on(attacks, dataset)),
     }
     kind, names = block[1], block[2].split(", ") if block[2] else []
@@ -387,6 +405,37 @@ def attack_commands(attacks: Attacks | Poisonings) -> str:
     """What made the records."""
     lines = "\n".join(record.command for record in attacks)
     return f"```console\n{lines}\n```" if attacks else NONE_YET
+
+
+def differential_privacy(private: Private, dataset: str) -> str:
+    """Full-ranking figures by ε, the noise they took in brackets; and which of the matrix were not run."""
+    here = [run for run in private.records if run.dataset == dataset]
+    rows = []
+    for method in dict.fromkeys(str(run.config["method"]) for run in here):
+        mine = {(run.privacy or {}).get("epsilon"): run for run in here if run.config["method"] == method}
+        clip = next((f"{run.privacy['clip']:g}" for run in mine.values() if run.privacy), "")
+        rounds = next(str(run.config["rounds"]) for run in mine.values())
+        rows.append((f"`{method}`", rounds, clip, *(_under(mine.get(epsilon)) for epsilon in EPSILONS)))
+    head = ("", "rounds", "clip", *(f"ε = {'∞' if e is None else f'{e:g}'}" for e in EPSILONS))
+    done = {run.label for run in here}
+    missing = ", ".join(
+        f"`{label}`" for where, label in private.asked if where == dataset and label not in done
+    )
+    below = f"\n\nNot run: {missing}." if missing else ""
+    return (table(head, rows) if rows else NONE_YET) + below
+
+
+def _under(run: Record | None) -> str:
+    if run is None:
+        return ""
+    full = run.figures.test.full
+    noise = f" ({run.privacy['noise_multiplier']:.2f})" if run.privacy else ""
+    return f"{full['hr@10']:.4f} / {full['ndcg@10']:.4f}{noise}"
+
+
+def _asked_for(matrix: Path) -> list[tuple[str, str]]:
+    runs = tomllib.loads(matrix.read_text("utf-8"))["run"] if matrix.exists() else []
+    return [(dataset, run["label"]) for run in runs for dataset in run["datasets"]]
 
 
 def _on(attacks: Attacks, dataset: str) -> Attacks:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.methods import find
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.privacy.dp.settings import DP
 from solera.runs import Progress, Run, RunConfig
 from solera.runs import train as _train
 from solera.runs.config import usual_rounds
@@ -31,13 +33,16 @@ def train(
     threads: int = 0,
     device: str = "cpu",
     precision: Literal["single", "double"] = "single",
+    dp: str | None = None,
+    wire: str | None = None,
     on_round: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Run:
     """Train a method and return the finished run.
 
-    `data` is what `solera.load` gave, or a name for it. Further keyword arguments are the method's own
-    options, and those of its `plugins`. Nothing is written to disk unless `out` names a folder.
+    `data` is what `solera.load` gave, or a name for it; `dp` and `wire` are as on the command line. Further
+    keyword arguments are the method's own options, and those of its `plugins`. Nothing is written to disk
+    unless `out` names a folder.
 
     >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
     >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
@@ -54,6 +59,8 @@ def train(
         seed=seed,
         engine=engine,
         precision=precision,
+        dp=DP.parse(dp) if dp else None,
+        wire=PaperLaplace.parse(wire) if wire else None,
     )
     return _train(
         config,

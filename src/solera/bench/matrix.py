@@ -9,6 +9,7 @@
     seeds = [0, 1, 2]                             # default: 0
     rounds = 100                                  # default: 100; a method of one round takes one
     options = { embedding_size = 32 }             # of all its methods; default: none
+    dp = "epsilon=8,delta=1e-5"                   # and wire = "…": as on the command line; default: none
 
     [[run]]
     presets = ["paper:fedrap/ml-100k"]            # have data set, rounds and options of their own, and a
@@ -62,6 +63,8 @@ from solera.core.errors import ConfigError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.evaluate import get
 from solera.methods import find
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.privacy.dp.settings import DP
 from solera.runs.config import ROUNDS, BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
 
@@ -144,6 +147,8 @@ class _Table(BaseModel):
     label: Annotated[str, Field(min_length=1)] | None = None
     columns: dict[str, str] | None = None
     min_interactions: int | None = Field(None, ge=0)
+    dp: str | None = None
+    wire: str | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -154,10 +159,11 @@ class _Table(BaseModel):
             raise ValueError("needs datasets")
         own = ("datasets", "rounds", "patience", "options", "columns", "min_interactions", "tuned")
         useless = [key for key in (own if self.presets else ()) if getattr(self, key)]
+        useless += [key for key in ("dp", "wire") if not self.methods and getattr(self, key)]
         useless += [key for key in ("rounds", "patience") if self.baselines and getattr(self, key)]
         if useless:
             raise ValueError(f"{given[0]} take no {' and no '.join(useless)}")
-        fixed = [key for key in own[1:-1] if getattr(self, key)] if self.tuned else []
+        fixed = [key for key in (*own[1:-1], "dp", "wire") if getattr(self, key)] if self.tuned else []
         if fixed:
             raise ValueError(f"tuned settings take no {' and no '.join(fixed)}")
         return self
@@ -322,9 +328,18 @@ def _method(name: str, table: _Table, where: dict[str, Any]) -> Entry:
         options=table.options,
         rounds=rounds,
         patience=table.patience,
+        dp=DP.parse(table.dp) if table.dp else None,
+        wire=PaperLaplace.parse(table.wire) if table.wire else None,
         **where,
     ).resolved()
-    return Entry(table.label or config.full_method, config)
+    return Entry(_label(table.label, config), config)
+
+
+def _label(given: str | None, config: RunConfig) -> str:
+    """Noise that guarantees nothing says so, whatever else the label is."""
+    if config.wire:
+        return f"{given or config.full_method}, {config.wire.label}"
+    return given or config.full_method + (f", eps={config.dp.epsilon:g}" if config.dp else "")
 
 
 def _baseline(name: str, table: _Table, where: dict[str, Any]) -> Entry:

@@ -58,6 +58,7 @@ def record_of(
             per_round=result["seconds_per_round"],
         ),
         bytes=_traffic(result, history),
+        privacy=result.get("privacy"),
         peak_bytes=peak_bytes,
     )
 

@@ -78,11 +78,30 @@ def print_result(result: dict[str, Any]) -> None:
         for key, name in (("full", "full ranking"), ("sampled99", "99 negatives"))
     ]
     table(title, ("", *metrics), rows, leaky=leaky)
+    if "privacy" in result:
+        out.print(privacy_line(result["privacy"]), highlight=False)
     if "selected_round" in result:
         up, down = result["bytes"]["up"] / 1024, result["bytes"]["down"] / 1024
+        dp = result.get("privacy", {}).get("epsilon") is not None
+        chosen = "counts: under --dp, always the last" if dp else "was chosen on validation"
         out.print(
-            f"round {result['selected_round']} of {result['rounds']} was chosen on validation; "
+            f"round {result['selected_round']} of {result['rounds']} {chosen}; "
             f"{result['seconds_per_round']:.2f} s a round; "
             f"per client and round {up:,.1f} KiB up, {down:,.1f} KiB down",
             highlight=False,
         )
+
+
+def privacy_line(stated: dict[str, Any]) -> str:
+    """What a run states about privacy, in a line."""
+    if stated["epsilon"] is None:
+        return (
+            f"privacy: {stated['guarantee'].upper()} ({stated['why']}); with uploads clipped to 1 in L1 "
+            f"it would be ε = {stated['epsilon_with_the_clip_it_lacks']:,.0f}"
+        )
+    return (
+        f"privacy: ε = {stated['epsilon']:.3g}, δ = {stated['delta']:g} per {stated['unit']} "
+        f"({stated['neighbouring']}), {stated['mode']}; sampling: {stated['sampling']}; "
+        f"clip {stated['clip']:g}, noise {stated['noise_multiplier']:.3g} clips, {stated['accountant']}; "
+        f"noise is {stated['randomness']}"
+    )

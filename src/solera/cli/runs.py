@@ -139,6 +139,16 @@ def train(
         bool,
         typer.Option("--secure-aggregation", help="Add uploads in fixed point, as they are under masks."),
     ] = False,
+    dp: Annotated[
+        str | None,
+        typer.Option(
+            help="Differential privacy of a user: epsilon=8,delta=1e-5[,clip=1]"
+            "[,mode=central|local|distributed][,accountant=pld|rdp][,adaptive=0.5]; or noise=1.1,delta=1e-5."
+        ),
+    ] = None,
+    wire: Annotated[
+        str | None, typer.Option(help="paper-laplace=0.5: noise on uploads as in the papers; no guarantee.")
+    ] = None,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
@@ -153,11 +163,15 @@ def train(
     Example: solera train fedncf --data ml-100k --with elastic-merge
 
     Example: solera train --preset paper:fedrap/ml-100k --seed 1
+
+    Example: solera train fedease --data ml-1m --dp epsilon=8,delta=1e-5,clip=30
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
     from solera.evaluate import get
     from solera.methods import find
+    from solera.privacy.dp.laplace import PaperLaplace
+    from solera.privacy.dp.settings import DP
     from solera.runs import RunConfig
     from solera.runs import train as run_training
     from solera.runs.config import usual_rounds
@@ -188,6 +202,8 @@ def train(
             "min_interactions": min_interactions,
             "columns": parse_columns(columns),
             "secure_aggregation": secure_aggregation,
+            "dp": DP.parse(dp) if dp else None,
+            "wire": PaperLaplace.parse(wire) if wire else None,
         }
     ).resolved()
     folder = out_dir or _default_folder(config, resume)

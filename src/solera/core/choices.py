@@ -239,6 +239,19 @@ class Aggregate(Protocol):
 
 
 @runtime_checkable
+class FromSums(Protocol):
+    """An aggregate that says whether all it makes is made of the sums of the changes and of constants.
+
+    Not of how many clients touched a row, nor of single uploads: only then does noise on the sums cover all.
+    """
+
+    @property
+    def from_sums(self) -> bool:
+        """Whether that is so."""
+        ...
+
+
+@runtime_checkable
 class Remembering(Protocol):
     """An aggregate that remembers something from round to round, on the server and for itself alone."""
 

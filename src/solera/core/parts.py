@@ -151,6 +151,11 @@ class Mean:
         mean = "weighted mean" if self.weighted else "mean"
         return f"{mean} over the clients that touch a row" if self.by_row else mean
 
+    @property
+    def from_sums(self) -> bool:
+        """Unless rows are divided by how many touched them."""
+        return not self.by_row
+
     def change(self, totals: Totals, name: str) -> Tensor:
         """The mean change of one leaf, in doubles; zero where nobody changed anything."""
         change, weight = totals.leaf(name)

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     NEGATIVES = 2
     SHUFFLE = 3
     EVALUATION = 4
+    NOISE = 5
 
 
 def mix(x: Bits) -> Bits:

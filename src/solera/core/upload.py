@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -177,6 +178,17 @@ class Totals:
             for name, leaf in self._leaves.items()
         }
         return Sums(rows, self._row_weight.index_select(0, rows), self.weight, changes)
+
+    def covered(self, noise: Callable[[Tensor], Tensor], clients: float) -> Totals:
+        """Every sum with noise on all its numbers, as of so many clients who all touched every row.
+
+        Neither who touched what nor how many came is in it.
+        """
+        made = copy(self)
+        made.weight = clients
+        made._sums = {name: sums + noise(sums) for name, sums in self._sums.items()}
+        made._row_weight = torch.full_like(self._row_weight, clients)
+        return made
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

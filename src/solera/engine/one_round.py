@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from solera.core.spec import Params
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
+from solera.privacy.dp.one_round import PrivateSum
 
 WEIGHTS = "weights"
+Cover = Callable[[dict[str, Tensor]], None]
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,14 @@ class OneRound:
         device: torch.device,
         dtype: torch.dtype,
         secure_aggregation: bool = False,
+        private: PrivateSum | None = None,
     ) -> None:
+        """`private` covers the total; without it, it is taken as it is."""
         method.check(data.n_items)
         self.method, self.data = method, data
         self.secure_aggregation = secure_aggregation
         self._device, self._dtype = device, dtype
+        self.private = private
         self.state = Solution()
 
     def run_round(self, round_: int) -> RoundResult:
@@ -64,16 +70,31 @@ class OneRound:
         )
         for client in clients:
             contribution = self.method.update.of(self.data.train.row(int(client)))
+            if self.private:
+                contribution = self.private.take(contribution)
             totals.add(rounded(contribution, masked) if masked else contribution)
             sent += contribution.numbers(self.method.update.sums)
+        if self.private and self.private.dp.covers_uploads:
+            sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
         begin = time.perf_counter()
-        weights = totals.solve(self._device).to(self._dtype)
+        weights = totals.solve(self._device, self._cover(len(clients))).to(self._dtype)
         self.state = Solution({WEIGHTS: weights})
         seconds = time.perf_counter() - begin
         up, down = 4.0 * sent / len(clients), 4.0 * weights.numel()
         if masked:
             up = sum(lengths(self.method, self.data.n_items).values()) * masked.bits / 8
         return RoundResult(round_, len(clients), 0.0, up, down, seconds)
+
+    def _whole(self, sums: Channels) -> int:
+        """How many numbers a client sends that covers all of a matrix."""
+        rows, columns = sums.rows * self.data.n_items, sums.columns * self.data.n_items
+        return rows * (rows + 1) // 2 if sums.symmetric else rows * columns
+
+    def _cover(self, clients: int) -> Cover | None:
+        """What is done to the total of so many clients before anything is made of it."""
+        if self.private is None:
+            return None
+        return partial(self.private.release, channels=self.method.update.sums, clients=clients)
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
         """What every given client is served who knows those items, oldest first: scores [·, n_items]."""
@@ -124,14 +145,16 @@ class Sum:
             items, {name: total[:, items][:, :, :, items] for name, total in self._totals.items()}
         )
 
-    def solve(self, device: torch.device) -> Tensor:
-        """What the server makes of it; the sums are used up."""
+    def solve(self, device: torch.device, cover: Cover | None = None) -> Tensor:
+        """What the server makes of it, once it is covered if need be; the sums are used up."""
         for name, total in self._totals.items():
             _mirror(total, self._method.update.sums[name])
         matrices = {
             name: torch.from_numpy(total.reshape(total.shape[0] * self._n_items, -1)).to(device)
             for name, total in self._totals.items()
         }
+        if cover:
+            cover(matrices)
         return self._method.aggregate.solve(matrices)
 
 

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
+from solera.core.errors import ConfigError
 from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.data.ragged import Ints
+from solera.privacy.dp.rounds import PrivateRound
 
 _COLUMNS = 4_096  # of the clients' tables that are mixed at once
 _SPARSE = 0.05  # share of weights that are not zero, below which the others are not even looked at
@@ -37,8 +39,13 @@ class Server:
         *,
         masked: FixedPoint | None = None,
         heaviest: float | None = None,
+        private: PrivateRound | None = None,
     ) -> None:
-        """`shared` with what the aggregate remembers beside it; `masked`: they are added as under masks."""
+        """`shared` with what the aggregate remembers beside it.
+
+        With `masked`, uploads are added as under masks; with `private`, sums get their noise.
+        """
+        self._private = private
         self._method, self._shared = method, shared
         self._heaviest = n_items if heaviest is None else heaviest
         self._totals = Totals(method.leaves, n_items, device, masked)
@@ -54,12 +61,19 @@ class Server:
         if isinstance(self._method.aggregate, Sifting):
             self._single.append((clients, upload))
             return
+        if self._private:
+            self._totals.add(self._private.take(upload))
+            return
         self._totals.add(upload, self._weights(sizes, upload.rows.device))
         if isinstance(self._method.aggregate, Tailoring) and not fed_by(self._method):
             self._single.append((clients, upload))
 
     def merge(self, sums: Sums) -> None:
         """Take in what several clients sent together; not where single uploads are needed."""
+        if self._private:
+            raise ConfigError(
+                "what clients send together cannot be clipped client by client", "add them singly"
+            )
         self._totals.merge(sums)
 
     def conclude(self, held: Params, context: RoundContext) -> Params:
@@ -79,8 +93,13 @@ class Server:
             self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
         if isinstance(aggregate, Sifting):
             self._sift(aggregate)
-        combined = aggregate.combine(common, self._totals, context)
-        shared = self._shared | combined
+        totals, remembered = self._totals, {}
+        if self._private:
+            if self._private.given_up:
+                return self._shared
+            totals, remembered = self._private.release(totals), self._private.memory()
+        combined = aggregate.combine(common, totals, context)
+        shared = self._shared | combined | remembered
         return shared | derived(self._method, shared)
 
     def _sift(self, aggregate: Sifting) -> None:

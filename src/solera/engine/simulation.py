@@ -6,7 +6,7 @@ How a client trains is the engine's business (`reference` or `block`); everythin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -21,12 +21,14 @@ from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Home, Params
+from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.server import Server
 from solera.engine.store import Group, PersonalStore
+from solera.privacy.dp.fitness import check as check_private
+from solera.privacy.dp.rounds import PrivateRounds
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,9 @@ class Simulation:
         device: torch.device,
         dtype: torch.dtype | None = None,
         secure_aggregation: bool = False,
+        private: PrivateRounds | None = None,
     ) -> None:
+        """`private` covers what the server makes of the uploads; without it they are taken as they are."""
         if secure_aggregation:
             check_summable(method)
         self.secure_aggregation = secure_aggregation
@@ -145,13 +149,19 @@ class Simulation:
         self.state = State.initial(
             method, data.n_clients, data.n_items, seed=seed, device=device, dtype=dtype
         )
+        self.private = private
+        if private:
+            check_private(method)
+            self.state = replace(self.state, memory=self.state.memory | private.memory())
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
         method, state = self.method, self.state
         clients = self.choose(round_)
         masked = (
-            FixedPoint.of(method, self.data.n_items, places=len(clients)) if self.secure_aggregation else None
+            FixedPoint.of(method, self.data.n_items, places=max(1, len(clients)))
+            if self.secure_aggregation
+            else None
         )
         server = Server(
             method,
@@ -160,6 +170,7 @@ class Simulation:
             state.device,
             masked=masked,
             heaviest=self.heaviest,
+            private=self.private.begin(round_, method.leaves, state.memory) if self.private else None,
         )
         losses, sent = 0.0, 0
         for result in self.train_clients(round_, clients):
@@ -175,18 +186,23 @@ class Simulation:
         begin = time.perf_counter()
         self.state = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
         seconds = time.perf_counter() - begin
-        n = len(clients)
+        n = max(1, len(clients))
+        down = self._dense(leaf for leaf in method.select(home=Home.SHARED) if not leaf.derived_from)
+        up = sent / n
+        if self.private and self.private.dp.covers_uploads:
+            up = self._dense(leaf for leaf in method.leaves if leaf.sent_as)
         if masked:
-            sent = n * sum(lengths(method, self.data.n_items).values()) * masked.bits // 8
-        down = 4 * sum(
-            leaf.size * (self.data.n_items if leaf.per_item else 1)
-            for leaf in method.select(home=Home.SHARED)
-            if not leaf.derived_from
-        )
-        return RoundResult(round_, n, losses / n, sent / n, down, seconds)
+            up = sum(lengths(method, self.data.n_items).values()) * masked.bits / 8
+        return RoundResult(round_, len(clients), losses / n, up, down, seconds)
+
+    def _dense(self, leaves: Iterable[Leaf]) -> float:
+        """Bytes of whole leaves."""
+        return 4 * sum(leaf.size * (self.data.n_items if leaf.per_item else 1) for leaf in leaves)
 
     def train_clients(self, round_: int, clients: Ints) -> Iterator[ClientResult]:
         """The clients' half of a round; what is theirs stays with them."""
+        if not len(clients):  # by chance, where they are drawn by coin
+            return
         task = Task(self.method, self.data, self.state, self._context(round_), self.seed)
         for result in self.train(task, clients):
             self._keep(result)
@@ -198,6 +214,8 @@ class Simulation:
     def choose(self, round_: int) -> Ints:
         """The round's clients, drawn from those that have anything to train on; the same whenever asked."""
         able = np.flatnonzero(self.data.train.lengths)
+        if self.private:
+            return self.private.choose(able, round_)
         return choose(able, self.method.config.clients_per_round, self.seed, round_)
 
     def scores(self, clients: Ints, known: Ragged | None = None) -> Tensor:

@@ -108,6 +108,7 @@ class MeanOfFactors:
 
     label: str = "mean, low rank"
     weighted: bool = False
+    from_sums: bool = True
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """Q + mean(A) · B."""

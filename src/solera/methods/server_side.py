@@ -88,6 +88,11 @@ class ServerOptimizer:
         """As in the mean."""
         return self.mean.weighted
 
+    @property
+    def from_sums(self) -> bool:
+        """As the mean is."""
+        return self.mean.from_sums
+
     def memory(self, sent: Params) -> Params:
         """m and, for adam, v of every leaf that is sent."""
         found = {f"server.m.{name}": torch.zeros_like(value) for name, value in sent.items()}

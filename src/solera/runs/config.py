@@ -7,8 +7,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from solera.core.closed_form import ClosedForm
+from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.methods import find
+from solera.privacy.dp.accounting import Releases
+from solera.privacy.dp.fitness import check as check_private
+from solera.privacy.dp.guarantee import guarantee
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.privacy.dp.settings import DP
 
 ROUNDS = 100  # of federated training, where nothing else is said
 
@@ -16,6 +22,13 @@ ROUNDS = 100  # of federated training, where nothing else is said
 def usual_rounds(method: Method | ClosedForm) -> int:
     """How many rounds a method takes where nothing else is said."""
     return 1 if isinstance(method, ClosedForm) else ROUNDS
+
+
+def releases(method: Method | ClosedForm, rounds: int) -> Releases:
+    """How often, and how likely each time, a user's data are used."""
+    if isinstance(method, ClosedForm):
+        return Releases(1.0, 1)
+    return Releases(method.config.clients_per_round, rounds)
 
 
 class RunConfig(BaseModel):
@@ -42,6 +55,10 @@ class RunConfig(BaseModel):
     secure_aggregation: bool = Field(
         default=False, description="uploads are added in fixed point, as under masks"
     )
+    dp: DP | None = Field(
+        default=None, description="differential privacy of a user; with it the last round counts"
+    )
+    wire: PaperLaplace | None = Field(default=None, description="noise on single uploads; no guarantee")
 
     @property
     def full_method(self) -> str:
@@ -57,11 +74,30 @@ class RunConfig(BaseModel):
     def resolved(self) -> RunConfig:
         """With every option, defaults included, and plug-ins in their order: as `train` will take it."""
         method = find(self.method, self.options, self.plugins)
-        taken = {
+        taken: dict[str, Any] = {
             "plugins": tuple(method.name.split("+")[1:]),
             "options": method.config.model_dump(mode="json"),
         }
+        if self.dp:
+            self._check_private(method)
+            taken["dp"] = self.dp.resolved(releases(method, self.rounds))
         return self.model_copy(update=taken)
+
+    def _check_private(self, method: Method | ClosedForm) -> None:
+        check_private(method)
+        if self.patience is not None:
+            raise ConfigError(
+                "when a run ends by its patience is chosen on users' data, which --dp does not cover",
+                "leave --patience out",
+            )
+        if self.wire:
+            raise ConfigError("noise without a clip adds nothing to --dp", "leave --wire out")
+
+    def statement(self, method: Method | ClosedForm) -> dict[str, Any] | None:
+        """What the run says about privacy, None if there is nothing to say. The settings are resolved."""
+        if self.dp:
+            return guarantee(self.dp, releases(method, self.rounds))
+        return self.wire.statement(self.rounds) if self.wire else None
 
 
 class BaselineConfig(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from solera.core.closed_form import ClosedForm
@@ -10,6 +11,11 @@ from solera.core.method import Method
 from solera.data.sampling import ClientData
 from solera.data.split import Split
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
+from solera.engine.simulation import LocalTraining
+from solera.engine.wire import OverWire
+from solera.privacy.dp.one_round import PrivateSum
+from solera.privacy.dp.rounds import PrivateRounds
+from solera.privacy.dp.settings import DP
 from solera.runs.config import RunConfig
 
 Federation = Simulation | OneRound
@@ -28,15 +34,29 @@ def federation(
     clients = ClientData(split.train, split.excluded, split.data.n_items)
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if isinstance(method, ClosedForm):
+        if config.wire:
+            raise ConfigError(f"{method.name!r} has no uploads for --wire", "leave it out, or give --dp")
         return OneRound(
-            method, clients, device=place, dtype=dtype, secure_aggregation=config.secure_aggregation
+            method,
+            clients,
+            device=place,
+            dtype=dtype,
+            secure_aggregation=config.secure_aggregation,
+            private=PrivateSum(config.dp, config.seed) if config.dp else None,
         )
+    train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     return Simulation(
         method,
         clients,
-        train_one_by_one if config.engine == "reference" else BlockTraining(threads),
+        OverWire(train, config.wire) if config.wire else train,
         seed=config.seed,
         device=place,
         dtype=dtype,
         secure_aggregation=config.secure_aggregation,
+        private=_private_rounds(config.dp, method, clients, config.seed) if config.dp else None,
     )
+
+
+def _private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:
+    users = int(np.count_nonzero(clients.train.lengths))
+    return PrivateRounds(dp, method.config.clients_per_round, users, seed)

@@ -128,7 +128,7 @@ class _Training:
     def __init__(
         self, config: RunConfig, method: Method | ClosedForm, data: Interactions, threads: int, device: str
     ) -> None:
-        self.config = config
+        self.config, self.method = config, method
         self.protocol = get(config.protocol)
         self.split = split(data, config.protocol)
         self.evaluator = Evaluator(self.split, config.seed)
@@ -181,7 +181,8 @@ class _Training:
         middle = time.perf_counter()
         validation = self.evaluator.validation(self._score("validation"))
         value = validation.selected(self.protocol)
-        if not self.history or value > self.history[self.best_round]["selection"]:
+        # Under differential privacy the last round counts: to choose one is a look at data.
+        if self.config.dp or not self.history or value > self.history[self.best_round]["selection"]:
             self.best, self.best_round = self.simulation.state.copy(), number
         self.history.append(
             {
@@ -214,6 +215,7 @@ class _Training:
             engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
+            **({"privacy": stated} if (stated := self.config.statement(self.method)) else {}),
         )
         if folder:
             folder.finish(result, _saved(self.best))

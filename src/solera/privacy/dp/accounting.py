@@ -1,0 +1,117 @@
+"""From noise to ε and back.
+
+`analytic` is exact: without sampling, T rounds of a Gaussian mechanism are one with √T times the
+sensitivity (Balle & Wang, ICML 2018). With Poisson sampling, `pld` (privacy loss distributions, the
+tightest) and `rdp` (Rényi) are upper bounds, both by Google's dp-accounting.
+
+Sampling and rounds go together although clients keep a state between rounds: let everything about the other
+users be known. Then in every round, whatever came before, one federation releases N(s, σ²) and the other a
+mixture of that with probability 1 − q and, with q, of N(s + u, σ²) over what the user's state may be, ‖u‖ ≤
+clip. Hockey-stick divergences are convex, so the mixture is no worse than its worst u, which is what is
+accounted for.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from solera.core.errors import ConfigError
+
+Accountant = Literal["pld", "rdp", "analytic"]
+_ORDERS = [*range(2, 65), 80, 96, 128, 192, 256, 512, 1024]  # whole ones, whose formula is a finite sum
+_INTERVAL = 1e-3  # of the discretised privacy loss; rounded so that ε is never too small
+_LEAST, _MOST = 0.02, 1e6  # multipliers that are looked at
+_CLOSE = 1e-3  # relative, of a multiplier
+
+
+class Releases(NamedTuple):
+    """How often users' data are used: `rounds` times, each user with probability `rate`."""
+
+    rate: float
+    rounds: int
+
+
+def epsilon(multiplier: float, releases: Releases, delta: float, accountant: Accountant) -> float:
+    """Such that the rounds together are (ε, δ)-private, for noise of `multiplier` sensitivities."""
+    if accountant == "analytic":
+        if releases.rate < 1:
+            raise ConfigError(
+                "the analytic accountant knows no sampling", "choose accountant=pld or accountant=rdp"
+            )
+        return analytic_epsilon(math.sqrt(releases.rounds) / multiplier, delta)
+    return _accounted(multiplier, releases, delta, accountant)
+
+
+@cache
+def multiplier_for(wanted: float, releases: Releases, delta: float, accountant: Accountant) -> float:
+    """The smallest noise multiplier that gives ε = `wanted`, rounded up: ε is met, not missed."""
+    low, high = _LEAST, 1.0
+    if accountant == "pld":  # the looser and faster one is a bound, and near
+        high = multiplier_for(wanted, releases, delta, "rdp")
+        low = 0.85 * high
+        if epsilon(low, releases, delta, accountant) <= wanted:
+            low, high = _LEAST, low
+    while epsilon(high, releases, delta, accountant) > wanted:
+        low, high = high, 2 * high
+        if high > _MOST:
+            raise ConfigError(f"no noise gives ε = {wanted} in {releases.rounds} rounds", "raise epsilon=…")
+    while low < high * (1 - _CLOSE):
+        middle = math.sqrt(low * high)
+        if epsilon(middle, releases, delta, accountant) > wanted:
+            low = middle
+        else:
+            high = middle
+    return math.ceil(high * 1e5) / 1e5
+
+
+def analytic_epsilon(mu: float, delta: float) -> float:
+    """ε of a Gaussian mechanism whose sensitivity is `mu` standard deviations, by bisection on δ(ε)."""
+    low, high = 0.0, 1.0
+    if analytic_delta(mu, 0.0) <= delta:
+        return 0.0
+    while analytic_delta(mu, high) > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if analytic_delta(mu, middle) > delta else (low, middle)
+    return high
+
+
+def analytic_delta(mu: float, epsilon_: float) -> float:
+    """Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)   (Balle & Wang 2018, Theorem 8)."""
+    return math.exp(_log_phi(mu / 2 - epsilon_ / mu)) - math.exp(epsilon_ + _log_phi(-mu / 2 - epsilon_ / mu))
+
+
+def _log_phi(x: float) -> float:
+    """log Φ(x), also far out where Φ is too small to be a number."""
+    if x > -30:
+        return math.log(math.erfc(-x / math.sqrt(2)) / 2)
+    return -x * x / 2 - math.log(-x * math.sqrt(2 * math.pi)) + math.log1p(-1 / (x * x))
+
+
+@cache
+def _accounted(multiplier: float, releases: Releases, delta: float, accountant: Accountant) -> float:
+    dp = _library()
+    event = dp.GaussianDpEvent(multiplier)
+    if releases.rate < 1:
+        event = dp.PoissonSampledDpEvent(releases.rate, event)
+    used = (
+        dp.pld.PLDAccountant(value_discretization_interval=_INTERVAL)
+        if accountant == "pld"
+        else dp.rdp.RdpAccountant(_ORDERS)
+    )
+    return float(used.compose(event, releases.rounds).get_epsilon(delta))
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting  # noqa: PLC0415 - of an extra
+        import dp_accounting.pld  # noqa: PLC0415
+        import dp_accounting.rdp  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError(
+            "accounting needs the package dp-accounting", 'pip install "solera[privacy]"'
+        ) from None
+    return dp_accounting

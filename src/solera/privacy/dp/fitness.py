@@ -1,0 +1,34 @@
+"""Which methods can be trained under differential privacy, and why others cannot."""
+
+from __future__ import annotations
+
+from solera.core.choices import FromSums, needs_single_uploads
+from solera.core.closed_form import ClosedForm
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+
+_HINT = "choose a method whose aggregate is a mean over all clients, like fedmf"
+
+
+def check(method: Method | ClosedForm) -> None:
+    """Refuse a method whose server uses anything but the noisy sum of clipped uploads."""
+    if isinstance(method, ClosedForm):  # its server gets the total and nothing else
+        return
+    aggregate = method.aggregate
+    if not any(leaf.sent_as for leaf in method.leaves):
+        why, hint = "its clients send nothing, so there is nothing to cover", "leave --dp out"
+    elif needs_single_uploads(aggregate):
+        why = f"its server needs single uploads ({aggregate.label}), and a sum is all that is covered"
+        hint = _HINT
+    elif method.popularity_power:
+        why = "its negatives are drawn by how many clients have an item, which no noise covers"
+        hint = "leave popular-negatives out"
+    elif not (isinstance(aggregate, FromSums) and aggregate.from_sums):
+        why = (
+            f"what its server does ({aggregate.label}) is not made of the sum of the changes alone; how many "
+            "clients touched a row is data too"
+        )
+        hint = _HINT
+    else:
+        return
+    raise ConfigError(f"{method.name!r} cannot be trained under differential privacy: {why}", hint)

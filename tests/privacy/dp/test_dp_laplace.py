@@ -1,0 +1,99 @@
+"""The papers' noise, which guarantees nothing and says so."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from solera.cli import app
+from solera.core.errors import ConfigError
+from solera.core.spec import Home, Leaf
+from solera.core.upload import Upload
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.runs import RunConfig, train
+
+LEAVES = (
+    Leaf("items", (5,), Home.SHARED, per_item=True, upload=True),
+    Leaf("layer", (3,), Home.SHARED, upload=True),
+)
+
+
+def test_noise_is_laplace_on_all_that_is_sent_and_on_nothing_else() -> None:
+    rows = torch.arange(20_000)
+    upload = Upload(
+        rows, torch.tensor([5_000, 15_000]), {"items": torch.ones(20_000, 5), "layer": torch.zeros(2, 3)}
+    )
+    sent = PaperLaplace(scale=0.5).upload(upload, LEAVES, np.array([3, 4], np.uint64))
+    noise = (sent.changes["items"] - 1).double().flatten()
+    n = len(noise)
+    assert torch.equal(sent.rows, rows)
+    assert float(noise.mean()) == pytest.approx(0, abs=4 * 0.71 / math.sqrt(n))
+    assert float(noise.abs().mean()) == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(n))
+    assert float(noise.std()) == pytest.approx(0.5 * math.sqrt(2), rel=0.02)
+    assert float((noise.abs() > 0.5 * math.log(20)).double().mean()) == pytest.approx(0.05, abs=0.004)
+    assert bool((sent.changes["layer"] != 0).all())
+
+
+def test_engines_draw_the_same(small) -> None:
+    fields = {"method": "fedmf", "dataset": "x", "rounds": 2, "wire": {"scale": 0.1}, "precision": "double"}
+    one, two = (
+        train(RunConfig.model_validate(fields | {"engine": engine}), small, threads=1)
+        for engine in ("block", "reference")
+    )
+    assert one.test["full"] == pytest.approx(two.test["full"], abs=1e-12)
+    assert one.result["privacy"]["guarantee"] == "no guarantee"
+
+
+@pytest.mark.parametrize("text", ["laplace=1", "paper-laplace", "paper-laplace=0", "paper-laplace=x", ""])
+def test_other_wires_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="no wire"):
+        PaperLaplace.parse(text)
+
+
+@pytest.fixture
+def command(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["user,item"]
+    for user in range(small.n_users):
+        rows += [f"u{user},i{item}" for item in small.by_user.row(user)]
+    (tmp_path / "r.csv").write_text("\n".join(rows) + "\n")
+
+    def call(*arguments: str):
+        return CliRunner().invoke(app, ["train", *arguments, "--data", "r.csv"])
+
+    return call
+
+
+def test_every_form_of_a_result_says_no_guarantee(command) -> None:
+    shown = command("fedmf", "--rounds", "2", "--wire", "paper-laplace=0.5").stdout
+    assert "NO GUARANTEE" in shown
+    assert "ε = 8" in " ".join(shown.split())  # 2 rounds of 2 · 1 / 0.5
+    found = json.loads(command("fedmf", "--rounds", "2", "--wire", "paper-laplace=0.5", "--json").stdout)
+    assert found["privacy"]["guarantee"] == "no guarantee"
+    assert found["privacy"]["epsilon"] is None
+    assert found["privacy"]["epsilon_with_the_clip_it_lacks"] == 8.0
+
+
+def test_dp_on_the_command_line(command) -> None:
+    dp = ("--dp", "epsilon=2,delta=1e-3,clip=0.5")
+    shown = " ".join(command("fedmf", "--rounds", "2", *dp, "-o", "clients_per_round=0.5").stdout.split())
+    assert "ε = 2, δ = 0.001 per user (add or remove one user), central" in shown
+    assert "Poisson" in shown
+    assert "clip 0.5" in shown
+    assert "seeded: for research" in shown
+    for wrong, why in (
+        (("fedmf", "--dp", "epsilon=8"), "delta"),
+        (("fedhist", *dp), "touched a row"),
+        (("fedmf", *dp, "--patience", "3"), "patience"),
+        (("fedmf", *dp, "--wire", "paper-laplace=1"), "--wire"),
+        (("fedease", "--wire", "paper-laplace=1"), "--wire"),
+        (("fedmf", *dp, "-o", "clients_per_round=30"), "probability"),
+    ):
+        refused = command(*wrong)
+        assert refused.exit_code != 0
+        assert why in str(refused.exception) + refused.output
