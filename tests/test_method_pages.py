@@ -41,6 +41,7 @@ KINDS = (
     "attack commands",
     "poisoning",
     "poisoning commands",
+    "differential privacy",
 )
 SECTIONS = (
     "Paper",
