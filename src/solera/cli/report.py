@@ -1,0 +1,72 @@
+"""solera report: runs beside each other, on one page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from solera.cli.data import DataDir
+from solera.cli.output import Json, out, print_json
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the page.")] = Path(
+        "report.html"
+    ),
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Write every figure as SVG, PNG and CSV beside the page too.")
+    ] = False,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Leave out what needs the data set: intervals, single users.")
+    ] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """One HTML page of one or more runs: figures, convergence, cost, privacy, configuration.
+
+    Example: solera report runs/fedmf-ml-100k-strict-s0 -o report.html
+
+    Example: solera report runs/* -o report.html --figures
+    """
+    from solera.core.errors import ConfigError, RunError
+    from solera.report import make_page, read_runs
+    from solera.report.figures import make_figures
+    from solera.runs.environment import package_version
+    from solera.runs.folder import write_whole
+
+    if figures and package_version("matplotlib") is None:
+        raise ConfigError("--figures needs matplotlib", "pip install 'solera[plots]'")
+    read = read_runs(runs, data_dir=data_dir, use_data=not no_data)
+    made = make_figures(read)
+    written = [output]
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, make_page(read, made))
+        if figures:
+            from solera.report.picture import write_figures
+
+            folder = output.with_name(f"{output.stem}-figures")
+            written += write_figures((figure for some in made.values() for figure in some), folder)
+    except OSError as error:
+        raise RunError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
+    if json:
+        shown = [
+            {"run": run.label, "leaky": run.leaky, "path": str(run.path), "intervals": run.users is not None}
+            for run in read
+        ]
+        print_json({"written": [str(path) for path in written], "runs": shown})
+        return
+    for run in read:
+        if run.users is None:
+            out.print(
+                f"{run.title}: no intervals, {run.without_users}",
+                style="yellow",
+                highlight=False,
+                markup=False,
+            )
+    size = output.stat().st_size / 1e6
+    more = f" and {len(written) - 1} files of figures beside it" if figures else ""
+    out.print(f"report: {output} ({size:.2f} MB){more}", highlight=False)

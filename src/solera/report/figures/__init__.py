@@ -1,0 +1,50 @@
+"""The figures of a report, one small function each.
+
+A figure is made by a function of the runs, which returns none where they have nothing to show. A new one: a
+function in a file here, entered below in the place where it shall stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from solera.report.chart import Figure
+from solera.report.figures.activity import activity
+from solera.report.figures.convergence import convergence
+from solera.report.figures.cost import quality_by_traffic, traffic
+from solera.report.figures.headline import headline
+from solera.report.figures.item_maps import item_maps
+from solera.report.figures.sparsity import sparsity
+from solera.report.figures.spectra import abundance, spectra
+from solera.report.recorded import Recorded
+
+Maker = Callable[[Sequence[Recorded]], list[Figure]]
+
+FIGURES: Mapping[str, Sequence[Maker]] = {
+    "headline": (headline,),
+    "convergence": (convergence,),
+    "activity": (activity,),
+    "cost": (traffic, quality_by_traffic),
+    "tables": (sparsity, spectra, abundance, item_maps),
+}
+APART = {headline, convergence, activity, quality_by_traffic}  # leaky runs in figures of their own
+
+
+def make_figures(runs: Sequence[Recorded]) -> dict[str, list[Figure]]:
+    """All figures that these runs have, by the page's section they stand in."""
+    return {
+        section: [figure for maker in makers for figure in _make(maker, runs)]
+        for section, makers in FIGURES.items()
+    }
+
+
+def _make(maker: Maker, runs: Sequence[Recorded]) -> list[Figure]:
+    """Leaky figures share no axis with honest ones."""
+    if maker not in APART:
+        return maker(runs)
+    leaky = [
+        replace(figure, name=f"{figure.name}-leaky", title=f"{figure.title} (LEAKY)")
+        for figure in maker([run for run in runs if run.leaky])
+    ]
+    return maker([run for run in runs if not run.leaky]) + leaky

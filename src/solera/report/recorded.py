@@ -1,0 +1,142 @@
+"""A run as its folder records it, with what only its data set can add where that is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from solera.core.errors import SoleraError
+from solera.data.datasets import available, load, names
+from solera.data.interactions import Interactions
+from solera.evaluate import get
+from solera.report.checks import check
+from solera.report.users import Users, users_of
+from solera.runs import RunConfig, RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """One run on the page. `result` is None while it is unfinished, `users` where the data is not at hand."""
+
+    number: int  # its place on the page, and its colour
+    label: str
+    leaky: bool
+    path: Path
+    config: RunConfig
+    environment: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    result: Mapping[str, Any] | None
+    users: Users | None
+    without_users: str  # why there are none
+
+    @property
+    def title(self) -> str:
+        """Its name wherever it appears: a leaky run says so."""
+        return f"{self.label} (LEAKY)" if self.leaky else self.label
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name; of an own file, the file's without its folder."""
+        return data_name(self.config.dataset)
+
+
+def data_name(dataset: str) -> str:
+    """A data set's name, without the folder of an own file."""
+    return dataset if dataset in names() else Path(dataset).name
+
+
+def read_runs(
+    paths: Sequence[Path], *, data_dir: Path | None = None, use_data: bool = True
+) -> list[Recorded]:
+    """The runs of these folders, those of one data set and protocol together, leaky ones last.
+
+    With `use_data`, test items are ranked again where the data set is at hand; nothing is downloaded.
+    """
+    folders = [RunFolder.open(path) for path in dict.fromkeys(paths)]
+    folders.sort(
+        key=lambda each: (get(each.config.protocol).leaky, each.config.dataset, each.config.protocol)
+    )
+    labels = _labels(folders)
+    shelf: dict[str, Interactions] = {}
+    return [
+        _read(number, label, folder, shelf=shelf, data_dir=data_dir, use_data=use_data)
+        for number, (label, folder) in enumerate(zip(labels, folders, strict=True))
+    ]
+
+
+def _read(
+    number: int,
+    label: str,
+    folder: RunFolder,
+    *,
+    shelf: dict[str, Interactions],
+    data_dir: Path | None,
+    use_data: bool,
+) -> Recorded:
+    config, result = folder.config, folder.result
+    history = folder.history if (folder.path / "history.jsonl").exists() else []
+    check(folder.path, result, history)
+    users, why = None, ""
+    if result is None:
+        why = "the run is unfinished"
+    elif not use_data:
+        why = "made without the data set"
+    elif not _at_hand(config, data_dir):
+        why = f"the data set {data_name(config.dataset)} is not at hand"
+    else:
+        try:
+            users = users_of(folder.path, result, _load(config, shelf, data_dir))
+        except SoleraError as error:
+            why = error.message.replace(str(folder.path), folder.path.name)
+    return Recorded(
+        number=number,
+        label=label,
+        leaky=get(config.protocol).leaky,
+        path=folder.path,
+        config=config,
+        environment=folder.environment,
+        history=history,
+        result=result,
+        users=users,
+        without_users=why,
+    )
+
+
+def _labels(folders: Sequence[RunFolder]) -> list[str]:
+    """Method names, with as much of data set, protocol and seed as it takes to tell the runs apart."""
+    parts = [
+        (
+            each.config.full_method,
+            data_name(each.config.dataset),
+            each.config.protocol,
+            f"s{each.config.seed}",
+        )
+        for each in folders
+    ]
+    told = [number for number in range(4) if number == 0 or len({part[number] for part in parts}) > 1]
+    labels = [" · ".join(part[number] for number in told) for part in parts]
+    return [
+        label if labels.count(label) == 1 else f"{label} · {folder.path.resolve().name}"
+        for label, folder in zip(labels, folders, strict=True)
+    ]
+
+
+def _at_hand(config: RunConfig, data_dir: Path | None) -> bool:
+    if config.dataset in names():
+        return available(config.dataset, data_dir) in {"folder", "cache"}
+    return Path(config.dataset).is_file()
+
+
+def _load(config: RunConfig, shelf: dict[str, Interactions], data_dir: Path | None) -> Interactions:
+    """A data set that several runs share is loaded once."""
+    key = repr((config.dataset, config.min_interactions, config.columns))
+    if key not in shelf:
+        shelf[key] = load(
+            config.dataset,
+            data_dir=data_dir,
+            min_interactions=config.min_interactions,
+            columns=config.columns,
+        )
+    return shelf[key]

@@ -1,0 +1,57 @@
+"""What a run means for single users: its test items are ranked again with the model in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solera.bench.records import Group
+from solera.bench.statistics import SHOWN, Interval, by_activity, interval
+from solera.core.errors import RunError
+from solera.data.interactions import Interactions
+from solera.data.ragged import Ints, Ragged
+from solera.evaluate import split
+from solera.runs import Run
+
+_CLOSE = 0.002  # what rounding on another machine may do to a mean
+
+
+@dataclass(frozen=True, eq=False)
+class Users:
+    """The users of one run: intervals of means over them, and how those of like activity fare."""
+
+    data: Interactions
+    train: Ragged  # everybody's training items
+    intervals: Mapping[str, Mapping[str, Interval]]  # "full" and "sampled99", each with "hr@10", …
+    groups: Sequence[Group]
+
+    def quarter(self, group: Group) -> Ints:
+        """The users who have as many training items as a group's."""
+        sizes = self.train.lengths
+        found: Ints = np.flatnonzero((sizes >= group.least) & (sizes <= group.most))
+        return found
+
+
+def users_of(path: Path, result: Mapping[str, Any], data: Interactions) -> Users:
+    """Rank a finished run's test items again; a model that no longer gives its figures is an error."""
+    run = Run.open(path, data=data)
+    test, parts = run.evaluate(), split(data, result["protocol"])
+    rankings = {"full": test.full_ranking, "sampled99": test.sampled99_ranking}
+    intervals = {
+        kind: {metric: interval(ranking.per_user[metric]) for metric in SHOWN}
+        for kind, ranking in rankings.items()
+    }
+    for kind, found in intervals.items():
+        for metric, now in found.items():
+            if abs(now.mean - result["test"][kind][metric]) > _CLOSE:
+                raise RunError(
+                    f"the model no longer gives the {metric} of its result.json: "
+                    "the data set or the program has changed",
+                    "train it again",
+                )
+    sizes = parts.train.lengths[test.full_ranking.users]
+    return Users(data, parts.train, intervals, by_activity(sizes, test))

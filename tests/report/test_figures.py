@@ -1,0 +1,167 @@
+"""Axes, and figures of item tables whose values are known."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from made import write_run
+from safetensors.torch import save_file
+
+import solera
+from solera.bench.statistics import interval
+from solera.report import make_page, read_runs
+from solera.report.chart import extent, short, ticks
+from solera.report.figures import make_figures
+from solera.report.figures.item_maps import principal_plane
+from solera.report.figures.sparsity import sparsity
+from solera.report.figures.spectra import information_abundance, singular_values
+from solera.report.svg import Scale
+from solera.report.tables import personal_tables, shared_table
+from solera.runs import Run
+
+NUMBERS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20), st.booleans())
+def test_an_axis_holds_its_values_and_some_round_numbers(values, zero):
+    low, high = extent(values, zero=zero)
+    assert low <= min(values) <= max(values) <= high
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 9
+    slack = 1e-6 * (high - low)
+    assert all(low - slack <= tick <= high + slack for tick in found)
+
+
+@given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=20))
+def test_a_logarithmic_axis_holds_its_values(values):
+    low, high = extent(values, log=True)
+    assert 0 < low <= min(values) <= max(values) <= high
+    found = ticks(low, high, log=True)
+    assert found and len(found) <= 7
+    assert all(low * 0.999 <= tick <= high * 1.001 for tick in found)
+
+
+def test_scales_by_hand():
+    assert Scale(0, 10, 100, 200)(5) == 150
+    assert Scale(1, 100, 0, 10, log=True)(10) == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (0.25, "0.25"), (1234567, "1.23e6"), (2000, "2,000"), (0.00012, "1.2e-4")]
+)
+def test_short_numbers(value, shown):
+    assert short(value) == shown
+
+
+def test_information_abundance_of_tables_that_are_known():
+    """All directions alike: d. One direction: 1. Singular values 4, 2, 1: 7/4."""
+    assert information_abundance(np.eye(6)[:, :4]) == pytest.approx(4)
+    assert information_abundance(np.outer(np.arange(1.0, 8), [1.0, 2.0, 3.0])) == pytest.approx(1)
+    assert information_abundance(np.diag([1.0, 4.0, 2.0])) == pytest.approx(7 / 4)
+    table = np.random.default_rng(0).normal(size=(30, 5))
+    assert singular_values(table) == pytest.approx(np.linalg.svd(table, compute_uv=False))
+
+
+def test_the_principal_plane_of_points_on_a_line():
+    """(t, 2t, 0): all variance on one direction, at distances t·√5 from the middle."""
+    line = np.array([[t, 2.0 * t, 0.0] for t in (-1.0, 0.0, 1.0)])
+    places, share = principal_plane(line)
+    assert share == pytest.approx(1)
+    assert np.abs(places[:, 0]) == pytest.approx(np.array([1, 0, 1]) * 5**0.5)
+    assert places[:, 1] == pytest.approx(np.zeros(3), abs=1e-12)
+
+
+def test_sparsity_by_hand(tmp_path):
+    """The table of `write_run` has 0 … 6 in turn: of 160 entries, 23 are 0 and 46 at most 0.178 · 6."""
+    write_run(tmp_path / "run")
+    (figure,) = sparsity(read_runs([tmp_path / "run"]))
+    shares = dict(figure.rows)
+    assert shares[1e-6] == 23 / 160
+    assert shares[10**-0.75] == 46 / 160
+    assert shares[1.0] == 1
+    assert "fedmf 14.4%" in figure.caption
+
+
+def test_tables_of_users_who_keep_rows_of_the_shared_one(tmp_path):
+    write_run(tmp_path / "run")
+    save_file(
+        {
+            "items/clients": torch.tensor([3, 7]),
+            "items/counts": torch.tensor([1, 2]),
+            "items/items": torch.tensor([5, 0, 39]),
+            "items/values": torch.arange(12.0).reshape(3, 4),
+        },
+        tmp_path / "run" / "personal.safetensors",
+    )
+    (run,) = read_runs([tmp_path / "run"])
+    base = shared_table(run)
+    alone, kept = personal_tables(run, np.array([0, 7]))
+    assert (alone == base).all()
+    assert kept[[0, 39]].tolist() == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert (np.delete(kept, [0, 39], 0) == np.delete(base, [0, 39], 0)).all()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> list[Path]:
+    """Two runs on a file of one's own, which is at hand."""
+    folder = tmp_path_factory.mktemp("trained")
+    draw = random.Random(0)
+    lines = ["user,item,time"]
+    for user in range(40):
+        lines += [
+            f"u{user},i{item},{number}" for number, item in enumerate(draw.sample(range(60), 6 + user % 13))
+        ]
+    (folder / "ratings.csv").write_text("\n".join(lines) + "\n")
+    data = solera.load(str(folder / "ratings.csv"))
+    for method in ("pfedrec", "fedrap"):
+        solera.train(method, data, rounds=2, seed=0, out=folder / method)
+        config = (folder / method / "config.json").read_text()
+        path = folder / method / "config.json"
+        path.write_text(config.replace('"dataset": "ratings"', f'"dataset": "{folder / "ratings.csv"}"'))
+    return [folder / "pfedrec", folder / "fedrap"]
+
+
+def test_intervals_are_the_bootstrap_over_users(trained):
+    runs = read_runs(trained)
+    for run in runs:
+        assert run.users is not None, run.without_users
+        again = Run.open(run.path).evaluate()
+        found = run.users.intervals["full"]["ndcg@10"]
+        assert found == interval(again.full_ranking.per_user["ndcg@10"])
+        assert found.mean == pytest.approx(run.result["test"]["full"]["ndcg@10"])
+        assert f"{found.low:.4f} – {found.high:.4f}" in make_page(runs, make_figures(runs))
+
+
+def test_a_model_that_no_longer_gives_its_figures_has_no_intervals(trained, tmp_path):
+    import json
+    import shutil
+
+    shutil.copytree(trained[0], tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    result["test"]["full"]["hr@10"] += 0.1
+    path.write_text(json.dumps(result))
+    (run,) = read_runs([tmp_path / "run"])
+    assert run.users is None
+    assert "no longer gives the hr@10" in run.without_users
+
+
+def test_the_users_of_all_quarters_are_counted_once(trained):
+    figures = {f.name: f for some in make_figures(read_runs(trained)).values() for f in some}
+    for label in ("pfedrec", "fedrap"):
+        assert sum(row[3] for row in figures["activity-full"].rows if row[0] == label) == 40
+    assert [row[0] for row in figures["abundance"].rows] == ["pfedrec", "fedrap"]
+    assert {"item-map-1", "item-map-2"} <= set(figures)
+
+
+def test_without_the_data_single_users_stay_out(trained):
+    runs = read_runs(trained, use_data=False)
+    made = make_figures(runs)
+    assert made["activity"] == []
+    assert {figure.name for figure in made["tables"]} == {"sparsity", "spectra"}
