@@ -153,7 +153,7 @@ class Local:
             BlockTraining(1),
             seed=4,
             device=torch.device("cpu"),
-            dtype=self.coordinator.dtype,
+            dtype=self.coordinator.state.dtype,
         )
         for round_ in range(rounds):
             simulation.run_round(round_)
@@ -162,7 +162,7 @@ class Local:
     def differences(self, simulation: Simulation) -> dict[str, float]:
         """The largest difference of every shared and personal leaf from a simulation's."""
         found = {
-            f"shared/{name}": float((value - self.coordinator.shared[name]).abs().max())
+            f"shared/{name}": float((value - self.coordinator.state.shared[name]).abs().max())
             for name, value in simulation.state.tensors()[0].items()
         }
         for number, (node, user) in self.user_of().items():

@@ -126,7 +126,7 @@ class RealFederation:
         for round_ in range(rounds):
             simulation.run_round(round_)
         largest = max(
-            float((value - coordinator.shared[name]).abs().max())
+            float((value - coordinator.state.shared[name]).abs().max())
             for name, value in simulation.state.tensors()[0].items()
         )
         for number, (device, user) in owners.items():

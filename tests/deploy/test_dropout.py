@@ -56,9 +56,9 @@ def trained(folder: Path, parts: Split) -> Simulation:
         BlockTraining(1),
         seed=coordinator.seed,
         device=torch.device("cpu"),
-        dtype=coordinator.dtype,
+        dtype=coordinator.state.dtype,
     )
-    simulation.restore(coordinator.shared, simulation.state.personal.tensors())
+    simulation.restore(coordinator.state.shared, simulation.state.personal.tensors())
     for node in (folder / NODES).iterdir():
         device = Device.open(node)
         for user in Members(device).slots().values():

@@ -52,7 +52,7 @@ def test_methods_of_one_round(local, histories, method):
     )
     alone.run_round(0)
     weights = alone.state.shared[WEIGHTS]
-    assert torch.allclose(federation.coordinator.shared[WEIGHTS], weights, atol=1e-9)
+    assert torch.allclose(federation.coordinator.state.shared[WEIGHTS], weights, atol=1e-9)
     scores = alone.serve(known)(np.array([0]))[0]
     shown = federation.devices[100].recommend(3, user="u0")
     unknown = [item for item in range(ITEMS) if item not in histories[0]]

@@ -48,7 +48,7 @@ def test_the_first_round_differs_by_rounding_alone(masked):
     federation.round()
     fixed = FixedPoint.of(federation.coordinator.method, ITEMS, places=5, users=4)
     assert (fixed.bits, fixed.fraction_bits) == (64, 36)  # 5 · 2^36 · 4096 · 4 ≤ 2^53 < 5 · 2^37 · 4096 · 4
-    difference = federation.coordinator.shared["items"] - federation.simulated(1).state.shared["items"]
+    difference = federation.coordinator.state.shared["items"] - federation.simulated(1).state.shared["items"]
     assert 0 < float(difference.abs().max()) <= 5 / 2 * 2.0**-36 / 11 + 1e-15
 
 
@@ -58,8 +58,8 @@ def test_methods_of_one_round(masked, local, method, precision):
     federation, plain = masked(method), local(method, sizes=FIVE)
     for each in (federation, plain):
         each.round()
-    weights = plain.coordinator.shared[WEIGHTS]
-    assert torch.allclose(federation.coordinator.shared[WEIGHTS], weights, atol=precision)
+    weights = plain.coordinator.state.shared[WEIGHTS]
+    assert torch.allclose(federation.coordinator.state.shared[WEIGHTS], weights, atol=precision)
 
 
 @pytest.mark.parametrize("node", [100, 102, 104])
@@ -78,7 +78,7 @@ def test_a_node_drops_out(masked, local, stage, node):
     assert (entry["masked"]["survivors"], entry["nodes"]) == (LEFT[stage], LEFT[stage])
     assert entry["rejected"] == {"no-reply": 1}
     assert torch.allclose(
-        federation.coordinator.shared["items"], plain.coordinator.shared["items"], atol=1e-9
+        federation.coordinator.state.shared["items"], plain.coordinator.state.shared["items"], atol=1e-9
     )
     for number, (who, user) in plain.user_of().items():
         mine, theirs = (each.devices[who].personal(user) for each in (federation, plain))
@@ -90,12 +90,12 @@ def test_a_node_drops_out(masked, local, stage, node):
 def test_below_the_threshold_the_round_is_void_and_the_next_attempt_works(masked, stage):
     federation = masked("fedmf", SMALL)
     federation.round()
-    before = federation.coordinator.shared["items"].clone()
+    before = federation.coordinator.state.shared["items"].clone()
     federation.tamper = lambda node, kind, p: None if node >= 102 and kind == stage else p
     assert federation.round(attempt=0) is None
     kinds = [kind for _, kind, _, _ in federation.sent]
     assert all(kinds.count(later) == 5 for later in STAGES[STAGES.index(stage) + 1 :])  # of round 1 alone
-    assert torch.equal(federation.coordinator.shared["items"], before)
+    assert torch.equal(federation.coordinator.state.shared["items"], before)
     federation.tamper = lambda node, kind, p: p
     assert federation.round(attempt=1) is not None
     assert federation.round() is not None

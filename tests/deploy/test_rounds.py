@@ -88,8 +88,8 @@ def test_what_is_wrong_is_refused_and_the_round_goes_on(local, what):
         assert (entry["clients"], entry["nodes"]) == (7, 2)
     assert federation.rejected() == [reason]
     assert federation.server.lines("history.jsonl")[0]["rejected"] == {str(reason): 1}
-    expected = without.coordinator.shared["items"]
-    assert np.array_equal(federation.coordinator.shared["items"], expected)
+    expected = without.coordinator.state.shared["items"]
+    assert np.array_equal(federation.coordinator.state.shared["items"], expected)
 
 
 def test_an_answer_counts_once(local):
@@ -118,8 +118,8 @@ def test_a_lost_update_leaves_no_trace(local, method):
         assert away.round({100, 101} if round_ == 1 else None) is not None
     for each in (lossy, away):
         each.finish()
-    for name, values in away.coordinator.shared.items():
-        assert np.array_equal(lossy.coordinator.shared[name], values), name
+    for name, values in away.coordinator.state.shared.items():
+        assert np.array_equal(lossy.coordinator.state.shared[name], values), name
     for user in ("u9", "u10"):
         kept, expected = (each.devices[102].personal(user) for each in (lossy, away))
         assert kept.keys() == expected.keys() and kept
@@ -198,7 +198,7 @@ def test_what_leaves_is_what_is_declared_and_in_the_outbox(local, method):
         assert answer.arrays.keys() == expected.keys()
         assert {
             name.removeprefix("change/") for name in answer.arrays if name.startswith("change/")
-        } <= federation.coordinator.shared.keys()
+        } <= federation.coordinator.state.shared.keys()
     for node, device in federation.devices.items():
         written = [(each["sha256"], each["bytes"]) for each in device.outbox()]
         really = [(a.digest, len(a.to_bytes())) for n, _, _, a in federation.sent if n == node]
@@ -223,8 +223,8 @@ def test_a_new_user_joins_and_one_leaves(local, histories):
     entry = federation.round()
     assert entry["clients"] == 11
     assert "u1" not in [user for _, user in federation.user_of().values()]
-    initial = federation.coordinator._initial(federation.coordinator.method)
-    for name, held in federation.coordinator.held.items():
+    initial = federation.coordinator.state.initial(federation.coordinator.method, 20)
+    for name, held in federation.coordinator.state.held.items():
         assert np.array_equal(held[former["u1"]], initial.personal.tables[name][former["u1"]])
     federation.devices[100].add_all([("1", 1), ("2", 2)], "u1", "test")  # and back: somebody new
     federation.round()
@@ -245,11 +245,13 @@ def test_new_items_and_nodes_that_do_not_have_them_yet(local, tmp_path):
     entry = federation.round()  # node 100 was asked with the old catalogue: it says that it has a newer one
     assert entry["rejected"] == {"declined": 1}
     assert entry["clients"] == 6
-    before = federation.coordinator.shared["items"][ITEMS].clone()
+    before = federation.coordinator.state.shared["items"][ITEMS].clone()
     entry = federation.round()
     assert (entry["rejected"], entry["clients"]) == ({}, 11)
-    assert not np.array_equal(federation.coordinator.shared["items"][ITEMS], before)  # u0 has trained on it
-    assert federation.coordinator.shared["items"].shape == (ITEMS + 1, 4)
+    assert not np.array_equal(
+        federation.coordinator.state.shared["items"][ITEMS], before
+    )  # u0 did
+    assert federation.coordinator.state.shared["items"].shape == (ITEMS + 1, 4)
     for node, newest in ((100, 2), (101, 2)):
         settings = federation.devices[node].store.settings()
         assert int(settings["newest_catalogue"]) == newest
@@ -325,7 +327,7 @@ def test_another_federation_begins_anew(local):
     shutil.copytree(first.devices[100].path, second.devices[100].path)
     second.devices[100] = Device.open(second.devices[100].path)
     second.run()
-    ((name, held),) = second.coordinator.held.items()
+    ((name, held),) = second.coordinator.state.held.items()
     for number, (node, user) in second.user_of().items():  # the server knows everybody's table as it is
         assert np.allclose(held[number], second.devices[node].personal(user)[name], atol=1e-9)
 

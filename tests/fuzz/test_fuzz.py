@@ -157,7 +157,7 @@ def test_replies_to_the_server(bundle, device, tmp_path, count):
     taken, refused = fuzz(count, attempt)
     assert taken and refused > count / 3
     assert coordinator.close() is not None
-    assert all(np.isfinite(values).all() for values in coordinator.shared.values())
+    assert all(np.isfinite(values).all() for values in coordinator.state.shared.values())
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -15,27 +15,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from solera.core.closed_form import ClosedForm
-from solera.core.errors import DivergedError, RunError
+from solera.core.errors import RunError
 from solera.core.fixed_point import check_summable
 from solera.core.method import Method
-from solera.core.spec import Home, Params
 from solera.deploy.folder import FederationFolder, Progress
 from solera.deploy.masked import check_size
-from solera.deploy.node import OWN, SHARED, arrays_to_nodes, deployable
+from solera.deploy.node import deployable
 from solera.deploy.protocol import Answer, Enrolment, Invitation, Order, Packet, Reason, RefusalError
-from solera.deploy.uploads import Bounds, is_single, unpack_matrices, unpack_single, unpack_sums
+from solera.deploy.server_state import ServerState
+from solera.deploy.uploads import Bounds
 from solera.device.bundle import CATALOGUE
-from solera.device.model import Model
 from solera.device.tensors import Arrays
-from solera.engine import State
-from solera.engine.one_round import WEIGHTS, Sum
-from solera.engine.server import Server, derived, fed_by
+from solera.engine.one_round import Sum
+from solera.engine.server import Server
 from solera.engine.simulation import choose
-
-CPU = torch.device("cpu")
 
 
 @dataclass
@@ -73,29 +68,22 @@ class Coordinator:
         self.newest = max(self.bundles)
         latest = self.bundles[self.newest]
         self.n_items, self.seed = latest.manifest.items, latest.manifest.seed
-        model = Model(latest)
-        self.method, self.dtype = model.method, model.dtype
-        self._wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
+        saved = folder.load()
+        self.progress = saved[0] if saved else Progress()
+        self.state = ServerState(latest, self._users, saved[1] if saved else None)
+        self.method = self.state.method
         deployable(self.method)
         if self.settings.secure_aggregation:
             check_summable(self.method)
             check_size(self.method, self.n_items)
         self._trusted = set(folder.roster.nodes.values()) if self.settings.secure_aggregation else set()
-        saved = folder.load()
-        self.progress = saved[0] if saved else Progress()
-        self.shared: Params = model.shared
-        self.held: Params = {}  # tables that clients keep, as far as they have sent them
-        if isinstance(self.method, Method):
-            state = self._initial(self.method)
-            self.shared = state.shared | state.memory | (self.shared if not self.method.tailored else {})
-            self.held = {name: state.personal.tables[name] for name in [fed_by(self.method)] if name}
-        if saved:
-            self.shared = {n: _grown(v, self.shared.get(n)) for n, v in saved[1].shared.items()}
-            self.held = {n: _grown(v, self.held.get(n)) for n, v in saved[1].personal.items()}
-            if isinstance(self.method, Method):
-                self.shared |= derived(self.method, self.shared)
         self.round: Round | None = None
         self._ask_again: set[int] = set()
+
+    @property
+    def _users(self) -> int:
+        """Who ever enrolled."""
+        return self.progress.ledger.next_number
 
     @property
     def rounds(self) -> int:
@@ -130,7 +118,7 @@ class Coordinator:
             what = "is not in the roster" if enrolment.identity else "was started without --roster"
             raise RefusalError(Reason.SECURE, f"the node {what}")
         self.progress.ledger.enrol(node, enrolment)
-        self._make_room()
+        self.state.make_room(self._users)
         self.folder.event("enrolled", node=str(node), users=len(enrolment.slots), catalogue=enrolment.version)
 
     def begin(self, attempt: int, online: Collection[int]) -> dict[int, Packet]:
@@ -157,8 +145,8 @@ class Coordinator:
             by_node.setdefault(node, []).append((slot, client))
         orders = {node: self._order(node, number, attempt, pairs) for node, pairs in by_node.items()}
         least = max(1, math.ceil(self.settings.min_replies * wanted))
-        self.round = Round(number, attempt, wanted, least, orders, self._server())
-        packets = {node: self._packet(node, order) for node, order in orders.items()}
+        self.round = Round(number, attempt, wanted, least, orders, self.state.begin())
+        packets = {node: self._packet(order) for node, order in orders.items()}
         self.round.bytes_down = sum(packet.bytes for packet in packets.values())
         return packets
 
@@ -185,7 +173,7 @@ class Coordinator:
         entry.accepted, entry.behind = self.round.orders[node].token, 0
         self.round.nodes.append(node)
         left = self.progress.ledger.members(node, slots)
-        self._erase(left)
+        self.state.erase(left)
 
     def reject(self, node: int, reason: Reason, message: str) -> None:
         """Count something that was not taken, and tell whoever watches."""
@@ -210,14 +198,14 @@ class Coordinator:
             self.folder.event(
                 "void", round=now.number + 1, attempt=now.attempt, users=now.users, needed=now.least
             )
-            self._restore_ledger()
+            self._undo_round()
             return None
-        self.shared = self._conclude(now)
+        self.state.conclude(now.server, now.number)
         for node, entry in self.progress.ledger.nodes.items():
             entry.behind += node not in now.nodes
         self.progress.rounds_done = now.number + 1
-        self._make_room()
-        self.folder.save(self.progress, self.shared, self.held)
+        self.state.make_room(self._users)
+        self.folder.save(self.progress, self.state.shared, self.state.held)
         entry_ = {
             "round": now.number + 1,
             "rounds": self.rounds,
@@ -238,52 +226,16 @@ class Coordinator:
         for node, entry in self.progress.ledger.nodes.items():
             if node in online:
                 order = self._order(node, None, 0, list(entry.numbers.items()))
-                packets[node] = self._packet(node, order)
+                packets[node] = self._packet(order)
         return packets
 
-    def _initial(self, method: Method) -> State:
-        return State.initial(
-            method,
-            self.progress.ledger.next_number if method.tailored else 0,
-            self.n_items,
-            seed=self.seed,
-            device=CPU,
-            dtype=self.dtype,
-        )
-
-    def _make_room(self) -> None:
-        """Tables for users who have enrolled since."""
-        if isinstance(self.method, Method) and self.method.tailored:
-            state = self._initial(self.method)
-            for name in self.method.tailored:
-                self.shared[name] = _grown(self.shared[name], state.shared[name])
-            self.held = {name: _grown(v, state.personal.tables[name]) for name, v in self.held.items()}
-
-    def _erase(self, numbers: list[int]) -> None:
-        """Nothing stays of users who have left: their tables are as at the start."""
-        if numbers and isinstance(self.method, Method) and self.method.tailored:
-            state = self._initial(self.method)
-            for name in self.method.tailored:
-                self.shared[name][numbers] = state.shared[name][numbers]
-            for name, values in self.held.items():
-                values[numbers] = state.personal.tables[name][numbers]
-
-    def _restore_ledger(self) -> None:
+    def _undo_round(self) -> None:
         """A round that did not count has not been: nodes are told so by what was accepted before."""
         saved = self.folder.load()
         before = saved[0].ledger.nodes if saved else {}
         for node, entry in self.progress.ledger.nodes.items():
             entry.accepted = before[node].accepted if node in before else ""
-        if saved and self.held:
-            self.held = {n: _grown(v, self.held[n]) for n, v in saved[1].personal.items()}
-        elif self.held and isinstance(self.method, Method):
-            state = self._initial(self.method)
-            self.held = {name: state.personal.tables[name] for name in self.held}
-
-    def _server(self) -> Server | Sum:
-        if isinstance(self.method, ClosedForm):
-            return Sum(self.method, self.n_items)
-        return Server(self.method, self.shared, self.n_items, CPU)
+        self.state.undo_round(saved[1] if saved else None, self._users)
 
     def _order(self, node: int, number: int | None, attempt: int, pairs: list[tuple[int, int]]) -> Order:
         entry = self.progress.ledger.nodes[node]
@@ -298,25 +250,9 @@ class Coordinator:
             numbers=[client for _, client in pairs],
         )
 
-    def _packet(self, node: int, order: Order) -> Packet:
-        """An order with the arrays that the node is to see: of the items in its catalogue."""
+    def _packet(self, order: Order) -> Packet:
         n_items = self.bundles[order.version].manifest.items
-        arrays: Arrays = {}
-        for name in arrays_to_nodes(self.method, n_items, self._wire, order.round):
-            kind, leaf = (OWN, name[len(OWN) :]) if name.startswith(OWN) else (SHARED, name[len(SHARED) :])
-            values = self.shared[leaf]
-            if kind == OWN:
-                values = values[order.numbers]
-            arrays[name] = self._cut(leaf, values, n_items, axis=1 if kind == OWN else 0).numpy()
-        return Packet(order.model_dump(), arrays)
-
-    def _cut(self, leaf: str, values: torch.Tensor, n_items: int, axis: int) -> torch.Tensor:
-        if isinstance(self.method, ClosedForm):
-            channels = self.method.scorer.channels
-            square = values.view(channels, self.n_items, self.n_items)[:, :n_items, :n_items]
-            return square.reshape(-1, n_items).contiguous()
-        per_item = {each.name for each in self.method.select(home=Home.SHARED, per_item=True)}
-        return values.narrow(axis, 0, n_items).contiguous() if leaf in per_item else values
+        return Packet(order.model_dump(), self.state.arrays_for(order, n_items))
 
     def _same_federation(self, federation: str) -> None:
         if federation != self.identity.federation:
@@ -348,43 +284,7 @@ class Coordinator:
             n_items=self.bundles[order.version].manifest.items,
             clients=len(clients),
             max_norm=self.settings.max_norm,
-            dtype=self._wire,
+            dtype=self.state.wire,
         )
-        if isinstance(now.server, Sum):
-            assert isinstance(self.method, ClosedForm)
-            now.server.add(unpack_matrices(self.method, arrays, bounds))
-        else:
-            assert isinstance(self.method, Method)
-            if is_single(self.method):
-                sizes, upload = unpack_single(self.method, arrays, bounds)
-                now.server.add(clients, sizes, upload)
-                for name, table in self.held.items():
-                    source = next(leaf.feeds for leaf in self.method.leaves if leaf.name == name)
-                    owner = torch.from_numpy(clients).repeat_interleave(upload.row_counts)
-                    flat = table.view(-1, *table.shape[2:])
-                    flat.index_add_(0, owner * self.n_items + upload.rows, upload.changes[source].to(flat))
-            else:
-                now.server.merge(unpack_sums(self.method, arrays, bounds))
+        self.state.add(now.server, clients, arrays, bounds)
         now.users += len(clients)
-
-    def _conclude(self, now: Round) -> Params:
-        if isinstance(now.server, Sum):
-            shared = {WEIGHTS: now.server.solve(CPU).to(self.dtype)}
-        else:
-            assert isinstance(self.method, Method)
-            shared = now.server.conclude(self.held, self.method.context(now.number, self.n_items))
-        if not all(bool(torch.isfinite(values).all()) for values in shared.values()):
-            raise DivergedError(
-                f"the state after round {now.number + 1} is not finite",
-                "lower the method's learning_rate, or --max-norm",
-            )
-        return shared
-
-
-def _grown(values: torch.Tensor, start: torch.Tensor | None) -> torch.Tensor:
-    """A tensor with the rows it has, and those of `start` where that has more."""
-    if start is None or values.shape == start.shape:
-        return values
-    larger = start.clone()
-    larger[tuple(slice(0, n) for n in values.shape)] = values
-    return larger
