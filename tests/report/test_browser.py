@@ -43,6 +43,11 @@ addEventListener("load", () => {{
   chart.dispatchEvent(new frame.PointerEvent("pointermove", at));
   found.hint = inside.getElementById("hint").textContent;
   found.hidden = inside.getElementById("hint").hidden;
+  const bars = inside.querySelector("#headline-full .chart"), bar = bars.querySelectorAll("rect[data-y]")[2];
+  const middle = bar.getBoundingClientRect();
+  const inBar = {{ clientX: middle.left + middle.width / 2, clientY: middle.bottom - 1, bubbles: true }};
+  bars.dispatchEvent(new frame.PointerEvent("pointermove", inBar));
+  found.bar = inside.getElementById("hint").textContent;
   const visible = each => frame.getComputedStyle(each).display !== "none";
   const shown = () => all('[data-key="run0"]').filter(visible).length;
   found.before = shown();
@@ -93,6 +98,7 @@ def test_the_page_in_a_browser(page, width, tmp_path):
     assert found["figures"] == page.count("<figure ")
     assert found["hidden"] is False
     assert found["hint"].splitlines()[:2] == ["fedmf · s0", "round 1"]
+    assert found["bar"].splitlines()[:2] == ["fedmf · s1", "HR@10"]
     assert found["before"] > 0 and found["after"] == 0
     assert found["light"] == "rgb(255, 255, 255)" and found["dark"] != found["light"]
 
@@ -116,5 +122,5 @@ def test_a_page_that_asks_and_complains_is_seen(page, tmp_path):
 def test_the_page_is_there_within_a_second(page, width, tmp_path):
     """The best of some: a busy machine is no finding."""
     taken = [look(page, width, tmp_path)[0]["milliseconds"] for _ in range(5)]
-    print(f"{width} px: {taken} ms")
+    print(f"{width} px: {taken} ms, {len(page.encode()):,} bytes")
     assert min(taken) < 1000

@@ -31,7 +31,10 @@ const hint = document.getElementById("hint");
 function pointsOf(series) {
   return [...series.querySelectorAll("[data-y]")].flatMap(mark => {
     const { x, y, n } = mark.dataset, at = name => Number(mark.getAttribute(name));
-    if (mark.tagName === "rect") return [{ series, left: at("x") + at("width") / 2, top: at("y"), x, y }];
+    if (mark.tagName === "rect") {
+      const half = at("width") / 2;
+      return [{ series, left: at("x") + half, half, top: at("y"), bottom: at("y") + at("height"), x, y }];
+    }
     const places = [...mark.getAttribute("d").matchAll(/([\d.-]+),([\d.-]+)/g)];
     const [xs, ys, names] = [x.split(" "), y.split(" "), n ? n.split("|") : []];
     return places.map((place, i) => ({ series, left: +place[1], top: +place[2], x: xs[i], y: ys[i], name: names[i] }));
@@ -45,7 +48,8 @@ for (const chart of document.querySelectorAll(".chart")) {
     const left = (event.clientX - box.left) / scale, top = (event.clientY - box.top) / scale;
     let best, nearest = 30;
     for (const point of points) {
-      const apart = Math.hypot(point.left - left, point.top - top);
+      const across = Math.max(0, Math.abs(point.left - left) - (point.half ?? 0));
+      const apart = Math.hypot(across, Math.max(0, point.top - top, top - (point.bottom ?? point.top)));
       if (apart < nearest && !point.series.classList.contains("off")) [best, nearest] = [point, apart];
     }
     hint.hidden = !best;

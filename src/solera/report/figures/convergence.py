@@ -24,7 +24,8 @@ def convergence(runs: Sequence[Recorded]) -> list[Figure]:
     """Validation figures and loss of every run; a ring around the round that was selected."""
     made = []
     for name, (title, label, keys) in SHOWN.items():
-        series = [each for run in runs if (each := _course(run, keys)).y]
+        least = 2 if name == "loss" else 1  # what is solved in one round has no course
+        series = [each for run in runs if len((each := _course(run, keys)).y) >= least]
         if not series:
             continue
         caption = "A ring marks the round that counts."
