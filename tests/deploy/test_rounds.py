@@ -248,9 +248,7 @@ def test_new_items_and_nodes_that_do_not_have_them_yet(local, tmp_path):
     before = federation.coordinator.state.shared["items"][ITEMS].clone()
     entry = federation.round()
     assert (entry["rejected"], entry["clients"]) == ({}, 11)
-    assert not np.array_equal(
-        federation.coordinator.state.shared["items"][ITEMS], before
-    )  # u0 did
+    assert not np.array_equal(federation.coordinator.state.shared["items"][ITEMS], before)  # u0 did
     assert federation.coordinator.state.shared["items"].shape == (ITEMS + 1, 4)
     for node, newest in ((100, 2), (101, 2)):
         settings = federation.devices[node].store.settings()
