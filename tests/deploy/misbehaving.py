@@ -66,7 +66,7 @@ def changed(packet: Packet, fault: str) -> Packet:
         case "nan":
             arrays["change/items"] = np.full_like(arrays["change/items"], np.nan)
         case "undeclared":
-            arrays["history"] = np.arange(5)
+            arrays["history"] = np.arange(5, dtype="<i4")
         case "round":
             fields["round"] += 1
         case "catalogue":

@@ -87,7 +87,7 @@ def test_nodes_that_answer_wrongly_or_not_at_all(federation):
     for number, (fault, _) in faults.items():
         made.fault(number, fault)
     made.start()
-    made.prepare(rounds=2, min_nodes=8, min_replies=0.1, deadline=60)
+    made.prepare(rounds=2, min_nodes=8, min_replies=0.1, deadline=150)
     made.run()
     assert [(entry["nodes"], entry["clients"]) for entry in made.history] == [(2, 6), (2, 6)]
     for number, (fault, reasons) in faults.items():

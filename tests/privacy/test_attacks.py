@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import planted
+import planted_uploads as planted
 import pytest
 import torch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import planted
+import planted_uploads as planted
 import pytest
 import torch
 
