@@ -168,9 +168,8 @@ def test_a_whole_federation_and_nothing_left(seen, tmp_path, monkeypatch):
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "words", [pytest.param("each with a key of its own", marks=pytest.mark.slow), "· the federation"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["each with a key of its own", "· the federation"])
 def test_ctrl_c_takes_everything_down(seen, tmp_path, monkeypatch, words):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = [sys.executable, "-m", "solera", *arguments(seen)]

@@ -72,6 +72,7 @@ def test_equal_to_the_block_engine(federation, method):
         assert [each["sha256"] for each in Device.open(device).outbox()][1:4] == mine  # after the enrolment
 
 
+@pytest.mark.slow
 def test_nodes_that_answer_wrongly_or_not_at_all(federation):
     """Seven at once: each is refused for its own reason, and the eighth's users make the round."""
     faults = {
