@@ -13,7 +13,7 @@ import typer
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
-from solera.cli.runs import Options, Plugins, ProtocolName, chosen_settings
+from solera.cli.runs import Options, Plugins, ProtocolName, Threads, chosen_settings
 
 if TYPE_CHECKING:
     from solera.privacy.figures import Finding
@@ -57,9 +57,7 @@ def attack(
     record: Annotated[
         Path | None, typer.Option(help="A folder to write the record to, e.g. attacks.")
     ] = None,
-    threads: Annotated[
-        int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)
-    ] = 0,
+    threads: Threads = 0,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,

@@ -11,7 +11,7 @@ import typer
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, err, out, print_json, table
 from solera.cli.progress import step_progress
-from solera.cli.runs import Data, Options, Seed
+from solera.cli.runs import Data, Options, Seed, Threads
 
 GROUPS = {
     "held_out": "the held-out item",
@@ -30,9 +30,7 @@ def leak(
     picture: Annotated[
         Path, typer.Option(help="Where to draw it: this name with .png and with .svg.")
     ] = Path("leak"),
-    threads: Annotated[
-        int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)
-    ] = 0,
+    threads: Threads = 0,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,

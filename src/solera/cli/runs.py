@@ -28,6 +28,7 @@ Plugins = Annotated[
     typer.Option("--with", help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them."),
 ]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
+Threads = Annotated[int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)]
 
 
 def methods(
@@ -130,9 +131,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     engine: Annotated[str, typer.Option(help="block (fast) or reference (the specification).")] = "block",
-    threads: Annotated[
-        int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)
-    ] = 0,
+    threads: Threads = 0,
     device: Annotated[str, typer.Option(help="A torch device; only the CPU is tested.")] = "cpu",
     precision: Annotated[str, typer.Option(help="single or double.")] = "single",
     secure_aggregation: Annotated[

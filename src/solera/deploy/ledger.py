@@ -46,7 +46,3 @@ class Ledger(BaseModel):
             entry.numbers[slot] = self.next_number
             self.next_number += 1
         return left
-
-    def forget_update(self, node: int) -> None:
-        """As if the node had never sent anything."""
-        self.nodes[node].accepted = ""
