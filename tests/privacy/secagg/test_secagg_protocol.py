@@ -141,15 +141,20 @@ def test_secrets_are_forgotten_once_they_are_not_needed(identities):
 
 
 def test_no_clear_value_leaves_a_client(identities):
-    """Weights neither: whatever is sent of them, is under a mask."""
-    setup, steps = make_setup(identities, T, PARTS), []
-    inputs = [{"rows": np.zeros(30), "weight": [777]} for _ in range(N)]
+    """Weights neither: whatever is sent of them, is under a mask.
+
+    Looked for are 16 bytes of each: fewer would turn up by chance once in some thousand rounds.
+    """
+    parts = [PARTS[0], Part(name="weight", length=4, clip=1000, fraction_bits=0)]
+    setup, steps = make_setup(identities, T, parts), []
+    inputs = [{"rows": np.zeros(30), "weight": [777] * 4} for _ in range(N)]
     run_round(setup, identities, inputs, on_step=steps.append)
     clear = setup.encoding.encode(inputs[0])
     sent = [m for step in steps if step.client is not None for m in step.sent]
     assert len(sent) == 5 * N
-    assert not any(clear[-1:].tobytes() in message[-8:] for message in sent)
-    assert not any(clear[:4].tobytes() in message for message in sent)
+    for secret in (clear[:4].tobytes(), clear[-4:].tobytes()):
+        assert len(secret) == 16
+        assert not any(secret in message for message in sent)
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 10, 21])
