@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import planted_uploads as planted
 import pytest
 import torch
 
 from solera.core.errors import ConfigError
+from solera.core.upload import Upload
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
 from solera.evaluate import split
 from solera.methods import build
+from solera.privacy.cover import cover
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.privacy.dp.settings import DP
 from solera.privacy.experiment import attack
 from solera.privacy.observe import Observed
 from solera.privacy.records import AttackRecord, read_all, write
@@ -52,6 +57,65 @@ def test_noise_gives_nothing_away(small):
         for rounds in ((1, 1), (2, 2), (1, 2)):
             assert found[name, *rounds, 1].target.auc == pytest.approx(0.5, abs=bound)
     assert found["popularity", 1, 1, 1].target.auc > 0.6  # needs no upload
+
+
+def private(mode: str, amount: str, **changes) -> RunConfig:
+    dp = DP.parse(f"delta=1e-5,clip=0.01,mode={mode},{amount}")
+    return config(dp=dp, **changes).resolved()
+
+
+def test_noise_that_covers_nothing_hides_nothing(small):
+    """The attacks see through a clip, and through where noise is added: they must find everything."""
+    found = attacked(small, private("local", "noise=1e-6", rounds=1), sums=(1,))
+    for name in LEARNED:
+        assert found[name, 1, 1, 1].target.auc > 0.99
+
+
+@pytest.mark.parametrize("mode", ["central", "distributed"])
+def test_the_sum_over_all_is_what_is_seen(small, mode):
+    """Without a clip or noise worth the name, it is the plain sum over everybody, and nothing else."""
+    dp = DP.parse(f"delta=1e-5,clip=100,mode={mode},noise=1e-10")
+    found, n = attacked(small, config(dp=dp, rounds=1).resolved()), small.n_users
+    plain = attacked(small, config(rounds=1), sums=(1, n))
+    assert {key[-1] for key in found} == {n}
+    for name in ("popularity", "norm", "sign"):
+        assert found[name, 1, 1, n].target.auc == pytest.approx(plain[name, 1, 1, n].target.auc, abs=1e-6)
+        assert found[name, 1, 1, n].anybody.auc == pytest.approx(plain[name, 1, 1, n].anybody.auc, abs=0.01)
+
+
+def test_local_noise_hides_single_uploads_and_sums(small):
+    found = attacked(small, private("local", "epsilon=8"), clients=30)
+    truth = split(small, "strict").train.lengths
+    bound = planted.four_errors(30, int(truth.min()), small.n_items - int(truth.max()))
+    for name in ("touched", "norm", "sign", "shadow"):
+        for rounds, summed in (((1, 1), 1), ((2, 2), 1), ((1, 2), 1), ((1, 1), 2), ((2, 2), 2)):
+            assert found[name, *rounds, summed].target.auc == pytest.approx(0.5, abs=bound)
+
+
+def test_laplace_noise_hides_some(small):
+    """Which rows are sent stays in the open."""
+    once = {"rounds": 1}
+    plain = attacked(small, config(**once), sums=(1,))
+    noisy = attacked(small, config(wire=PaperLaplace(scale=5.0), **once), sums=(1,))
+    assert noisy["touched", 1, 1, 1] == plain["touched", 1, 1, 1]
+    assert noisy["sign", 1, 1, 1].target.auc < plain["sign", 1, 1, 1].target.auc - 0.05
+
+
+def test_what_is_seen_of_a_clipped_sum():
+    """Two clients, a row (3, 4) and a row (0, 5), both 5 long: a clip of 1 leaves a fifth; each counts 1."""
+    leaf = build("fedmf", {"embedding_size": 2}).leaves
+    table = next(leaf.sent_as for leaf in leaf if leaf.per_item)
+    upload = Upload(
+        torch.tensor([0, 2]), torch.tensor([1, 1]), {table: torch.tensor([[3.0, 4.0], [0.0, 5.0]])}
+    )
+    dp = DP.parse("noise=1e-9,delta=1e-5,clip=1")
+    sent = tuple(each for each in leaf if each.sent_as == table)
+    seen = cover(dp, sent, (table,), 3, np.random.default_rng(0))
+    each = seen.each(np.array([7, 9]), upload)
+    assert each[7].rows.tolist() == [0] and each[7].changes == pytest.approx(np.array([[0.6, 0.8]]))
+    total = seen.total([each[7], each[9]], np.array([1.0, 100.0]))
+    assert total.rows.tolist() == [0, 1, 2]
+    assert total.changes == pytest.approx(np.array([[0.6, 0.8], [0.0, 0.0], [0.0, 1.0]]), abs=1e-7)
 
 
 def test_a_row_that_once_did_not_change_is_no_interaction(small):

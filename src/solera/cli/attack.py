@@ -13,7 +13,15 @@ import typer
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
-from solera.cli.runs import Options, Plugins, ProtocolName, Threads, chosen_settings
+from solera.cli.runs import (
+    DifferentialPrivacy,
+    Options,
+    Plugins,
+    ProtocolName,
+    Threads,
+    Wire,
+    chosen_settings,
+)
 
 if TYPE_CHECKING:
     from solera.privacy.figures import Finding
@@ -54,6 +62,8 @@ def attack(
     clients: Annotated[int, typer.Option(help="How many clients are attacked.", min=1)] = 100,
     seed: Annotated[int | None, typer.Option(help="Everything random follows from it (0).", min=0)] = None,
     option: Options = None,
+    dp: DifferentialPrivacy = None,
+    wire: Wire = None,
     record: Annotated[
         Path | None, typer.Option(help="A folder to write the record to, e.g. attacks.")
     ] = None,
@@ -69,9 +79,13 @@ def attack(
 
     Example: solera attack --preset paper:pfedclr/ml-100k --sums 1,2,20
 
+    Example: solera attack fedmf --data ml-100k --dp epsilon=8,delta=1e-5,mode=local
+
     Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks
     """
     from solera.data.datasets import load
+    from solera.privacy.dp.laplace import PaperLaplace
+    from solera.privacy.dp.settings import DP
     from solera.privacy.experiment import attack as run_attack
     from solera.runs import RunConfig, RunFolder
     from solera.runs.presets import preset as find_preset
@@ -79,8 +93,9 @@ def attack(
     looked_at, summed = _numbers(attacked or f"1,{rounds}", "--attacked"), _numbers(sums, "--sums")
     options: dict[str, Any] = parse_pairs(option or [], "-o learning_rate=0.05")
     if method is not None and Path(method).is_dir():
-        _alone(data=data, preset=preset, plugin=plugin, option=option, seed=seed)
-        config = RunFolder.open(Path(method)).config.model_copy(update={"rounds": rounds, "patience": None})
+        _alone(data=data, preset=preset, plugin=plugin, option=option, seed=seed, dp=dp, wire=wire)
+        changes = {"rounds": rounds, "patience": None}
+        config = RunFolder.open(Path(method)).config.model_copy(update=changes)
     else:
         chosen = find_preset(preset) if preset else None
         config = RunConfig.model_validate(
@@ -92,6 +107,8 @@ def attack(
                 "seed": seed or 0,
                 "min_interactions": min_interactions,
                 "columns": parse_columns(columns),
+                "dp": DP.parse(dp) if dp else None,
+                "wire": PaperLaplace.parse(wire) if wire else None,
             }
         ).resolved()
     interactions = load(
@@ -144,7 +161,6 @@ def _alone(**given: Any) -> None:
 def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> AttackRecord:
     from solera.bench.machine import anonymous, source
     from solera.bench.records import asked
-    from solera.methods import find
     from solera.privacy.records import AttackRecord
     from solera.runs.environment import environment
 
@@ -152,7 +168,7 @@ def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> Att
     return AttackRecord(
         command=shlex.join(["solera", *(Path(x).name if Path(x).is_absolute() else x for x in sys.argv[1:])]),
         method=config.full_method,
-        protection=find(config.method, config.options, config.plugins).choices["wire"],
+        protection=_protection(config),
         dataset=wanted.dataset,
         protocol=config.protocol,
         seed=config.seed,
@@ -161,6 +177,16 @@ def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> Att
         code={"commit": commit, "dirty": dirty},
         findings=tuple(findings),
     )
+
+
+def _protection(config: RunConfig) -> str:
+    from solera.methods import find
+
+    if config.dp:
+        return f"{config.dp.mode} DP, ε = {config.dp.epsilon:.4g}"
+    if config.wire:
+        return f"{config.wire.kind}={config.wire.scale:g}"
+    return find(config.method, config.options, config.plugins).choices["wire"]
 
 
 def _show(config: RunConfig, findings: Sequence[Finding]) -> None:

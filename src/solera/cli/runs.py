@@ -28,6 +28,17 @@ Plugins = Annotated[
     typer.Option("--with", help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them."),
 ]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
+DifferentialPrivacy = Annotated[
+    str | None,
+    typer.Option(
+        "--dp",
+        help="Differential privacy of a user: epsilon=8,delta=1e-5[,clip=1]"
+        "[,mode=central|local|distributed][,accountant=pld|rdp][,adaptive=0.5]; or noise=1.1,delta=1e-5.",
+    ),
+]
+Wire = Annotated[
+    str | None, typer.Option(help="paper-laplace=0.5: noise on uploads as in the papers; no guarantee.")
+]
 Threads = Annotated[int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)]
 
 
@@ -138,16 +149,8 @@ def train(
         bool,
         typer.Option("--secure-aggregation", help="Add uploads in fixed point, as they are under masks."),
     ] = False,
-    dp: Annotated[
-        str | None,
-        typer.Option(
-            help="Differential privacy of a user: epsilon=8,delta=1e-5[,clip=1]"
-            "[,mode=central|local|distributed][,accountant=pld|rdp][,adaptive=0.5]; or noise=1.1,delta=1e-5."
-        ),
-    ] = None,
-    wire: Annotated[
-        str | None, typer.Option(help="paper-laplace=0.5: noise on uploads as in the papers; no guarantee.")
-    ] = None,
+    dp: DifferentialPrivacy = None,
+    wire: Wire = None,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,

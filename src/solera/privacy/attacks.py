@@ -34,10 +34,14 @@ def sign(sight: Sight) -> Floats:
 
 
 def direction(sight: Sight) -> Floats:
-    """The first right singular vector, turned so that most rows moved against it."""
+    """The first right singular vector, turned so that most rows moved against it.
+
+    Rows that noise may have moved as far (three standard deviations) have no say in that.
+    """
     _, vectors = np.linalg.eigh(sight.changes.T @ sight.changes)
     first: Floats = vectors[:, -1]
-    majority = np.sign(sight.changes @ first).sum()
+    along = sight.changes @ first
+    majority = np.sign(along[np.abs(along) > 3 * sight.noise]).sum()
     return -first if majority > 0 else first
 
 

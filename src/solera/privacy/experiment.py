@@ -8,7 +8,8 @@ Three things are looked at, each by every attack:
 - the sum of some clients' uploads of a round, weighted as the method weights them, and nothing else: what
   secure aggregation shows. A sum holds an attacked client and others, drawn from the round's clients. It is
   asked twice, with the same ranking: which items are the attacked client's, who is known to be in the sum;
-  and which items anybody in it has.
+  and which items anybody in it has. Under central differential privacy there is one sum, over all of the
+  round's clients, and nothing else to look at (privacy/cover.py).
 
 All items are candidates, and the truth is what a client trains on. The attacked clients are drawn. What the
 public knows, popularity and lengths of histories, is taken from the clients that are not attacked.
@@ -31,15 +32,18 @@ from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
 from solera.engine.simulation import LocalTraining
 from solera.engine.threads import torch_threads
+from solera.engine.wire import OverWire
 from solera.evaluate import split
 from solera.methods import find
 from solera.privacy.attacks import ATTACKS
+from solera.privacy.cover import cover
 from solera.privacy.figures import Finding, Tally
 from solera.privacy.learned import Learned
 from solera.privacy.observe import Observed
 from solera.privacy.shadow import Public, Shadows, sum_weights
-from solera.privacy.sight import Floats, Mask, Sent, Sight, Watchman, total
+from solera.privacy.sight import Floats, Mask, Sent, Sight, Watchman
 from solera.runs.config import RunConfig
+from solera.runs.federation import private_rounds
 
 SUMS = (1, 2, 5, 20, 100)
 CLIENTS = 100
@@ -105,28 +109,35 @@ class _Watch:
         self.targets: Ints = np.sort(self.draw.choice(able, clients, replace=False))
         public = Public.of(parts.train.take(np.setdiff1d(able, self.targets)), data.n_items)
         self.popularity = public.log_popularity
-        self.watchman = Watchman(self.tables)
+        self.cover = cover(config.dp, self.method.leaves, self.tables, data.n_items, self.draw)
+        self.watchman = Watchman(self.cover.each)
+        if config.wire:
+            train = OverWire(train, config.wire)
         dtype = torch.float64 if config.precision == "double" else torch.float32
+        federation = ClientData(parts.train, parts.excluded, data.n_items)
         self.simulation = Simulation(
             self.method,
-            ClientData(parts.train, parts.excluded, data.n_items),
+            federation,
             Observed(train, self.watchman),
             seed=config.seed,
             device=torch.device("cpu"),
             dtype=dtype,
+            private=private_rounds(config.dp, self.method, federation, config.seed) if config.dp else None,
         )
-        if sums[-1] > len(self.simulation.choose(0)) or sums[0] < 1:
+        present = len(self.simulation.choose(0))
+        if self.cover.sum_alone:
+            self.sums = (present,)
+        elif sums[-1] > present or sums[0] < 1:
             raise ConfigError(
-                f"no sum of {sums[-1] if sums[0] > 0 else sums[0]} clients: "
-                f"{len(self.simulation.choose(0))} take part in a round",
+                f"no sum of {sums[-1] if sums[0] > 0 else sums[0]} clients: {present} take part in a round",
                 "give other --sums",
             )
         self.shadows = Shadows(
             self.method,
             public,
-            max(100, 2 * sums[-1]),
+            max(100, 2 * self.sums[-1]),
             train=train,
-            tables=self.tables,
+            cover=self.cover,
             seed=config.seed,
             dtype=dtype,
         )
@@ -137,8 +148,10 @@ class _Watch:
         sent = Sent.of(self.simulation.state.tensors()[0], self.method.tailored)
         self.shadows.follow(round_, sent, len(self.truth))
         self.simulation.run_round(round_)
-        seen, single = self.watchman.collect(), Tally()
-        learned = self.shadows.learn(1)
+        seen = self.watchman.collect()
+        if self.cover.sum_alone:
+            return self._sum_of_all(seen, sent, round_ + 1) if attacked else []
+        single, learned = Tally(), self.shadows.learn(1)
         for place, client in enumerate(self.targets.tolist()):
             if client in seen:
                 found = self._evidence(seen[client], sent.rows(self.tables, [client]), learned)
@@ -156,6 +169,17 @@ class _Watch:
             findings += self._sums(seen, sent, summed).findings(round_ + 1, round_ + 1, summed)
         return findings
 
+    def _sum_of_all(self, seen: dict[int, Sight], sent: Sent, round_: int) -> list[Finding]:
+        """The same ranking for every client: there is one thing to look at."""
+        tally, group = Tally(), sorted(seen)
+        sight = self.cover.total([seen[member] for member in group], self.weights[group])
+        found = self._evidence(sight, sent.rows(self.tables, group), self.shadows.learn(len(group)))
+        anybody = np.any(self.truth[group], axis=0)
+        for client in np.intersect1d(self.targets, group).tolist():
+            tally.add(found, self.truth[client], anybody)
+        self.auc = tally.auc("shadow")
+        return tally.findings(round_, round_, len(group))
+
     def _all_so_far(self) -> Tally:
         tally = Tally()
         for place, client in enumerate(self.targets.tolist()):
@@ -170,7 +194,7 @@ class _Watch:
         for client in np.intersect1d(self.targets, everybody).tolist():
             others = self.draw.choice(everybody[everybody != client], summed - 1, replace=False)
             group = [client, *others.tolist()]
-            sight = total([seen[member] for member in group], self.weights[group], self.n_items)
+            sight = self.cover.total([seen[member] for member in group], self.weights[group])
             found = self._evidence(sight, sent.rows(self.tables, group), learned)
             tally.add(found, self.truth[client], np.any(self.truth[group], axis=0))
         return tally

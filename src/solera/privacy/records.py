@@ -36,7 +36,8 @@ class AttackRecord(BaseModel):
     @property
     def name(self) -> str:
         """Its file, within the folder of attacks."""
-        what = "--".join(re.sub(r"[^a-z0-9.+=]+", "-", x.lower()) for x in (self.method, self.protection))
+        parts = (self.method, self.protection.replace("ε = ", "epsilon="))
+        what = "--".join(re.sub(r"[^a-z0-9.+=]+", "-", part.lower()) for part in parts)
         return f"{self.dataset}/{what}.json"
 
     def find(self, attack: str, rounds: tuple[int, int], summed: int = 1) -> Finding | None:

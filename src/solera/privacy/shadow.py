@@ -22,9 +22,10 @@ from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine import Simulation
 from solera.engine.simulation import LocalTraining
+from solera.privacy.cover import Plain
 from solera.privacy.learned import Learned, features
 from solera.privacy.observe import Observed, Reseeded
-from solera.privacy.sight import Floats, Sent, Watchman, total
+from solera.privacy.sight import Floats, Sent, Watchman
 
 _GROUPS = 60  # shadow uploads, or sums of them, that a network learns from
 
@@ -65,7 +66,7 @@ class Shadows:
         count: int,
         *,
         train: LocalTraining,
-        tables: tuple[str, ...],
+        cover: Plain,
         seed: int,
         dtype: torch.dtype,
     ) -> None:
@@ -73,7 +74,7 @@ class Shadows:
         self._draw = generator(seed, Purpose.EVALUATION, *b"shadows")
         histories = public.histories(count, self._draw)
         data = ClientData(histories, histories.sorted_unique(), n_items)
-        self._watchman, self._tables = Watchman(tables), tables
+        self._cover, self._watchman = cover, Watchman(cover.each)
         # The starting values are the program's and public; the samples are the clients' own.
         engine = Observed(Reseeded(train, int(self._draw.integers(2**62))), self._watchman)
         cpu = torch.device("cpu")
@@ -92,17 +93,17 @@ class Shadows:
 
     def learn(self, summed: int) -> Learned:
         """From this round's uploads, or sums over some clients: the share of a sum's clients with an item."""
-        able, n_items = np.array(sorted(self._seen)), self._truth.shape[1]
+        able = np.array(sorted(self._seen))
         groups = [self._draw.choice(able, min(summed, len(able)), replace=False) for _ in range(_GROUPS)]
         seen = [
-            total([self._seen[client] for client in group.tolist()], self._weights[group], n_items)
+            self._cover.total([self._seen[client] for client in group.tolist()], self._weights[group])
             for group in groups
         ]
         truths = [self._truth[group].mean(0) for group in groups]
         unmoved = (truth[sight.rows[~sight.moved]] for sight, truth in zip(seen, truths, strict=True))
         learned = Learned(self._popularity, unmoved_is_no=not any(each.any() for each in unmoved))
         seen = [learned.candidates(sight) for sight in seen]
-        sent = (self._sent.rows(self._tables, self._places[group].tolist()) for group in groups)
+        sent = (self._sent.rows(self._cover.tables, self._places[group].tolist()) for group in groups)
         inputs = [features(*each, self._popularity) for each in zip(seen, sent, strict=True)]
         rows = [truth[sight.rows] for sight, truth in zip(seen, truths, strict=True)]
         learned.learn(np.concatenate(inputs), np.concatenate(rows), self._draw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,6 +27,7 @@ class Sight:
 
     rows: Ints
     changes: Floats  # [len(rows), numbers in a row]
+    noise: float = 0.0  # standard deviation of what was added to every number; the mode says it
 
     @cached_property
     def moved(self) -> Mask:
@@ -36,7 +37,7 @@ class Sight:
 
     def without_unmoved(self) -> Sight:
         """Only those that did."""
-        return Sight(self.rows[self.moved], self.changes[self.moved])
+        return Sight(self.rows[self.moved], self.changes[self.moved], self.noise)
 
     def spread(self, values: Floats, n_items: int) -> Floats:
         """Values of the rows as values of all items; −inf where there is no row."""
@@ -60,19 +61,20 @@ def total(parts: Sequence[Sight], weights: Floats, n_items: int) -> Sight:
     summed = np.zeros((n_items, parts[0].changes.shape[1]))
     for part, weight in zip(parts, weights, strict=True):
         summed[part.rows] += weight * part.changes
-    return Sight(np.arange(n_items), summed)
+    noise = float(np.linalg.norm([weight * part.noise for part, weight in zip(parts, weights, strict=True)]))
+    return Sight(np.arange(n_items), summed, noise)
 
 
 @dataclass
 class Watchman:
     """An observer who keeps every client's sight of the round he is in."""
 
-    tables: tuple[str, ...]
+    look: Callable[[Ints, Upload], dict[int, Sight]]  # what he sees of uploads
     seen: dict[int, Sight] = field(default_factory=dict)
 
     def __call__(self, round_: int, clients: Ints, upload: Upload) -> None:
         """Keep what arrived."""
-        self.seen.update(zip(clients.tolist(), sights(upload, self.tables), strict=True))
+        self.seen.update(self.look(clients, upload))
 
     def collect(self) -> dict[int, Sight]:
         """What was seen since the last time."""

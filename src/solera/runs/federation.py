@@ -53,10 +53,11 @@ def federation(
         device=place,
         dtype=dtype,
         secure_aggregation=config.secure_aggregation,
-        private=_private_rounds(config.dp, method, clients, config.seed) if config.dp else None,
+        private=private_rounds(config.dp, method, clients, config.seed) if config.dp else None,
     )
 
 
-def _private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:
+def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:
+    """Those of a run's settings, which are resolved."""
     users = int(np.count_nonzero(clients.train.lengths))
     return PrivateRounds(dp, method.config.clients_per_round, users, seed)

@@ -81,7 +81,9 @@ def analytic_epsilon(mu: float, delta: float) -> float:
 
 def analytic_delta(mu: float, epsilon_: float) -> float:
     """Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)   (Balle & Wang 2018, Theorem 8)."""
-    return math.exp(_log_phi(mu / 2 - epsilon_ / mu)) - math.exp(epsilon_ + _log_phi(-mu / 2 - epsilon_ / mu))
+    first = _log_phi(mu / 2 - epsilon_ / mu)
+    second = epsilon_ + _log_phi(-mu / 2 - epsilon_ / mu)
+    return math.exp(first) - math.exp(min(first, second))  # second > first is rounding, of a huge ε
 
 
 def _log_phi(x: float) -> float:
