@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from planted import blocks
 
+from in_process import solera
 from solera.baselines import BASELINES, Epoch, NCFConfig, configure
 from solera.core.errors import ConfigError
 from solera.runs.baseline import run_baseline
@@ -56,13 +55,8 @@ def test_every_baseline_gives_the_same_kind_of_result(name: str) -> None:
     json.dumps(result)
 
 
-def solera(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "solera", "baseline", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-
-
 def test_help_names_every_baseline() -> None:
-    shown = solera("--help").stdout
+    shown = solera("baseline", "--help").stdout
     assert [name for name in BASELINES if name not in shown] == []
 
 
@@ -71,7 +65,7 @@ def test_progress_goes_to_standard_error_and_one_document_to_standard_output(tmp
     rows = [f"u{u},i{i},{t}" for t, (u, i) in enumerate(zip(data.users, data.items, strict=True))]
     path = tmp_path / "own.csv"
     path.write_text("\n".join(["user,item,time", *rows]) + "\n")
-    done = solera("mf", "--data", str(path), "-o", "epochs=2", "-o", "negatives=1", "--json")
+    done = solera("baseline", "mf", "--data", str(path), "-o", "epochs=2", "-o", "negatives=1", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["options"]["epochs"], result["options"]["negatives"]) == (2, 1)

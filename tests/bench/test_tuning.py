@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 
 import pytest
 from benchmark import ratings
 
+from in_process import solera
 from solera.baselines import BASELINES, configure
 from solera.bench.best import presets_of
 from solera.bench.matrix import read_tuning
@@ -181,11 +180,6 @@ def test_a_worker_makes_a_study_and_takes_up_one_that_was_begun(folder):
     assert len(made.trials) == 3
     assert {t.options.get("embedding_size", 4) for t in made.trials} == {4}
     assert not job.folder.exists()
-
-
-def solera(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "solera", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_tune_then_presets(folder):

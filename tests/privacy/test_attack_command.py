@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 
 import pytest
 
+from in_process import solera
+
 SMALL = ("--rounds", "2", "--sums", "1,2", "--clients", "5", "--threads", "1")
-
-
-def solera(*args, cwd):
-    command = [sys.executable, "-m", "solera", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=cwd, check=False)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import io
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from made import Page, write_run
 
+from in_process import solera
 from solera.core.errors import RunError
 from solera.report import make_page, read_runs
 from solera.report.figures import make_figures
@@ -189,9 +189,7 @@ def test_ten_runs_of_a_hundred_rounds_are_small(tmp_path):
 
 
 def command(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "solera", "report", *args], capture_output=True, text=True, check=False
-    )
+    return solera("report", *args)
 
 
 def test_the_command_writes_the_page_and_its_figures(tmp_path):
