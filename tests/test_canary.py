@@ -22,6 +22,6 @@ def test_canary_sings_under_paper(dataset):
     assert sampled_hr(dataset("ml-100k"), "paper", rounds=20) > 0.35
 
 
-@pytest.mark.parametrize("name", ["filmtrust", "douban-book"])
+@pytest.mark.parametrize("name", ["filmtrust", pytest.param("douban-book", marks=pytest.mark.slow)])
 def test_canary_on_other_sets(dataset, name):
     assert sampled_hr(dataset(name), "strict", rounds=5) <= 0.13

@@ -234,7 +234,7 @@ def figures(folder: Path) -> dict:
 
 
 @NEEDS_DATA
-@pytest.mark.parametrize("method", ["fedmf", "pfedrec"])
+@pytest.mark.parametrize("method", ["fedmf", pytest.param("pfedrec", marks=pytest.mark.slow)])
 def test_kill_at_a_random_moment_then_resume(method, tmp_path):
     """kill -9 at three random moments; the end is as if nothing had happened."""
     command = ["train", method, "--data", "ml-100k", "--rounds", "12", *FAST]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
 from conformance import MethodConformance, run, state
 
 from solera.engine.reference import train_one_by_one
@@ -32,6 +33,7 @@ class TestFedFast(MethodConformance):
     name = "fedfast"
 
 
+@pytest.mark.slow
 class TestFedFastManyClusters(MethodConformance):
     name = "fedfast"
     options: ClassVar = {"clusters": 12, "batch_size": 12}
@@ -42,6 +44,7 @@ class TestFedRecon(MethodConformance):
     options: ClassVar = {"rebuild_epochs": 3}
 
 
+@pytest.mark.slow
 class TestFedReconSmallBatches(MethodConformance):
     name = "fedrecon"
     options: ClassVar = {"rebuild_epochs": 1, "reg": 0.01, "batch_size": 12}
@@ -61,6 +64,7 @@ class TestGPFedRecCode(MethodConformance):
     options: ClassVar = {**_GPFEDREC, "neighbours": "code", "guidance": 10.0, "batch_size": 12}
 
 
+@pytest.mark.slow
 class TestGPFedRecLinear(MethodConformance):
     name = "gpfedrec"
     options: ClassVar = {**_GPFEDREC, "scorer": "linear", "reg": 0.001, "threshold": 0.9}
@@ -70,6 +74,7 @@ class TestPerFedRec(MethodConformance):
     name = "perfedrec"
 
 
+@pytest.mark.slow
 class TestPerFedRecWithoutOwn(MethodConformance):
     name = "perfedrec"
     options: ClassVar = {"own": 0.0, "cluster": 3.0, "clusters": 3, "batch_size": 12}
@@ -79,6 +84,7 @@ class TestPFedGraph(MethodConformance):
     name = "pfedgraph"
 
 
+@pytest.mark.slow
 class TestPFedGraphSmallBatches(MethodConformance):
     name = "pfedgraph"
     options: ClassVar = {"evenness": 0.1, "reg": 0.01, "batch_size": 12}

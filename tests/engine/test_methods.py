@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import pytest
 from conformance import MethodConformance
 from torch import Tensor
 
@@ -19,6 +20,7 @@ class TestFedMFAdam(MethodConformance):
     options: ClassVar = {"optimizer": "adam"}
 
 
+@pytest.mark.slow
 class TestFedMFAdamReg(MethodConformance):
     name = "fedmf"
     options: ClassVar = {"optimizer": "adam", "reg": 0.01, "batch_size": 12}
@@ -87,6 +89,7 @@ class TestFedRAPSoft(MethodConformance):
     options: ClassVar = {**_FEDRAP, "norm": "soft", "sparsity": 0.05, "curriculum": "fixed"}
 
 
+@pytest.mark.slow
 class TestFedRAPSoftSmallBatches(MethodConformance):
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "norm": "soft", "sparsity": 0.05, "batch_size": 12}
@@ -99,16 +102,19 @@ class TestFedRAPEarlyStop(MethodConformance):
     options: ClassVar = {**_FEDRAP, "early_stop": 0.02, "local_epochs": 8, "step_decay": 0.8}
 
 
+@pytest.mark.slow
 class TestFedRAPEarlyStopSmallBatches(MethodConformance):
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "early_stop": 0.02, "local_epochs": 8, "batch_size": 12}
 
 
+@pytest.mark.slow
 class TestFedRAPC(MethodConformance):
     name = "fedrap-c"
     options: ClassVar = _ONE_TABLE
 
 
+@pytest.mark.slow
 class TestFedRAPD(MethodConformance):
     name = "fedrap-d"
     options: ClassVar = _ONE_TABLE
@@ -155,15 +161,18 @@ class TestFedEMCode(MethodConformance):
     options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05, "form": "code", "server": "code"}
 
 
+@pytest.mark.slow
 class TestFedEMCodeSmallBatches(MethodConformance):
     name = "fedem"
     options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05, "form": "code", "batch_size": 12}
 
 
+@pytest.mark.slow
 class TestFedEMDM(MethodConformance):
     name = "fedem-dm"
 
 
+@pytest.mark.slow
 class TestFedEMSM(MethodConformance):
     name = "fedem-sm"
 
@@ -187,11 +196,13 @@ class TestPLGCSmallBatches(MethodConformance):
     options: ClassVar = {**_PLGC, "batch_size": 12, "reg": 0.001}
 
 
+@pytest.mark.slow
 class TestPLGCMixingAlone(MethodConformance):
     name = "plgc-dlgm"
     options: ClassVar = _MIXING
 
 
+@pytest.mark.slow
 class TestPLGCRedundancyAlone(MethodConformance):
     name = "plgc-err"
     options: ClassVar = _PLGC

@@ -52,19 +52,32 @@ COMBINATIONS += [(name, (plugin,)) for plugin in SERVER_SIDE for name in ("fedmf
 COMBINATIONS += [("fedhist", (plugin,)) for plugin in SERVER_SIDE[1:]]
 COMBINATIONS += [("fedmf", SERVER_SIDE), ("fedmf", ("plgc", *SERVER_SIDE))]
 COMBINATIONS += [("fedmf", ("robust",)), ("pfedrec", ("robust",)), ("fedmf", ("plgc", "robust"))]
-# All other methods that take a plug-in: run by `pytest -m slow tests/engine/test_plugins.py`.
+# All other methods that take a plug-in.
 OTHERS = [
     (name, (plugin,))
     for name in METHODS
     for plugin in PLUGINS
     if (name, (plugin,)) not in COMBINATIONS and legal(name, (plugin,))
 ]
+
+
+def everyday(name: str, plugins: tuple[str, ...]) -> bool:
+    """The rest is run by `pytest -m slow tests/engine/test_plugins.py`."""
+    if (name, plugins) in OTHERS:
+        return False
+    if not set(plugins) <= set(CLIENT_SIDE):
+        return True
+    if len(plugins) == 1:
+        return name in ("fedmf", "fedncf", "fedrap", "fedhist")
+    return (name, plugins[1]) == ("fedmf", "plgc")
+
+
 for name, plugins in (*COMBINATIONS, *OTHERS):
     family = BACKBONES.get(name.split("-")[0], {"item_rate": 1.0} if name == "gpfedrec" else {})
     options = {key: value for key, value in family.items() if key in METHODS[name].config.model_fields}
     options |= {k: v for plugin in plugins for k, v in OPTIONS.get(plugin, {}).items()}
     title = "Test_" + "_with_".join([name, *plugins]).replace("-", "_")
-    marks = [pytest.mark.slow] if (name, plugins) in OTHERS else []
+    marks = [] if everyday(name, plugins) else [pytest.mark.slow]
     members = {"name": name, "plugins": plugins, "options": options, "pytestmark": marks}
     globals()[title] = type(title, (MethodConformance,), members)
 
