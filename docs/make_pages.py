@@ -67,7 +67,7 @@ Poisonings = Sequence[PoisonRecord]
 
 
 class Private(NamedTuple):
-    """The records of benchmarks/privacy.toml, and what that asks for: data set and label."""
+    """Records of benchmarks/privacy.toml and modes.toml, and what these ask for: data set and label."""
 
     records: Records
     asked: Sequence[tuple[str, str]]
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
     check = "--check" in arguments
     records, ablations = read_all(root / "results"), read_all(root / "ablations")
     attacks, poisonings = read_attacks(root / "attacks"), read_poisoning(root / "poisoning")
-    private = Private(read_all(root / "privacy"), _asked_for(root / "benchmarks/privacy.toml"))
+    private = Private(read_all(root / "privacy"), _asked_for(root / "benchmarks"))
     told = attacks, poisonings, private
     stale = False
     for page in (
@@ -122,10 +122,12 @@ def fill(
         "headline": lambda: headline(records),
         "overview": lambda: overview_table(_strict(records)).grid() if _strict(records) else NONE_YET,
         "tuned": tuned,
-        "attacks on single uploads": lambda dataset: attacks_on_single(_on(attacks, dataset)),
-        "attacks among touched rows": lambda dataset: attacks_among_touched(_on(attacks, dataset)),
-        "attacks on sums": lambda dataset: attacks_on_sums(_on(attacks, dataset), "target"),
-        "attacks on anybody in a sum": lambda dataset: attacks_on_sums(_on(attacks, dataset), "anybody"),
+        "attacks on single uploads": lambda dataset: attacks_on_single(_plain(attacks, dataset)),
+        "attacks among touched rows": lambda dataset: attacks_among_touched(_plain(attacks, dataset)),
+        "attacks on sums": lambda dataset: attacks_on_sums(_plain(attacks, dataset), "target"),
+        "attacks on anybody in a sum": lambda dataset: attacks_on_sums(_plain(attacks, dataset), "anybody"),
+        "attacks by mode": lambda dataset: attacks_by_mode(_on(attacks, dataset)),
+        "modes": lambda dataset: modes(private, _on(attacks, dataset), dataset),
         "poisoning": lambda dataset: poisoning(_poisoned(poisonings, dataset)),
         "poisoning commands": lambda dataset: attack_commands(_poisoned(poisonings, dataset)),
         "differential privacy": lambda dataset: differential_privacy(private, dataset),
@@ -369,6 +371,68 @@ def attacks_on_sums(attacks: Attacks, question: str) -> str:
     return table(head, rows) if rows else NONE_YET
 
 
+def attacks_by_mode(attacks: Attacks) -> str:
+    """What the best of the attacks finds in the last round, by method and by what protects uploads."""
+    rows = []
+    for method in dict.fromkeys(record.method for record in attacks):
+        mine = {record.protection: record for record in attacks if record.method == method}
+        local, central = (
+            next((mine[p] for p in mine if p.startswith(m)), None) for m in ("local", "central")
+        )
+        seen = [
+            (mine.get("plain"), 1),
+            (local, 1),
+            (central, None),
+            (mine.get("plain"), 20),
+            (mine.get("plain"), 100),
+        ]
+        cells = (best_attack(record, summed) if record else "refused" for record, summed in seen)
+        rows.append((f"`{method}`", *cells, best_attack(mine.get("plain"), 100, ("popularity",))))
+    head = ("", "plain", "local DP", "central DP", "sum of 20", "sum of 100", "*popularity alone*")
+    return table(head, rows) if rows else NONE_YET
+
+
+def best_attack(
+    record: AttackRecord | None, summed: int | None, attacks: Sequence[str] = ("norm", "sign", "shadow")
+) -> str:
+    """AUC / precision of the best by AUC in the last round; `summed` None is the largest sum there is."""
+    if record is None:
+        return ""
+    size = max(each.summed for each in record.findings) if summed is None else summed
+    last = (record.last_round,) * 2
+    found = [each for name in attacks if (each := record.find(name, last, size))]
+    best = max(found, key=lambda each: each.target.auc or 0, default=None)
+    return f"{_auc(best.target.auc)} / {best.target.precision:.3f}" if best else ""
+
+
+SEEN_IN = {  # a mode, and what an attacker sees of it: the start of a record's protection, clients in a sum
+    "plain": ("plain", 1),
+    "secure aggregation": ("plain", 100),
+    "central DP": ("central", None),
+    "distributed DP": ("central", None),
+    "local DP": ("local", 1),
+}
+
+
+def modes(private: Private, attacks: Attacks, dataset: str) -> str:
+    """Mode × attack × utility × bytes × seconds."""
+    rows = []
+    for where, label in private.asked:
+        method, _, mode = label.partition(", ")
+        run = next((r for r in private.records if (r.dataset, r.label) == (where, label)), None)
+        if where != dataset or mode not in SEEN_IN:
+            continue
+        start, summed = SEEN_IN[mode]
+        record = next((r for r in attacks if r.method == method and r.protection.startswith(start)), None)
+        cells = ["not run"] * 3
+        if run:
+            per_round = run.bytes.up / run.rounds
+            cells = [_under(run), f"{per_round / 1000:,.1f}", f"{run.seconds.per_round:.2f}"]
+        rows.append((f"`{method}`", mode, best_attack(record, summed) or "–", *cells))
+    head = ("", "mode", "attack", PAIR, "kB up per client and round", "seconds per round")
+    return table(head, rows) if rows else NONE_YET
+
+
 def poisoning(records: Poisonings) -> str:
     """Loud promotion by method and defence: no attack, and every share of malicious clients."""
     loud = max((each.plot.boost for each in records if each.plot.attack == "promotion"), default=0)
@@ -433,9 +497,14 @@ def _under(run: Record | None) -> str:
     return f"{full['hr@10']:.4f} / {full['ndcg@10']:.4f}{noise}"
 
 
-def _asked_for(matrix: Path) -> list[tuple[str, str]]:
-    runs = tomllib.loads(matrix.read_text("utf-8"))["run"] if matrix.exists() else []
+def _asked_for(folder: Path) -> list[tuple[str, str]]:
+    found = (folder / name for name in ("privacy.toml", "modes.toml"))
+    runs = [run for m in found if m.exists() for run in tomllib.loads(m.read_text("utf-8"))["run"]]
     return [(dataset, run["label"]) for run in runs for dataset in run["datasets"]]
+
+
+def _plain(attacks: Attacks, dataset: str) -> Attacks:
+    return [record for record in _on(attacks, dataset) if record.protection == "plain"]
 
 
 def _on(attacks: Attacks, dataset: str) -> Attacks:

@@ -9,7 +9,8 @@
     seeds = [0, 1, 2]                             # default: 0
     rounds = 100                                  # default: 100; a method of one round takes one
     options = { embedding_size = 32 }             # of all its methods; default: none
-    dp = "epsilon=8,delta=1e-5"                   # and wire = "…": as on the command line; default: none
+    dp = "epsilon=8,delta=1e-5"                   # and wire = "…", secure_aggregation = true: as on the
+                                                  # command line; default: none
 
     [[run]]
     presets = ["paper:fedrap/ml-100k"]            # have data set, rounds and options of their own, and a
@@ -129,6 +130,9 @@ class Matrix:
         return self.results / entry.asked.name
 
 
+_PROTECTION = ("dp", "wire", "secure_aggregation")
+
+
 class _Table(BaseModel):
     """A [[run]] as it stands in the file."""
 
@@ -149,6 +153,7 @@ class _Table(BaseModel):
     min_interactions: int | None = Field(None, ge=0)
     dp: str | None = None
     wire: str | None = None
+    secure_aggregation: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -159,11 +164,11 @@ class _Table(BaseModel):
             raise ValueError("needs datasets")
         own = ("datasets", "rounds", "patience", "options", "columns", "min_interactions", "tuned")
         useless = [key for key in (own if self.presets else ()) if getattr(self, key)]
-        useless += [key for key in ("dp", "wire") if not self.methods and getattr(self, key)]
+        useless += [key for key in _PROTECTION if not self.methods and getattr(self, key)]
         useless += [key for key in ("rounds", "patience") if self.baselines and getattr(self, key)]
         if useless:
             raise ValueError(f"{given[0]} take no {' and no '.join(useless)}")
-        fixed = [key for key in (*own[1:-1], "dp", "wire") if getattr(self, key)] if self.tuned else []
+        fixed = [key for key in (*own[1:-1], *_PROTECTION) if getattr(self, key)] if self.tuned else []
         if fixed:
             raise ValueError(f"tuned settings take no {' and no '.join(fixed)}")
         return self
@@ -330,6 +335,7 @@ def _method(name: str, table: _Table, where: dict[str, Any]) -> Entry:
         patience=table.patience,
         dp=DP.parse(table.dp) if table.dp else None,
         wire=PaperLaplace.parse(table.wire) if table.wire else None,
+        secure_aggregation=table.secure_aggregation,
         **where,
     ).resolved()
     return Entry(_label(table.label, config), config)

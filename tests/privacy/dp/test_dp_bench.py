@@ -35,6 +35,12 @@ def test_a_matrix_asks_for_it_and_a_record_states_it(entries, small, tmp_path) -
     assert record.config["dp"]["noise"] == 2.0
 
 
+def test_a_matrix_asks_for_secure_aggregation(entries) -> None:
+    (plain,), (masked,) = entries(""), entries('secure_aggregation = true\nlabel = "masked"\n')
+    assert (plain.config.secure_aggregation, masked.config.secure_aggregation) == (False, True)
+    assert plain.asked != masked.asked
+
+
 def test_a_label_cannot_hide_that_there_is_no_guarantee(entries) -> None:
     for more in ('wire = "paper-laplace=0.5"\n', 'wire = "paper-laplace=0.5"\nlabel = "safe"\n'):
         (entry,) = entries(more)
