@@ -103,6 +103,26 @@ def test_a_client_more_or_less_moves_the_sum_by_at_most_the_clip(name: str) -> N
     assert largest == pytest.approx(1.0, abs=1e-6)  # the bound is met: were it lower, this would fail
 
 
+@pytest.mark.parametrize("name", MANY_ROUNDS)
+def test_the_others_trained_again_without_a_client_send_what_they_sent(name: str) -> None:
+    """So neighbouring federations differ by one client's upload, and by nothing else."""
+    method = build(name, {key: v for key, v in SMALL.items() if key in type(find(name).config).model_fields})
+    simulation = Simulation(method, data(), BlockTraining(1), seed=0, device=CPU, dtype=torch.float32)
+    simulation.run_round(0)
+    clip = Clip(0.1)
+
+    def summed(clients: np.ndarray) -> torch.Tensor:
+        task = Task(method, simulation.data, simulation.state, method.context(1, N_ITEMS), 0)
+        uploads = [result.upload for result in BlockTraining(1)(task, clients)]
+        return total(method, [clip.upload(upload, method.leaves)[0] for upload in uploads])
+
+    everybody = np.arange(N_CLIENTS)
+    whole = summed(everybody)
+    moved = [float((whole - summed(np.delete(everybody, left_out))).norm()) for left_out in everybody]
+    assert max(moved) <= clip.norm * (1 + 1e-5)  # in single precision, padded to other shapes
+    assert min(moved) > 0
+
+
 @pytest.mark.parametrize("name", list(ONE_ROUND))
 def test_a_contribution_is_no_longer_than_the_clip(name: str) -> None:
     """1,000 histories, some of whose items repeat; the total of neighbours differs by the contribution."""
