@@ -129,6 +129,7 @@ def fill(
         "attacks by mode": lambda dataset: attacks_by_mode(_on(attacks, dataset)),
         "modes": lambda dataset: modes(private, _on(attacks, dataset), dataset),
         "poisoning": lambda dataset: poisoning(_poisoned(poisonings, dataset)),
+        "other poisoning": lambda dataset: other_poisoning(_poisoned(poisonings, dataset)),
         "poisoning commands": lambda dataset: attack_commands(_poisoned(poisonings, dataset)),
         "differential privacy": lambda dataset: differential_privacy(private, dataset),
         "attack commands": lambda dataset: attack_commands(_on(attacks, dataset)),
@@ -435,10 +436,7 @@ def modes(private: Private, attacks: Attacks, dataset: str) -> str:
 
 def poisoning(records: Poisonings) -> str:
     """Loud promotion by method and defence: no attack, and every share of malicious clients."""
-    loud = max((each.plot.boost for each in records if each.plot.attack == "promotion"), default=0)
-    shown = [
-        e for e in records if e.plot.attack == "none" or (e.plot.attack, e.plot.boost) == ("promotion", loud)
-    ]
+    shown = [each for each in records if each.plot.attack == "none" or _is_loud(each, records)]
     shown = [each for each in shown if each.method in {e.method for e in shown if e.plot.attack != "none"}]
     shares = sorted({each.plot.malicious for each in shown if each.plot.attack != "none"})
     found = {(e.method, e.defence, _share(e)): e.outcome for e in shown}
@@ -447,6 +445,23 @@ def poisoning(records: Poisonings) -> str:
         for method, defence in dict.fromkeys((each.method, each.defence) for each in _by_defence(shown))
     ]
     return table(("", "defence", "no attack", *(f"{s:.1%}" for s in shares)), rows) if rows else NONE_YET
+
+
+def other_poisoning(records: Poisonings) -> str:
+    """All other attacks, by defence."""
+    shown = [each for each in records if each.plot.attack != "none" and not _is_loud(each, records)]
+    defences = list(dict.fromkeys(each.defence for each in _by_defence(shown)))
+    found: dict[tuple[str, str, str], dict[str, Outcome]] = {}
+    for each in shown:
+        plot = f"`{each.method}`", f"{each.plot.attack} × {each.plot.boost:g}", f"{each.plot.malicious:.1%}"
+        found.setdefault(plot, {})[each.defence] = each.outcome
+    rows = [(*plot, *(_poisoned_cell(cells.get(d)) for d in defences)) for plot, cells in found.items()]
+    return table(("", "attack", "malicious", *defences), rows) if rows else NONE_YET
+
+
+def _is_loud(record: PoisonRecord, among: Poisonings) -> bool:
+    loud = max((each.plot.boost for each in among if each.plot.attack == "promotion"), default=0)
+    return (record.plot.attack, record.plot.boost) == ("promotion", loud)
 
 
 def _share(record: PoisonRecord) -> float:
