@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from solera.privacy.dp.settings import DP
 from solera.runs import Progress, Run, RunConfig
 from solera.runs import train as _train
 from solera.runs.config import usual_rounds
+from solera.runs.notebook import in_notebook, notebook_progress
 
 __all__ = ["Interactions", "Progress", "Run", "load", "train"]
 
@@ -36,13 +38,14 @@ def train(
     dp: str | None = None,
     wire: str | None = None,
     on_round: Callable[[Progress], None] | None = None,
+    progress: bool = True,
     **options: Any,
 ) -> Run:
     """Train a method and return the finished run.
 
     `data` is what `solera.load` gave, or a name for it; `dp` and `wire` are as on the command line. Further
     keyword arguments are the method's own options, and those of its `plugins`. Nothing is written to disk
-    unless `out` names a folder.
+    unless `out` names a folder. A notebook shows progress below the cell, unless `progress` is False.
 
     >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
     >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
@@ -62,12 +65,20 @@ def train(
         dp=DP.parse(dp) if dp else None,
         wire=PaperLaplace.parse(wire) if wire else None,
     )
-    return _train(
-        config,
-        interactions,
-        out=None if out is None else Path(out),
-        resume=resume,
-        threads=threads,
-        device=device,
-        on_round=on_round,
-    )
+    title = f"{config.full_method} on {interactions.name}"
+    with notebook_progress(title) if progress and in_notebook() else nullcontext() as show:
+
+        def after_round(done: Progress) -> None:
+            for each in (show, on_round):
+                if each is not None:
+                    each(done)
+
+        return _train(
+            config,
+            interactions,
+            out=None if out is None else Path(out),
+            resume=resume,
+            threads=threads,
+            device=device,
+            on_round=after_round,
+        )

@@ -18,8 +18,6 @@ err = Console(stderr=True)  # progress, warnings, errors
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
-LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."
-
 
 def help_if_alone(context: typer.Context) -> None:
     """A group of commands that is called without one shows its help."""
@@ -35,11 +33,16 @@ def print_json(content: Any) -> None:
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, leaky: bool = False) -> None:
     """A table; a leaky one says so above and below, whatever the colours."""
+    caption = None
+    if leaky:
+        from solera.runs.result import LEAKY
+
+        caption = LEAKY
     made = Table(
         title=f"{title} · LEAKY" if leaky else title,
         title_justify="left",
         title_style="bold red" if leaky else "bold",
-        caption=LEAKY if leaky else None,
+        caption=caption,
         caption_justify="left",
         caption_style="red",
         box=box.SIMPLE_HEAD,
@@ -69,15 +72,9 @@ def show(value: Any) -> str:
 
 def print_result(result: dict[str, Any]) -> None:
     """The figures of a run or a baseline."""
-    leaky = result["leaky"]
-    title = f"{result['method']} on {result['dataset']}, protocol {result['protocol']}, seed {result['seed']}"
-    metrics = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")
-    rows = [
-        (f"{part}, {name}", *(result[part][key][metric] for metric in metrics))
-        for part in ("test", "validation")
-        for key, name in (("full", "full ranking"), ("sampled99", "99 negatives"))
-    ]
-    table(title, ("", *metrics), rows, leaky=leaky)
+    from solera.runs.result import METRICS, rows_of, title_of
+
+    table(title_of(result), ("", *METRICS), rows_of(result), leaky=result["leaky"])
     if "privacy" in result:
         out.print(privacy_line(result["privacy"]), highlight=False)
     if "selected_round" in result:

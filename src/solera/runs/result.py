@@ -52,6 +52,24 @@ class _Result(BaseModel):
     validation: dict[str, dict[str, float]]
 
 
+METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # of the many, those that are shown
+LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."
+
+
+def title_of(result: dict[str, Any]) -> str:
+    """What the figures are of."""
+    return f"{result['method']} on {result['dataset']}, protocol {result['protocol']}, seed {result['seed']}"
+
+
+def rows_of(result: dict[str, Any]) -> list[tuple[str | float, ...]]:
+    """The figures that are shown, in the order of `METRICS`, each row with its name."""
+    return [
+        (f"{part}, {name}", *(result[part][key][metric] for metric in METRICS))
+        for part in ("test", "validation")
+        for key, name in (("full", "full ranking"), ("sampled99", "99 negatives"))
+    ]
+
+
 def check_result(content: Any) -> None:
     """Complain (ValidationError) of what is no result."""
     _Result.model_validate(content)

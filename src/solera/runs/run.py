@@ -20,6 +20,7 @@ from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
+from solera.runs.notebook import result_html
 from solera.runs.result import Figures
 
 
@@ -65,6 +66,10 @@ class Run:
         simulation = federation(config, method, split(data, config.protocol), threads=1, device="cpu")
         _restore(simulation, state, folder.path)
         return cls(result, data, simulation, folder.path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return result_html(self.result)
 
     @property
     def test(self) -> Figures:

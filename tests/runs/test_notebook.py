@@ -1,0 +1,77 @@
+"""Progress and figures in a real notebook kernel."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from solera.runs.notebook import in_notebook, result_html
+
+RATINGS = """
+import random
+draw = random.Random(0)
+pairs = [(u, i) for u in range(30) for i in draw.sample(range(40), 8)]
+rows = "".join(f"{u},{i},{t}\\n" for t, (u, i) in enumerate(pairs))
+open("ratings.csv", "w").write("user,item,time\\n" + rows);
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    cells = [
+        RATINGS,
+        "import solera",
+        'run = solera.train("fedmf", "ratings.csv", rounds=3, threads=1)',
+        "run",
+    ]
+    cells.append(
+        'solera.train("fedmf", "ratings.csv", rounds=1, threads=1, progress=False).test["full"]["hr@10"]'
+    )
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    updates = []
+
+    class Watched(NotebookClient):
+        def process_message(self, msg, cell, cell_index):
+            if msg["msg_type"] == "update_display_data":
+                updates.append(msg["content"]["data"]["text/html"])
+            return super().process_message(msg, cell, cell_index)
+
+    folder = tmp_path_factory.mktemp("notebook")
+    Watched(made, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    return made, updates
+
+
+def test_progress_goes_from_round_to_round_and_then_away(notebook):
+    _, updates = notebook
+    assert [f"round {n}/3" in text for n, text in enumerate(updates[:3], start=1)] == [True] * 3
+    assert '<progress value="3" max="3">' in updates[2]
+    assert updates[3] == "" and len(updates) == 4  # with progress=False there is none
+
+
+def test_a_run_shows_its_figures(notebook):
+    made, _ = notebook
+    shown = made.cells[3].outputs[0]["data"]["text/html"]
+    assert "fedmf on ratings, protocol strict, seed 0" in shown
+    assert shown.count("<td>") == 4 * 5
+
+
+def test_a_leaky_one_says_so():
+    figures = dict.fromkeys(("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20"), 0.25)
+    part = {"full": figures, "sampled99": figures}
+    result = {
+        "method": "<m>",
+        "dataset": "d",
+        "protocol": "paper",
+        "seed": 1,
+        "test": part,
+        "validation": part,
+    }
+    assert "LEAKY" in result_html(result | {"leaky": True})
+    assert "LEAKY" not in result_html(result | {"leaky": False})
+    assert "&lt;m&gt;" in result_html(result | {"leaky": False})
+    assert "0.2500" in result_html(result | {"leaky": False})
+
+
+def test_here_is_no_notebook():
+    assert not in_notebook()
