@@ -225,7 +225,7 @@ def test_help_has_an_example_for_every_command():
         done = solera(*command, "--help")
         assert done.returncode == 0
         assert f"Example: solera {' '.join(command)}" in " ".join(done.stdout.split())
-    assert "Commands" in solera().stdout
+    assert "Train and look" in solera().stdout
 
 
 def figures(folder: Path) -> dict:
@@ -280,3 +280,39 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
     assert "--resume" in said
     folder = next(tmp_path.glob("runs/*"))
     assert list(folder.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("solera train pfed", {"pfedrec", "pfedclr", "pfedclr-af", "pfedclr-cf", "pfedgraph"}),
+        ("solera train fedmf --data ml-", {"ml-100k", "ml-1m"}),
+        ("solera train fedmf --with elastic", {"elastic-merge"}),
+        ("solera train --preset paper:fedr", {"paper:fedrap/ml-100k"}),
+        ("solera attack fedmf --protocol st", {"strict"}),
+        ("solera data stats film", {"filmtrust"}),
+    ],
+)
+def test_what_the_shell_offers(typed, offered):
+    """As bash asks for it when Tab is pressed."""
+    words = typed.split()
+    asked = {"_SOLERA_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    command = [str(Path(sys.executable).parent / "solera")]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert offered <= set(done.stdout.split()), done.stderr
+
+
+def test_no_colour_where_none_is_wanted():
+    """On a terminal of its own, which would have colours otherwise."""
+    codes = {}
+    for wanted in ("", "1"):
+        ours, theirs = os.openpty()
+        environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm-256color"}
+        environment |= {"NO_COLOR": wanted} if wanted else {}
+        command = [sys.executable, "-m", "solera", "train", "fedfm", "--data", "x"]
+        subprocess.run(command, stdout=theirs, stderr=theirs, env=environment, check=False)
+        os.close(theirs)
+        codes[wanted] = os.read(ours, 4096)
+        os.close(ours)
+    assert b"\x1b[1;31merror:" in codes[""]
+    assert b"31m" not in codes["1"] and b"error:" in codes["1"]

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solera.cli import completion
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
 from solera.cli.runs import (
     DifferentialPrivacy,
+    OptionalData,
     Options,
     Plugins,
+    PresetName,
     ProtocolName,
     Threads,
     Wire,
@@ -42,13 +45,13 @@ COLUMNS = ("", "clients", "AUC", "prec.", "touched", "any: AUC", "any: prec.")
 def attack(
     method: Annotated[
         str | None,
-        typer.Argument(help="A method, or the folder of a run whose first rounds are trained again."),
+        typer.Argument(
+            help="A method, or the folder of a run whose first rounds are trained again.",
+            autocompletion=completion.methods,
+        ),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
-    ] = None,
-    preset: Annotated[str | None, typer.Option(help="Named settings instead of a method.")] = None,
+    data: OptionalData = None,
+    preset: PresetName = None,
     plugin: Plugins = None,
     protocol: ProtocolName = "strict",
     rounds: Annotated[int, typer.Option(help="Rounds to train.", min=1)] = 5,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from solera.cli import completion
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
 app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
@@ -24,7 +25,11 @@ Columns = Annotated[
     str | None, typer.Option("--columns", help="Columns of your own file, e.g. user=who,item=what,time=when.")
 ]
 Name = Annotated[
-    str, typer.Argument(help="A data set's name, or the path of your own .csv, .tsv or .parquet file.")
+    str,
+    typer.Argument(
+        help="A data set's name, or the path of your own .csv, .tsv or .parquet file.",
+        autocompletion=completion.datasets,
+    ),
 ]
 
 

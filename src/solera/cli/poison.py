@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solera.cli import completion
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
-from solera.cli.runs import Options, Plugins, ProtocolName, Threads, chosen_settings
+from solera.cli.runs import OptionalData, Options, Plugins, PresetName, ProtocolName, Threads, chosen_settings
 
 if TYPE_CHECKING:
     from solera.privacy.poisoning.experiment import Outcome, Plot
@@ -23,12 +24,12 @@ NONE = "none"
 
 
 def poison(
-    method: Annotated[str | None, typer.Argument(help="A method that averages clients' changes.")] = None,
-    data: Annotated[
+    method: Annotated[
         str | None,
-        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
+        typer.Argument(help="A method that averages clients' changes.", autocompletion=completion.methods),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Named settings instead of a method.")] = None,
+    data: OptionalData = None,
+    preset: PresetName = None,
     plugin: Plugins = None,
     attack: Annotated[
         str, typer.Option(help="promotion, alignment, random, sign-flip, weight or none.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from solera.cli import completion
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import epoch_progress, round_progress
@@ -19,13 +20,32 @@ Options = Annotated[
     list[str] | None,
     typer.Option("-o", "--option", help="One of the method's options, key=value; repeatable."),
 ]
-Data = Annotated[
-    str, typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file.")
+_DATA = typer.Option(
+    "--data",
+    help="A data set's name, or your own .csv, .tsv or .parquet file.",
+    autocompletion=completion.datasets,
+)
+Data = Annotated[str, _DATA]
+OptionalData = Annotated[str | None, _DATA]
+ProtocolName = Annotated[
+    str,
+    typer.Option(help="strict, paper (leaky) or global-time.", autocompletion=completion.protocols),
 ]
-ProtocolName = Annotated[str, typer.Option(help="strict, paper (leaky) or global-time.")]
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        help="Named settings instead of a method; `solera presets` lists them.",
+        autocompletion=completion.presets,
+    ),
+]
 Plugins = Annotated[
     list[str] | None,
-    typer.Option("--with", help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them."),
+    typer.Option(
+        "--with",
+        help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them.",
+        autocompletion=completion.plugins,
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
 DifferentialPrivacy = Annotated[
@@ -43,7 +63,9 @@ Threads = Annotated[int, typer.Option(help="Threads; 0 for one per core. Never c
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show this method's options.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this method's options.", autocompletion=completion.methods)
+    ] = None,
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:
@@ -115,16 +137,15 @@ def _published(figures: dict[str, float]) -> str:
 
 def train(
     method: Annotated[
-        str | None, typer.Argument(help="A method; `solera methods` lists them.", show_default=False)
-    ] = None,
-    data: Annotated[
         str | None,
-        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
+        typer.Argument(
+            help="A method; `solera methods` lists them.",
+            show_default=False,
+            autocompletion=completion.methods,
+        ),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="Named settings instead of a method; `solera presets` lists them."),
-    ] = None,
+    data: OptionalData = None,
+    preset: PresetName = None,
     plugin: Plugins = None,
     protocol: Annotated[
         str | None, typer.Option(help="strict (default), paper (leaky) or global-time.")
@@ -308,11 +329,8 @@ def baseline(
     name: Annotated[
         str | None, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap.")
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="A data set's name, or your own .csv, .tsv or .parquet file."),
-    ] = None,
-    preset: Annotated[str | None, typer.Option(help="Named settings instead of a baseline.")] = None,
+    data: OptionalData = None,
+    preset: PresetName = None,
     protocol: ProtocolName = "strict",
     seed: Seed = 0,
     option: Options = None,
