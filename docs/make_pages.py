@@ -427,8 +427,7 @@ def modes(private: Private, attacks: Attacks, dataset: str) -> str:
         record = next((r for r in attacks if r.method == method and r.protection.startswith(start)), None)
         cells = ["not run"] * 3
         if run:
-            per_round = run.bytes.up / run.rounds
-            cells = [_under(run), f"{per_round / 1000:,.1f}", f"{run.seconds.per_round:.2f}"]
+            cells = [_under(run), f"{run.bytes.up / 1000:,.0f}", f"{run.seconds.per_round:.2f}"]
         rows.append((f"`{method}`", mode, best_attack(record, summed) or "–", *cells))
     head = ("", "mode", "attack", PAIR, "kB up per client and round", "seconds per round")
     return table(head, rows) if rows else NONE_YET
