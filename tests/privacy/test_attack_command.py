@@ -50,6 +50,12 @@ def test_a_runs_folder_is_attacked_in_the_rounds_it_had(ratings, tmp_path):
     of_method = json.loads(solera("attack", *settings, *SMALL, "--json", cwd=tmp_path).stdout)
     assert of_run["findings"] == of_method["findings"]
     assert of_run["config"] == of_method["config"]
+    page = tmp_path / "report.html"
+    assert solera("report", "run", "-o", page, "--no-data", cwd=tmp_path).returncode == 0
+    for found in of_run["findings"]:  # what was found stands in the run's report
+        seen = "one client" if found["summed"] == 1 else f"sum of {found['summed']}"
+        cells = [found["attack"], seen, *(f"{found['target'][key]:.3f}" for key in ("auc", "precision"))]
+        assert re.search(".*?".join(f">{re.escape(cell)}<" for cell in cells), page.read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,8 @@ def attack(
     from solera.privacy.dp.laplace import PaperLaplace
     from solera.privacy.dp.settings import DP
     from solera.privacy.experiment import attack as run_attack
+    from solera.privacy.keeping import write_record
+    from solera.privacy.records import OF_A_RUN, write
     from solera.runs import RunConfig, RunFolder
     from solera.runs.presets import preset as find_preset
 
@@ -131,15 +133,16 @@ def attack(
             on_round=lambda done, auc: update(done, "" if auc is None else f"shadow AUC {auc:.3f}"),
         )
     made = _record(config, findings, threads)
+    written = []
+    if method is not None and Path(method).is_dir():
+        written.append(write_record(made, Path(method) / OF_A_RUN))
     if record:
-        from solera.privacy.records import write
-
-        path = write(made, record)
+        written.append(write(made, record))
     if json:
         print_json(made.model_dump(mode="json"))
         return
     _show(config, findings)
-    if record:
+    for path in written:
         out.print(f"record: {path}", highlight=False)
 
 

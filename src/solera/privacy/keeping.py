@@ -34,9 +34,11 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read_records(folder: Path, kind: type[Record], what: str, command: str) -> Sequence[Record]:
+def read_records(
+    folder: Path, kind: type[Record], what: str, command: str, name: str = "*.json"
+) -> Sequence[Record]:
     """All records in a folder, by name; none if there is no such folder. The command makes such records."""
-    return [_read(path, kind, what, command) for path in sorted(folder.rglob("*.json"))]
+    return [_read(path, kind, what, command) for path in sorted(folder.rglob(name))]
 
 
 def _read(path: Path, kind: type[Record], what: str, command: str) -> Record:

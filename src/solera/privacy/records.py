@@ -53,6 +53,15 @@ class AttackRecord(BaseModel):
         return max(finding.last_round for finding in self.findings)
 
 
+OF_A_RUN = "attacks.json"  # within a run's folder: what was found in the run's own uploads
+
+
+def of_run(folder: Path) -> AttackRecord | None:
+    """What `solera attack` left in a run's folder."""
+    found = read_records(folder, AttackRecord, "an attack's record", "solera attack", OF_A_RUN)
+    return found[0] if found else None
+
+
 def write(record: AttackRecord, folder: Path) -> Path:
     """To its place in the folder."""
     return write_record(record, folder / record.name)

@@ -24,7 +24,7 @@ def make_page(runs: Sequence[Recorded], figures: Mapping[str, Sequence[Figure]])
         ("convergence", "Convergence", drawn["convergence"]),
         ("activity", "By activity", drawn["activity"]),
         ("cost", "Cost", sections.cost_table(runs) + drawn["cost"]),
-        ("privacy", "Privacy", sections.privacy_table(runs)),
+        ("privacy", "Privacy", sections.privacy_table(runs) + sections.attacks_table(runs)),
         ("tables", "Item tables", drawn["tables"]),
         ("configuration", "Configuration", _filtered("settings", sections.configuration(runs))),
         ("environment", "Environment", _filtered("machines", sections.machines(runs))),

@@ -9,6 +9,7 @@ from typing import Any
 from solera.bench.machine import anonymous
 from solera.bench.statistics import SHOWN
 from solera.evaluate import get
+from solera.privacy.records import of_run
 from solera.report.figures.headline import RANKINGS
 from solera.report.html import comparison, named, number, row, size, table
 from solera.report.recorded import Recorded, data_name
@@ -128,6 +129,25 @@ def _privacy(run: Recorded) -> dict[str, Any]:
         key: run.result[key] for key in ("privacy", "dp") if run.result and run.result.get(key) is not None
     }
     return found["privacy"] if set(found) == {"privacy"} and isinstance(found["privacy"], dict) else found
+
+
+def attacks_table(runs: Sequence[Recorded]) -> str:
+    """What `solera attack` found in the uploads of runs, by attack and by what was seen."""
+    lines = []
+    for run in runs:
+        record = of_run(run.path)
+        for found in record.findings if record else ():
+            rounds = f"{found.first_round}" if found.first_round == found.last_round else ""
+            rounds = rounds or f"{found.first_round} to {found.last_round}"
+            seen = "one client" if found.summed == 1 else f"sum of {found.summed}"
+            auc = "–" if found.target.auc is None else number(found.target.auc, 3)
+            cells = (escape(found.attack), rounds, seen, auc, number(found.target.precision, 3))
+            lines.append(row(named(run.title), cells))
+    if not lines:
+        return ""
+    columns = ("run", "attack", "rounds", "uploads", "AUC", "precision")
+    about = "Which items are a client's, by what it uploads; 0.5 is chance, 1 is everything (solera attack)."
+    return f"<h3>Attacks</h3><p>{about}</p>{table(columns, lines)}"
 
 
 def configuration(runs: Sequence[Recorded]) -> str:
