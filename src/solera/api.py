@@ -35,6 +35,7 @@ def train(
     precision: Literal["single", "double"] = "single",
     dp: str | None = None,
     wire: str | None = None,
+    record: bool = False,
     on_round: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Run:
@@ -42,7 +43,7 @@ def train(
 
     `data` is what `solera.load` gave, or a name for it; `dp` and `wire` are as on the command line. Further
     keyword arguments are the method's own options, and those of its `plugins`. Nothing is written to disk
-    unless `out` names a folder.
+    unless `out` names a folder; with `record`, that keeps what some figures of a report need besides.
 
     >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
     >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
@@ -69,5 +70,6 @@ def train(
         resume=resume,
         threads=threads,
         device=device,
+        record=record,
         on_round=on_round,
     )
