@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from solera.report.chart import Figure
+from solera.report.figures.abundance import abundance, abundance_by_user
 from solera.report.figures.activity import activity
 from solera.report.figures.convergence import convergence
 from solera.report.figures.cost import quality_by_traffic, traffic
 from solera.report.figures.headline import headline
 from solera.report.figures.item_maps import item_maps
 from solera.report.figures.sparsity import sparsity
-from solera.report.figures.spectra import abundance, spectra
+from solera.report.figures.spectra import own_spectra, spectra
 from solera.report.recorded import Recorded
 
 Maker = Callable[[Sequence[Recorded]], list[Figure]]
@@ -26,7 +27,7 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
     "convergence": (convergence,),
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
-    "tables": (sparsity, spectra, abundance, item_maps),
+    "tables": (sparsity, spectra, own_spectra, abundance, abundance_by_user, item_maps),
 }
 APART = {headline, convergence, activity, quality_by_traffic}  # leaky runs in figures of their own
 

@@ -1,4 +1,4 @@
-"""Item vectors in the plane of their two principal components, one user's own items marked."""
+"""Item vectors on paper, table by table, the own items of one user marked."""
 
 from __future__ import annotations
 
@@ -8,70 +8,62 @@ import numpy as np
 
 from solera.data.ragged import Ints
 from solera.report.chart import Cell, Chart, Figure, Series
+from solera.report.figures.projection import project
 from solera.report.recorded import Recorded
-from solera.report.tables import Table, personal_tables, shared_table
+from solera.report.users import Users
+from solera.runs.recorded import spread
+from solera.runs.tables import Table, told_apart
 
 MOST = 400  # items drawn beside the user's own
 OTHERS, OWN = 9, 1  # colours
 
 
 def item_maps(runs: Sequence[Recorded]) -> list[Figure]:
-    """For every run whose data is at hand: the table that a user of middling activity scores with."""
-    return [figure for run in runs if (figure := _map(run)) is not None]
-
-
-def principal_plane(table: Table) -> tuple[Table, float]:
-    """Coordinates on the two directions of most variance, and the share of the variance they have."""
-    centred = table - table.mean(0)
-    values, directions = np.linalg.eigh(centred.T @ centred)
-    return centred @ directions[:, :-3:-1], float(values[-2:].sum() / values.sum())
-
-
-def _map(run: Recorded) -> Figure | None:
-    if run.users is None:
-        return None
-    sizes = run.users.train.lengths
-    user = int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
-    own_table = next(personal_tables(run, np.array([user])), None)
-    table = own_table if own_table is not None else shared_table(run)
-    if table is None or not np.ptp(table, axis=0).any():
-        return None
-    places, share = principal_plane(table)
-    own = np.unique(run.users.train.row(user))
-    rest = np.setdiff1d(np.arange(len(table)), own)
-    rest = rest[np.linspace(0, len(rest) - 1, min(MOST, len(rest))).astype(np.int64)]
-    groups = (("other items", rest, OTHERS), ("the user's training items", own, OWN))
-    data = run.users.data
-    rows: list[list[Cell]] = [
-        [kind, data.title(int(item)), float(places[item, 0]), float(places[item, 1])]
-        for kind, items, _ in groups
-        for item in items
+    """For every run whose data is at hand: the tables that a user of middling activity has to do with."""
+    return [
+        _map(run, run.users, number, kind, table)
+        for run in runs
+        if run.users
+        for number, (kind, table) in enumerate(told_apart(run.users.tables).items(), start=1)
+        if np.isfinite(table).all() and np.ptp(table, axis=0).any()
     ]
-    whose = "the user's own" if own_table is not None else "the shared"
+
+
+def _map(run: Recorded, users: Users, number: int, kind: str, table: Table) -> Figure:
+    own = np.unique(users.train.row(users.middle))
+    rest = spread(np.setdiff1d(np.arange(len(table)), own), MOST)
+    found = project(table[np.concatenate([rest, own])])
+    groups = (("other items", rest, OTHERS, 0), ("the user's training items", own, OWN, len(rest)))
+    rows: list[list[Cell]] = []
+    clouds = []
+    for group, items, colour, start in groups:
+        places = found.places[start : start + len(items)]
+        titles = titles_of(users, items)
+        clouds.append(cloud(group, places, titles, colour, f"map{run.number}-{colour}"))
+        rows += [[group, title, float(x), float(y)] for title, (x, y) in zip(titles, places, strict=True)]
     return Figure(
-        name=f"item-map-{run.number + 1}",
-        title=f"Items of {run.title} as a user sees them",
-        caption=f"{whose.capitalize()} item table on its two principal components, which have {share:.0%} "
-        f"of the variance; a user of middling activity, with {len(own)} training items; "
-        f"{len(rest)} of the other items.",
-        chart=Chart(
-            "points",
-            [_cloud(run, kind, places, items, colour) for kind, items, colour in groups],
-            "first component",
-            "second component",
-        ),
+        name=f"item-map-{run.number + 1}-{number}",
+        title=f"Items of {run.title}, table {kind}",
+        caption=f"A user of middling activity, with {len(own)} training items, and {len(rest)} of the other "
+        f"items; {found.words}.",
+        chart=Chart("points", clouds, *found.axes),
         columns=("group", "item", "first", "second"),
         rows=rows,
     )
 
 
-def _cloud(run: Recorded, kind: str, places: Table, items: Ints, colour: int) -> Series:
-    assert run.users is not None
+def titles_of(users: Users, items: Ints) -> list[str]:
+    """What the items are called."""
+    return [users.data.title(int(item)) for item in items]
+
+
+def cloud(label: str, places: Table, names: Sequence[str], colour: int, key: str) -> Series:
+    """Points [n, 2] under one name."""
     return Series(
-        kind,
-        [float(value) for value in places[items, 1]],
-        [float(value) for value in places[items, 0]],
-        names=[run.users.data.title(int(item)) for item in items],
+        label,
+        [float(y) for y in places[:, 1]],
+        [float(x) for x in places[:, 0]],
+        names=names,
         colour=colour,
-        key=f"map{run.number}-{colour}",
+        key=key,
     )
