@@ -10,7 +10,7 @@ from solera.report.chart import Chart, short
 
 POSITIVE, NEGATIVE = 0, 1  # colours
 STEPS = 8  # of the scale below the map
-LONGEST = 15  # name of a column, in letters
+LONGEST = 12  # name of a column, in letters
 Ends = tuple[float, float]
 
 

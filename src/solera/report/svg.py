@@ -12,6 +12,7 @@ from solera.report.heat import heat
 
 WIDTH, PLOT_HEIGHT = 400, 220
 LEFT, RIGHT, TOP, BELOW = 64, 12, 10, 40
+ROWS = 84  # where the rows of a heat map begin, right of their names
 LINE, LETTER, KEY = 19, 7.2, 22  # of the legend: height of a line, width of a letter and of a key
 COLOURS = 10
 # What the page's stylesheet says of charts, for a file that stands alone.
@@ -66,7 +67,7 @@ def draw(chart: Chart, label: str, *, alone: bool = False) -> str:
 def _inside(chart: Chart) -> str:
     names = _names(chart)
     if chart.kind == "heat":
-        box = (LEFT, TOP, WIDTH - RIGHT - LEFT, PLOT_HEIGHT)
+        box = (ROWS, TOP, WIDTH - RIGHT - ROWS, PLOT_HEIGHT)
         return "".join([*heat(chart, box, 8, TOP + PLOT_HEIGHT + BELOW + 12), *names])
     x, y = _scales(chart)
     return "".join([*_axes(chart, x, y), *names, *(_series(chart, each, x, y) for each in chart.series)])

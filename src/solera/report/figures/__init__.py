@@ -21,6 +21,7 @@ from solera.report.figures.mixing import mixing_weights
 from solera.report.figures.sparsity import sparsity
 from solera.report.figures.spectra import own_spectra, spectra
 from solera.report.figures.trajectories import trajectories
+from solera.report.figures.uploads import uploads
 from solera.report.recorded import Recorded
 
 Maker = Callable[[Sequence[Recorded]], list[Figure]]
@@ -30,7 +31,7 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
     "convergence": (convergence,),
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
-    "rounds": (trajectories, merging_weights, mixing_weights),
+    "rounds": (trajectories, merging_weights, mixing_weights, uploads),
     "tables": (sparsity, spectra, own_spectra, abundance, abundance_by_user, item_maps),
 }
 APART = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solera.data.ragged import Ints
 from solera.report.chart import Cell, Chart, Figure, Series
@@ -21,49 +22,55 @@ OTHERS, OWN = 9, 1  # colours
 def item_maps(runs: Sequence[Recorded]) -> list[Figure]:
     """For every run whose data is at hand: the tables that a user of middling activity has to do with."""
     return [
-        _map(run, run.users, number, kind, table)
+        _map(run, run.users, number, kind)
         for run in runs
         if run.users
-        for number, (kind, table) in enumerate(told_apart(run.users.tables).items(), start=1)
-        if np.isfinite(table).all() and np.ptp(table, axis=0).any()
+        for number, kind in enumerate(told_apart(run.users.tables), start=1)
+        if drawable(run.users.tables[kind])
     ]
 
 
-def _map(run: Recorded, users: Users, number: int, kind: str, table: Table) -> Figure:
-    own = np.unique(users.train.row(users.middle))
-    rest = spread(np.setdiff1d(np.arange(len(table)), own), MOST)
-    found = project(table[np.concatenate([rest, own])])
-    groups = (("other items", rest, OTHERS, 0), ("the user's training items", own, OWN, len(rest)))
-    rows: list[list[Cell]] = []
-    clouds = []
-    for group, items, colour, start in groups:
-        places = found.places[start : start + len(items)]
-        titles = titles_of(users, items)
-        clouds.append(cloud(group, places, titles, colour, f"map{run.number}-{colour}"))
-        rows += [[group, title, float(x), float(y)] for title, (x, y) in zip(titles, places, strict=True)]
-    return Figure(
-        name=f"item-map-{run.number + 1}-{number}",
-        title=f"Items of {run.title}, table {kind}",
-        caption=f"A user of middling activity, with {len(own)} training items, and {len(rest)} of the other "
-        f"items; {found.words}.",
-        chart=Chart("points", clouds, *found.axes),
-        columns=("group", "item", "first", "second"),
-        rows=rows,
+def _map(run: Recorded, users: Users, number: int, kind: str) -> Figure:
+    table = users.tables[kind]
+    items = np.arange(len(table))
+    own = np.isin(items, users.train.row(users.middle))
+    return marked_map(
+        f"item-map-{run.number + 1}-{number}",
+        f"Items of {run.title}: {kind}",
+        f"A user of middling activity, with {own.sum()} training items",
+        users=users,
+        items=items,
+        own=own,
+        vectors=table,
     )
 
 
-def titles_of(users: Users, items: Ints) -> list[str]:
-    """What the items are called."""
-    return [users.data.title(int(item)) for item in items]
+def drawable(vectors: Table) -> bool:
+    """Whether they are numbers, and not all the same."""
+    return bool(np.isfinite(vectors).all() and np.ptp(vectors, axis=0).any())
 
 
-def cloud(label: str, places: Table, names: Sequence[str], colour: int, key: str) -> Series:
-    """Points [n, 2] under one name."""
-    return Series(
-        label,
-        [float(y) for y in places[:, 1]],
-        [float(x) for x in places[:, 0]],
-        names=names,
-        colour=colour,
-        key=key,
+def marked_map(
+    name: str, title: str, about: str, *, users: Users, items: Ints, own: NDArray[np.bool_], vectors: Table
+) -> Figure:
+    """The vectors of items, those that are the user's `own` marked; not all of the others are drawn."""
+    mine, others = np.flatnonzero(own), spread(np.flatnonzero(~own), MOST)
+    found = project(vectors[np.concatenate([others, mine])])
+    groups = (("other items", others, OTHERS, 0), ("the user's training items", mine, OWN, len(others)))
+    rows: list[list[Cell]] = []
+    clouds = []
+    for group, places, colour, start in groups:
+        if len(places):
+            at = found.places[start : start + len(places)].astype(np.float64)
+            xs, ys = at[:, 0].tolist(), at[:, 1].tolist()
+            names = [users.data.title(int(items[place])) for place in places]
+            clouds.append(Series(group, ys, xs, names=names, colour=colour, key=f"{name}-{colour}"))
+            rows += [list(row) for row in zip([group] * len(xs), names, xs, ys, strict=True)]
+    return Figure(
+        name=name,
+        title=title,
+        caption=f"{about}, and {len(others)} of the other items; {found.words}.",
+        chart=Chart("points", clouds, *found.axes),
+        columns=("group", "item", "first", "second"),
+        rows=rows,
     )

@@ -22,8 +22,9 @@ class Projection(NamedTuple):
 def project(vectors: Table) -> Projection:
     """Two dimensions of many; the same vectors give the same places."""
     if package_version("scikit-learn") is not None and len(vectors) >= LEAST:
-        axes = ("first dimension, of no meaning", "second dimension")
-        return Projection(_t_sne(vectors), "by t-SNE, which keeps neighbours together", axes)
+        return Projection(
+            _t_sne(vectors), "by t-SNE, which keeps neighbours together", ("t-SNE 1", "t-SNE 2")
+        )
     places, share = principal_plane(vectors)
     words = f"on their two principal components, which have {share:.0%} of the variance"
     if len(vectors) >= LEAST:

@@ -17,12 +17,13 @@ SHOWN = 3  # users: the least active, one in the middle, the most active of thos
 
 
 def trajectories(runs: Sequence[Recorded]) -> list[Figure]:
-    """The ways of some users' vectors, of all runs on one data set whose vectors have one length."""
+    """The ways of some users' vectors, of two or more runs on one data set whose vectors have one length."""
     groups: dict[tuple[str, int], list[Recorded]] = {}
     for run in runs:
         if (ways := _ways(run)) is not None:
             groups.setdefault((run.dataset, ways.shape[2]), []).append(run)
-    return [figure for number, group in enumerate(groups.values(), 1) for figure in _group(number, group)]
+    several = [group for group in groups.values() if len(group) > 1]
+    return [figure for number, group in enumerate(several, 1) for figure in _group(number, group)]
 
 
 def _group(number: int, runs: Sequence[Recorded]) -> Iterator[Figure]:
