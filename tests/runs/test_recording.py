@@ -15,6 +15,7 @@ from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
 from solera.evaluate import split
 from solera.methods import find
+from solera.privacy.dp.laplace import PaperLaplace
 from solera.runs import RunConfig, StoppedError, train
 from solera.runs.federation import federation
 from solera.runs.recorded import by_activity, middling, recorded_rounds, spread
@@ -165,6 +166,19 @@ def test_sums_show_no_single_upload(data, tmp_path):
     train(config("fedmf", secure_aggregation=True), data, out=tmp_path / "run", threads=1, record=True)
     last = recorded_rounds(tmp_path / "run")[4]
     assert set(last) == {"users", "vectors"}
+
+
+def test_noise_on_the_wire_is_in_the_upload(data, tmp_path):
+    """Of a table that clients keep, the server has the noise of all rounds: that is not recorded."""
+    for method in ("fedmf", "plgc"):
+        for name, wire in (("plain", None), ("noisy", PaperLaplace.parse("paper-laplace=0.5"))):
+            out = tmp_path / f"{method}-{name}"
+            train(config(method, rounds=1, wire=wire), data, out=out, threads=1, record=True)
+    plain, noisy = (recorded_rounds(tmp_path / f"fedmf-{name}")[1] for name in ("plain", "noisy"))
+    assert (plain["upload/items/before"] == noisy["upload/items/before"]).all()
+    assert (plain["upload/items/change"] != noisy["upload/items/change"]).all()
+    assert "upload/client" not in recorded_rounds(tmp_path / "plgc-noisy")[1]
+    assert "upload/client" in recorded_rounds(tmp_path / "plgc-plain")[1]
 
 
 def test_what_cannot_be_recorded(data, tmp_path):

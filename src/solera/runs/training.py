@@ -160,7 +160,9 @@ class _Training:
     def record(self, path: Path) -> None:
         """Keep of the rounds to come what figures need, in the run's folder."""
         assert isinstance(self.simulation, Simulation)
-        seen = not (self.config.secure_aggregation or self.config.dp)
+        # Noise on the wire adds up in a table that the server has only by what was ever sent of it.
+        adds_up = self.config.wire and any(leaf.feeds for leaf in self.simulation.method.leaves)
+        seen = not (self.config.secure_aggregation or self.config.dp or adds_up)
         self._recorder = Recorder(self.simulation, path, self.config.rounds, uploads=seen)
 
     def run(
