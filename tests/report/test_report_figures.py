@@ -20,6 +20,7 @@ from solera.report.figures.abundance import abundance, abundance_by_user
 from solera.report.figures.item_maps import item_maps
 from solera.report.figures.sparsity import sparsity
 from solera.report.figures.spectra import own_spectra
+from solera.report.figures.table_maps import table_maps
 from solera.report.linear import information_abundance, principal_plane, singular_values
 from solera.report.svg import Scale
 from solera.runs import Run
@@ -191,6 +192,17 @@ def test_maps_without_scikit_learn_say_how_to_get_t_sne(trained, monkeypatch):
 def _plane_variance(table) -> float:
     centred = table - table.mean(0)
     return float((np.linalg.svd(centred, compute_uv=False)[:2] ** 2).sum())
+
+
+def test_numbers_of_a_shared_and_a_personal_table(trained):
+    """FedRAP has both; PFedRec's users have no table beside the shared one."""
+    runs = read_runs(trained)
+    shared, own = table_maps(runs)
+    assert (shared.name, own.name) == ("table-2-1", "table-2-2")
+    items = np.linspace(0, 59, 16).astype(int)
+    for figure, kind in ((shared, "shared"), (own, "the user's own")):
+        found = np.array([row[1:] for row in figure.rows])
+        assert (found == runs[1].users.tables[kind][items]).all()
 
 
 def test_t_sne_keeps_apart_what_is_apart():

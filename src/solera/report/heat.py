@@ -10,7 +10,8 @@ from solera.report.chart import Chart, short
 
 POSITIVE, NEGATIVE = 0, 1  # colours
 STEPS = 8  # of the scale below the map
-LONGEST = 12  # name of a column, in letters
+CRISP = 'shape-rendering="crispEdges"'  # no seams between cells
+LONGEST = 13  # name at an edge, in letters
 Ends = tuple[float, float]
 
 
@@ -52,11 +53,11 @@ def heat(chart: Chart, box: tuple[float, float, float, float], left: float, line
             f'data-x="{escape(chart.categories[column])}" data-y="{short(value)}"/>'
             for column, value in enumerate(each.y)
         )
-        yield f'<g data-key="{escape(each.key)}" data-label="{escape(each.label)}">{cells}</g>'
+        yield f'<g data-key="{escape(each.key)}" data-label="{escape(each.label)}" {CRISP}>{cells}</g>'
     yield f'<path class="grid" d="M{x} {y}h{width}v{height}h-{width}z"/>'
     for row in _some(len(chart.series)):
-        at = y + down * (row + 0.5) + 4
-        yield f'<text x="{x - 6}" y="{at:.1f}" text-anchor="end">{escape(chart.series[row].label)}</text>'
+        at, name = y + down * (row + 0.5) + 4, escape(_cut(chart.series[row].label))
+        yield f'<text x="{x - 6}" y="{at:.1f}" text-anchor="end">{name}</text>'
     for column in _some(len(chart.categories)):
         at = x + across * (column + 0.5)
         anchor = "start" if column == 0 else "end" if column == len(chart.categories) - 1 else "middle"

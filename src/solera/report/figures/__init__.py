@@ -20,6 +20,7 @@ from solera.report.figures.merging import merging_weights
 from solera.report.figures.mixing import mixing_weights
 from solera.report.figures.sparsity import sparsity
 from solera.report.figures.spectra import own_spectra, spectra
+from solera.report.figures.table_maps import table_maps
 from solera.report.figures.trajectories import trajectories
 from solera.report.figures.uploads import uploads
 from solera.report.recorded import Recorded
@@ -32,7 +33,7 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
     "rounds": (trajectories, merging_weights, mixing_weights, uploads),
-    "tables": (sparsity, spectra, own_spectra, abundance, abundance_by_user, item_maps),
+    "tables": (sparsity, spectra, own_spectra, abundance, abundance_by_user, table_maps, item_maps),
 }
 APART = {
     headline,

@@ -16,7 +16,7 @@ def mixing_weights(runs: Sequence[Recorded]) -> list[Figure]:
             f"mixing-{run.number + 1}-{number}",
             f"Aggregation matrix W of {run.title}, round {number}",
             "How much of a user's next shared table comes from which user. Only some users, evenly spread by "
-            "activity: a row over all users sums to one.",
+            "activity: a row over all users sums to one. What has no colour is nothing, or next to it.",
             weights := arrays["mixing/values"],
             rows=named(arrays["mixing/users"]),
             columns=named(arrays["mixing/users"], "from "),
