@@ -11,7 +11,7 @@ from solera.report.chart import Chart, short
 POSITIVE, NEGATIVE = 0, 1  # colours
 STEPS = 8  # of the scale below the map
 CRISP = 'shape-rendering="crispEdges"'  # no seams between cells
-LONGEST = 13  # name at an edge, in letters
+ROW, COLUMN = 9, 13  # letters of the longest names at the edges
 Ends = tuple[float, float]
 
 
@@ -56,19 +56,19 @@ def heat(chart: Chart, box: tuple[float, float, float, float], left: float, line
         yield f'<g data-key="{escape(each.key)}" data-label="{escape(each.label)}" {CRISP}>{cells}</g>'
     yield f'<path class="grid" d="M{x} {y}h{width}v{height}h-{width}z"/>'
     for row in _some(len(chart.series)):
-        at, name = y + down * (row + 0.5) + 4, escape(_cut(chart.series[row].label))
+        at, name = y + down * (row + 0.5) + 4, escape(_cut(chart.series[row].label, ROW))
         yield f'<text x="{x - 6}" y="{at:.1f}" text-anchor="end">{name}</text>'
     for column in _some(len(chart.categories)):
         at = x + across * (column + 0.5)
         anchor = "start" if column == 0 else "end" if column == len(chart.categories) - 1 else "middle"
         place = x if column == 0 else x + width if anchor == "end" else at
-        name = escape(_cut(chart.categories[column]))
+        name = escape(_cut(chart.categories[column], COLUMN))
         yield f'<text x="{place:.1f}" y="{y + height + 16}" text-anchor="{anchor}">{name}</text>'
     yield from _scale(ends, chart.log_y, left, line)
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1].rstrip()}…"
+def _cut(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1].rstrip()}…"
 
 
 def _some(count: int) -> list[int]:
