@@ -37,6 +37,7 @@ def train(
     precision: Literal["single", "double"] = "single",
     dp: str | None = None,
     wire: str | None = None,
+    record: bool = False,
     on_round: Callable[[Progress], None] | None = None,
     progress: bool = True,
     **options: Any,
@@ -45,7 +46,8 @@ def train(
 
     `data` is what `solera.load` gave, or a name for it; `dp` and `wire` are as on the command line. Further
     keyword arguments are the method's own options, and those of its `plugins`. Nothing is written to disk
-    unless `out` names a folder. A notebook shows progress below the cell, unless `progress` is False.
+    unless `out` names a folder; with `record`, that keeps what some figures of a report need besides. A
+    notebook shows progress below the cell, unless `progress` is False.
 
     >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
     >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
@@ -80,5 +82,6 @@ def train(
             resume=resume,
             threads=threads,
             device=device,
+            record=record,
             on_round=after_round,
         )

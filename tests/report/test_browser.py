@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from made import write_run
+from made import write_rounds, write_run
 
 from solera.report import make_page, read_runs
 from solera.report.figures import make_figures
@@ -48,6 +48,12 @@ addEventListener("load", () => {{
   const inBar = {{ clientX: middle.left + middle.width / 2, clientY: middle.bottom - 1, bubbles: true }};
   bars.dispatchEvent(new frame.PointerEvent("pointermove", inBar));
   found.bar = inside.getElementById("hint").textContent;
+  const map = inside.querySelector("#merging-1-3 .chart"), cell = map.querySelectorAll("rect[data-y]")[3];
+  const where = cell.getBoundingClientRect();
+  const [clientX, clientY] = [where.left + where.width / 2, where.top + where.height / 2];
+  map.dispatchEvent(new frame.PointerEvent("pointermove", {{ clientX, clientY, bubbles: true }}));
+  found.cell = inside.getElementById("hint").textContent;
+  found.deep = frame.getComputedStyle(cell).fillOpacity;
   const visible = each => frame.getComputedStyle(each).display !== "none";
   const shown = () => all('[data-key="run0"]').filter(visible).length;
   found.before = shown();
@@ -84,6 +90,8 @@ def page(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("runs")
     for seed in range(10):
         write_run(folder / f"run{seed}", seed=seed, rounds=100)
+    write_rounds(folder / "run0")
+    write_rounds(folder / "run1", turn=-1)
     runs = read_runs(sorted(folder.iterdir()))
     return make_page(runs, make_figures(runs))
 
@@ -99,6 +107,8 @@ def test_the_page_in_a_browser(page, width, tmp_path):
     assert found["hidden"] is False
     assert found["hint"].splitlines()[:2] == ["fedmf · s0", "round 1"]
     assert found["bar"].splitlines()[:2] == ["fedmf · s1", "HR@10"]
+    assert found["cell"].splitlines() == ["user 3", "item 0", "ρ 0.75"]
+    assert found["deep"] == "0.75"
     assert found["before"] > 0 and found["after"] == 0
     assert found["light"] == "rgb(255, 255, 255)" and found["dark"] != found["light"]
 

@@ -172,6 +172,14 @@ def train(
     ] = False,
     dp: DifferentialPrivacy = None,
     wire: Wire = None,
+    record_figures: Annotated[
+        bool,
+        typer.Option(
+            "--record-figures",
+            help="Keep of single rounds what some figures of `solera report` need: a few users' vectors, "
+            "an upload, merging and mixing weights. Never changes figures.",
+        ),
+    ] = False,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
@@ -235,7 +243,14 @@ def train(
     )
     with round_progress(f"{built.name} on {interactions.name}", config.rounds) as on_round:
         run = run_training(
-            config, interactions, out=folder, resume=resume, threads=threads, device=device, on_round=on_round
+            config,
+            interactions,
+            out=folder,
+            resume=resume,
+            threads=threads,
+            device=device,
+            record=record_figures,
+            on_round=on_round,
         )
     if json:
         print_json({**run.result, "out": str(folder)})

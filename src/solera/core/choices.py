@@ -207,6 +207,18 @@ class Stage:
     stop: float = 0.0
 
 
+@runtime_checkable
+class Merging(Protocol):
+    """A view that merges the shared table into the client's own, and can say by which weights it did."""
+
+    def merged_by(self, before: Params, after: Params) -> Tensor:
+        """ρ of a round, [..., n, 1] or fewer: 1 takes the shared table's row, 0 leaves the client's.
+
+        `before` and `after` are the leaves as they stand on the clients before and after the round.
+        """
+        ...
+
+
 class Update(Protocol):
     """Which leaves move, in what order."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -40,11 +42,14 @@ class Server:
         masked: FixedPoint | None = None,
         heaviest: float | None = None,
         private: PrivateRound | None = None,
+        on_mixing: Callable[[Ints, Tensor], None] | None = None,
     ) -> None:
         """`shared` with what the aggregate remembers beside it.
 
-        With `masked`, uploads are added as under masks; with `private`, sums get their noise.
+        With `masked`, uploads are added as under masks; with `private`, sums get their noise; `on_mixing`
+        hears of whom tailored tables are made, and by which weights.
         """
+        self._on_mixing = on_mixing
         self._private = private
         self._method, self._shared = method, shared
         self._heaviest = n_items if heaviest is None else heaviest
@@ -90,6 +95,8 @@ class Server:
             clients, sizes = clients[order], torch.from_numpy(np.concatenate(self._sizes)[order])
             tables = self._tables(aggregate, clients, held)
             mixing = aggregate.mixing(tables, sizes.to(tables.device).double(), context)
+            if self._on_mixing:
+                self._on_mixing(clients, mixing)
             self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
         if isinstance(aggregate, Sifting):
             self._sift(aggregate)

@@ -122,6 +122,18 @@ class RoundResult:
     seconds_on_server: float = field(default=0.0, compare=False)
 
 
+class Observer(Protocol):
+    """Somebody who looks on while a round is made, and changes nothing of it."""
+
+    def uploaded(self, clients: Ints, upload: Upload) -> None:
+        """What some of the round's clients sent."""
+        ...
+
+    def mixed(self, clients: Ints, weights: Tensor) -> None:
+        """Row u of [c, c] says what the next table of clients[u] is made of; see `Tailoring`."""
+        ...
+
+
 class Simulation:
     """All clients and the server of one federation."""
 
@@ -145,6 +157,7 @@ class Simulation:
         self.data = data.by_popularity(power) if power else data
         self.method, self.train, self.seed = method, train, seed
         self.heaviest: float | None = None  # see `Server`
+        self.observer: Observer | None = None
         dtype = dtype or torch.get_default_dtype()
         self.state = State.initial(
             method, data.n_clients, data.n_items, seed=seed, device=device, dtype=dtype
@@ -171,11 +184,14 @@ class Simulation:
             masked=masked,
             heaviest=self.heaviest,
             private=self.private.begin(round_, method.leaves, state.memory) if self.private else None,
+            on_mixing=self.observer.mixed if self.observer else None,
         )
         losses, sent = 0.0, 0
         for result in self.train_clients(round_, clients):
             sizes = self.data.train.lengths[result.clients] if result.claims is None else result.claims
             server.add(result.clients, sizes, result.upload)
+            if self.observer:
+                self.observer.uploaded(result.clients, result.upload)
             losses += float(result.loss.sum())
             sent += int(result.upload.bytes_per_client(method.leaves).sum())
         if not np.isfinite(losses):
@@ -224,17 +240,22 @@ class Simulation:
         `known` are the histories of all clients, where the method scores by them: if not given, what they
         train on.
         """
-        method, personal = self.method, self.state.personal
+        params = self.held(clients)
+        if remembers(self.method.scorer):
+            params[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
+        with torch.no_grad():
+            return self.method.score(params)
+
+    def held(self, clients: Ints) -> Params:
+        """The leaves as they stand on these clients: personal ones, and shared ones as downloaded or kept."""
+        personal = self.state.personal
         index = torch.from_numpy(clients).to(self.state.device)
         params = {name: values[index] for name, values in personal.whole.items()}
         for name, values in self.state.shared.items():
-            params[name] = values[index] if name in method.tailored else values
+            params[name] = values[index] if name in self.method.tailored else values
         for name in (*personal.tables, *personal.rows):
             params[name] = personal.table(name, clients, params.get(name))
-        if remembers(method.scorer):
-            params[MEMORY] = self._memory(method.scorer, (known or self.data.train).take(clients))
-        with torch.no_grad():
-            return method.score(params)
+        return params
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
         """The same for clients who know those items, oldest first.

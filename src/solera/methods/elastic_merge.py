@@ -109,6 +109,10 @@ class Merged(OnLocal):
             x = torch.relu(x) @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
         return torch.sigmoid(x)
 
+    def merged_by(self, before: Params, after: Params) -> Tensor:
+        """The weights that are served."""
+        return torch.as_tensor(self.weight(after))
+
     def settle(self, params: Params) -> Tensor:
         """Q + ρ (G − Q)."""
         return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
@@ -121,6 +125,11 @@ class Merged(OnLocal):
 @dataclass(frozen=True)
 class MergedBefore(Merged):
     """The same where the merge is a thing of the past: what is trained and served is the client's table."""
+
+    def merged_by(self, before: Params, after: Params) -> Tensor:
+        """Of the tables as they were, by the adapter, which learned before the merge and not since."""
+        learned = {leaf.name: after[leaf.name] for leaf in self.adapter_leaves}
+        return torch.as_tensor(self.weight(before | learned))
 
     def table(self, params: Params) -> Tensor:
         """The local one."""

@@ -102,6 +102,10 @@ class Mixed(OnLocal):
         own = params[LOCAL_TRACE].detach()
         return (own / (own + params[TRACE])).unsqueeze(-1)
 
+    def merged_by(self, before: Params, after: Params) -> Tensor:
+        """1 − λ, as it is served."""
+        return 1 - self.share(after)
+
     def table(self, params: Params) -> Tensor:
         """The mixed one."""
         return params[ITEMS] + self.share(params) * (params[LOCAL] - params[ITEMS])

@@ -33,15 +33,19 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over x, bars by category, or a cloud of points."""
+    """Lines over x, bars by category, a cloud of points, or a map of heat.
 
-    kind: Literal["lines", "bars", "points"]
+    Of a map, every series is a row and every category a column; `log_y` is of the values.
+    """
+
+    kind: Literal["lines", "bars", "points", "heat"]
     series: Sequence[Series]
     x_label: str
     y_label: str
     categories: Sequence[str] = ()
     log_x: bool = False
     log_y: bool = False
+    value: str = ""  # of a map: what its numbers are
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ def series_of(
     *,
     x: Sequence[float] = (),
     bounds: Sequence[tuple[float, float]] | None = None,
+    names: Sequence[str] | None = None,
     ring: int | None = None,
 ) -> Series:
     """A series that is one run's: in its colour, under its name, switched with it."""
@@ -70,6 +75,7 @@ def series_of(
         y,
         x,
         bounds,
+        names,
         colour=run.number,
         key=f"run{run.number}",
         leaky=run.leaky,

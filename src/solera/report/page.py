@@ -25,6 +25,7 @@ def make_page(runs: Sequence[Recorded], figures: Mapping[str, Sequence[Figure]])
         ("activity", "By activity", drawn["activity"]),
         ("cost", "Cost", sections.cost_table(runs) + drawn["cost"]),
         ("privacy", "Privacy", sections.privacy_table(runs) + sections.attacks_table(runs)),
+        ("rounds", "Single rounds", drawn["rounds"]),
         ("tables", "Item tables", drawn["tables"]),
         ("configuration", "Configuration", _filtered("settings", sections.configuration(runs))),
         ("environment", "Environment", _filtered("machines", sections.machines(runs))),

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
-from solera.report.chart import Chart, Figure, Series
+from solera.report.chart import Chart, Figure, Series, short
+from solera.report.heat import NEGATIVE, POSITIVE, depths
 from solera.report.html import as_csv
 from solera.report.svg import COLOURS, PALETTE, draw
 
@@ -33,6 +35,12 @@ def paint(figure: Figure) -> Canvas:
     chart = figure.chart
     canvas = Canvas(figsize=(6.4, 4.2), layout="constrained")
     axes = canvas.subplots()
+    axes.set(xlabel=chart.x_label, ylabel=chart.y_label)
+    colour = LEAKY if "(LEAKY)" in figure.title else "black"
+    axes.set_title(figure.title, loc="left", fontsize=11, color=colour)
+    if chart.kind == "heat":
+        _heat(axes, chart)
+        return canvas
     if chart.log_x:
         axes.set_xscale("log")
     if chart.log_y:
@@ -41,14 +49,34 @@ def paint(figure: Figure) -> Canvas:
         (_bars if chart.kind == "bars" else _marks)(axes, chart, each, place)
     if chart.kind == "bars":
         axes.set_xticks(range(len(chart.categories)), chart.categories)
-    axes.set(xlabel=chart.x_label, ylabel=chart.y_label)
-    colour = LEAKY if "(LEAKY)" in figure.title else "black"
-    axes.set_title(figure.title, loc="left", fontsize=11, color=colour)
     axes.spines[["top", "right"]].set_visible(False)
     legend = canvas.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     for text, each in zip(legend.get_texts(), chart.series, strict=True):
         text.set_color(LEAKY if each.leaky else "black")
     return canvas
+
+
+def _heat(axes: Axes, chart: Chart) -> None:
+    """Rows as on the page: the first on top, every cell as deep as there."""
+    depth, (low, high) = depths(chart)
+    names = [PALETTE[NEGATIVE], "white", PALETTE[POSITIVE]] if low < 0 else ["white", PALETTE[POSITIVE]]
+    signed = [[depth(y) * (-1 if y < 0 else 1) for y in each.y] for each in chart.series]
+    image = axes.imshow(
+        signed,
+        cmap=LinearSegmentedColormap.from_list("heat", names),
+        vmin=-1 if low < 0 else 0,
+        vmax=1,
+        aspect="auto",
+        interpolation="none",
+    )
+    bar = axes.figure.colorbar(image, ax=axes, ticks=[-1 if low < 0 else 0, 1])
+    bar.ax.set_yticklabels([short(low), short(high)])
+    for axis, labels in (
+        (axes.xaxis, chart.categories),
+        (axes.yaxis, [each.label for each in chart.series]),
+    ):
+        places = sorted({0, len(labels) // 2, len(labels) - 1})
+        axis.set_ticks(places, [labels[place] for place in places])
 
 
 def _colour(each: Series) -> str:

@@ -14,6 +14,7 @@ from solera.evaluate import get
 from solera.report.checks import check
 from solera.report.users import Users, users_of
 from solera.runs import RunConfig, RunFolder
+from solera.runs.recorded import Arrays, recorded_rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class Recorded:
     result: Mapping[str, Any] | None
     users: Users | None
     without_users: str  # why there are none
+    rounds: Mapping[int, Arrays]  # what was recorded of them, see `runs.recorded`
 
     @property
     def title(self) -> str:
@@ -101,6 +103,7 @@ def _read(
         result=result,
         users=users,
         without_users=why,
+        rounds=recorded_rounds(folder.path),
     )
 
 

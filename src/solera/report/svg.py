@@ -8,9 +8,11 @@ from html import escape
 from typing import NamedTuple
 
 from solera.report.chart import Chart, Series, extent, short, ticks
+from solera.report.heat import heat
 
 WIDTH, PLOT_HEIGHT = 400, 220
 LEFT, RIGHT, TOP, BELOW = 64, 12, 10, 40
+ROWS = 84  # where the rows of a heat map begin, right of their names
 LINE, LETTER, KEY = 19, 7.2, 22  # of the legend: height of a line, width of a letter and of a key
 COLOURS = 10
 # What the page's stylesheet says of charts, for a file that stands alone.
@@ -45,7 +47,8 @@ class Scale(NamedTuple):
 
 def draw(chart: Chart, label: str, *, alone: bool = False) -> str:
     """The chart as an SVG element; `alone` as a file of its own, with its colours."""
-    legend, rows = _legend(chart.series)
+    legend, rows = ("", 1) if chart.kind == "heat" else _legend(chart.series)
+    said = ("", chart.value) if chart.kind == "heat" else (chart.x_label, chart.y_label)
     height = TOP + PLOT_HEIGHT + BELOW + LINE * rows + 6
     style = ""
     if alone:
@@ -55,12 +58,19 @@ def draw(chart: Chart, label: str, *, alone: bool = False) -> str:
         )
         style = f'<style>{ALONE}{painted}</style><rect width="100%" height="100%" fill="#fff"/>'
     space = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
-    x, y = _scales(chart)
-    inside = "".join([*_axes(chart, x, y), *(_series(chart, each, x, y) for each in chart.series)])
     return (
         f'<svg{space} class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}" '
-        f'data-xl="{escape(chart.x_label)}" data-yl="{escape(chart.y_label)}">{style}{inside}{legend}</svg>'
+        f'data-xl="{escape(said[0])}" data-yl="{escape(said[1])}">{style}{_inside(chart)}{legend}</svg>'
     )
+
+
+def _inside(chart: Chart) -> str:
+    names = _names(chart)
+    if chart.kind == "heat":
+        box = (ROWS, TOP, WIDTH - RIGHT - ROWS, PLOT_HEIGHT)
+        return "".join([*heat(chart, box, 8, TOP + PLOT_HEIGHT + BELOW + 12), *names])
+    x, y = _scales(chart)
+    return "".join([*_axes(chart, x, y), *names, *(_series(chart, each, x, y) for each in chart.series)])
 
 
 def _scales(chart: Chart) -> tuple[Scale, Scale]:
@@ -90,7 +100,11 @@ def _axes(chart: Chart, x: Scale, y: Scale) -> Iterable[str]:
         for value in ticks(x.low, x.high, log=x.log):
             yield f'<path class="grid" d="M{x(value):.1f} {floor}v4"/>'
             yield f'<text x="{x(value):.1f}" y="{floor + 17}" text-anchor="middle">{short(value)}</text>'
-    middle = (LEFT + WIDTH - RIGHT) / 2
+
+
+def _names(chart: Chart) -> Iterable[str]:
+    """What the axes show."""
+    middle, floor = (LEFT + WIDTH - RIGHT) / 2, TOP + PLOT_HEIGHT
     yield f'<text x="{middle}" y="{floor + 34}" text-anchor="middle">{escape(chart.x_label)}</text>'
     yield (
         f'<text transform="translate(12 {TOP + PLOT_HEIGHT / 2}) rotate(-90)" text-anchor="middle">'

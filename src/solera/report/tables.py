@@ -1,4 +1,4 @@
-"""Item tables in a run's folder: the shared ones, and single users' own, without reading everybody's."""
+"""The shared item table in a run's folder, without reading anything else."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from solera.core.errors import RunError
-from solera.data.ragged import Ints
 from solera.report.recorded import Recorded
-
-Table = NDArray[np.float64]  # [items, dimensions]
+from solera.runs.tables import Table
 
 
 def shared_table(run: Recorded) -> Table | None:
@@ -27,38 +24,6 @@ def shared_table(run: Recorded) -> Table | None:
                 table = np.asarray(file.get_tensor(name), np.float64)
                 return table if np.isfinite(table).all() else None
     return None
-
-
-def personal_tables(run: Recorded, users: Ints) -> Iterator[Table]:
-    """These users' own tables: personal ones where a method has them, else shared rows as they keep them.
-
-    What is narrower than the shared table, as the factors of a low-rank one, is no table of item vectors.
-    """
-    if run.result is None:
-        return
-    items, base = run.result["items"], shared_table(run)
-    with _opened(run, "personal") as file:
-        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        for name, shape in shapes.items():
-            if (
-                len(shape) == 3
-                and _is_table(shape[1:], items)
-                and (base is None or shape[2] == base.shape[1])
-            ):
-                for user in users:
-                    yield np.asarray(file.get_slice(name)[int(user)], np.float64)
-                return
-        kept = next((name[: -len("/values")] for name in shapes if name.endswith("/values")), None)
-        if kept is None or base is None or shapes[f"{kept}/values"][1:] != list(base.shape[1:]):
-            return
-        clients, counts = (file.get_tensor(f"{kept}/{part}") for part in ("clients", "counts"))
-        ends = np.cumsum(counts)
-        for user in users:
-            table = base.copy()
-            for place in np.flatnonzero(clients == user):
-                rows = slice(int(ends[place] - counts[place]), int(ends[place]))
-                table[file.get_slice(f"{kept}/items")[rows]] = file.get_slice(f"{kept}/values")[rows]
-            yield table
 
 
 def _is_table(shape: list[int], items: int) -> bool:

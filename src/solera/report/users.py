@@ -15,8 +15,13 @@ from solera.core.errors import RunError
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ints, Ragged
 from solera.evaluate import split
+from solera.report.linear import singular_values
 from solera.runs import Run
+from solera.runs.recorded import by_activity as least_active_first
+from solera.runs.recorded import middling, spread
+from solera.runs.tables import Table
 
+SOME = 32  # users whose tables are looked at, eight of each quarter
 _CLOSE = 0.002  # what rounding on another machine may do to a mean
 
 
@@ -28,12 +33,10 @@ class Users:
     train: Ragged  # everybody's training items
     intervals: Mapping[str, Mapping[str, Interval]]  # "full" and "sampled99", each with "hr@10", …
     groups: Sequence[Group]
-
-    def quarter(self, group: Group) -> Ints:
-        """The users who have as many training items as a group's."""
-        sizes = self.train.lengths
-        found: Ints = np.flatnonzero((sizes >= group.least) & (sizes <= group.most))
-        return found
+    middle: int  # a user of middling activity,
+    tables: Mapping[str, Table]  # whose item tables these are, by what they are
+    some: Ints  # users, the least active first,
+    spectra: Mapping[str, Table]  # and the singular values of their tables, [users, d]
 
 
 def users_of(path: Path, result: Mapping[str, Any], data: Interactions) -> Users:
@@ -54,4 +57,23 @@ def users_of(path: Path, result: Mapping[str, Any], data: Interactions) -> Users
                     "train it again",
                 )
     sizes = parts.train.lengths[test.full_ranking.users]
-    return Users(data, parts.train, intervals, by_activity(sizes, test))
+    some = spread(least_active_first(parts.train.lengths), SOME)
+    middle = middling(parts.train.lengths)
+    return Users(
+        data,
+        parts.train,
+        intervals,
+        by_activity(sizes, test),
+        middle,
+        run.item_tables(middle),
+        some,
+        _spectra(run, some),
+    )
+
+
+def _spectra(run: Run, users: Ints) -> dict[str, Table]:
+    found: dict[str, list[Table]] = {}
+    for user in users:
+        for kind, table in run.item_tables(int(user)).items():
+            found.setdefault(kind, []).append(singular_values(table))
+    return {kind: np.array(values) for kind, values in found.items() if len(values) == len(users)}

@@ -7,6 +7,7 @@ result.json           the figures, once the run is finished
 shared.safetensors    the server's state in the selected round
 personal.safetensors  the clients' state in the selected round
 checkpoint-N/         while it runs: the state after round N, to resume from
+recorded/             with --record-figures: what single rounds leave for figures, see `recording`
 """
 
 from __future__ import annotations
@@ -47,10 +48,7 @@ class SavedState:
                 key: value.clone() if places.count(value.data_ptr()) > 1 else value
                 for key, value in whole.items()
             }
-            partial = folder / f".{prefix}{name}.partial"
-            save_file(whole, partial)
-            _sync(partial)
-            partial.replace(folder / f"{prefix}{name}.safetensors")
+            write_tensors(folder / f"{prefix}{name}.safetensors", whole)
 
     @classmethod
     def read(cls, folder: Path, prefix: str = "") -> SavedState:
@@ -213,6 +211,14 @@ def write_whole(path: Path, text: str) -> None:
     """A file that is there in full, or as it was."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
+    _sync(partial)
+    partial.replace(path)
+
+
+def write_tensors(path: Path, tensors: Params) -> None:
+    """The same of named tensors."""
+    partial = path.with_name(f".{path.stem}.partial")
+    save_file(tensors, partial)
     _sync(partial)
     partial.replace(path)
 

@@ -14,6 +14,7 @@ from solera.core.spec import Home, Leaf
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.split import history
+from solera.engine import Simulation
 from solera.engine.one_round import WEIGHTS
 from solera.engine.serving import best_unseen
 from solera.evaluate import Evaluation, Evaluator, split
@@ -22,6 +23,7 @@ from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.notebook import result_html
 from solera.runs.result import Figures
+from solera.runs.tables import Table, item_tables
 
 
 class Recommendation(NamedTuple):
@@ -87,6 +89,10 @@ class Run:
         """Rank the test items again, with the model that the figures in `test` are of: every user's ranks."""
         parts = split(self.data, self.result["protocol"])
         return Evaluator(parts, self.result["seed"]).test(self._simulation.serve(history(parts, "test")))
+
+    def item_tables(self, user: int) -> dict[str, Table]:
+        """The item tables that user number `user` has to do with, by what they are; none in closed form."""
+        return item_tables(self._simulation, user) if isinstance(self._simulation, Simulation) else {}
 
     def recommend(self, user: str | int, k: int = 10) -> list[Recommendation]:
         """The k items the user's device would show, without those the user already knows."""

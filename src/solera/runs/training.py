@@ -17,7 +17,7 @@ from solera.core.errors import ConfigError, RunError
 from solera.core.method import Method
 from solera.data.interactions import Interactions
 from solera.data.split import Part, history
-from solera.engine import Solution, State
+from solera.engine import Simulation, Solution, State
 from solera.engine.threads import torch_threads
 from solera.evaluate import Evaluator, Score, get, split
 from solera.methods import find
@@ -26,6 +26,8 @@ from solera.runs.environment import environment
 from solera.runs.federation import federation
 from solera.runs.folder import Checkpoint, RunFolder, SavedState
 from solera.runs.interrupt import interruptible
+from solera.runs.recorded import is_recorded
+from solera.runs.recording import Recorder
 from solera.runs.result import figures, make_result
 from solera.runs.run import Run
 
@@ -56,21 +58,27 @@ def train(
     resume: bool = False,
     threads: int = 0,
     device: str = "cpu",
+    record: bool = False,
     on_round: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Run:
     """Train as `config` says, and write the run to `out` if one is given.
 
+    With `record`, the folder keeps of single rounds what figures need; a resumed run goes on recording.
     The round is chosen on validation; the test items are scored once, at the end, with that round's state.
     Ctrl-C ends the run after its round, to be resumed; where `stop` is given, that does, once it is set.
     """
     config, method = _method(config)
+    if record:
+        _check_recordable(method, out)
     if resume and out is not None and (out / "config.json").exists():
         finished = _finished(out, config, data)
         if finished:
             return finished
     training = _Training(config, method, data, threads, device)
     folder = _folder(out, config, resume, environment(threads, device))
+    if folder and (record or is_recorded(folder.path)):
+        training.record(folder.path)
     with torch_threads(threads):
         return training.run(folder, on_round, stop)
 
@@ -97,6 +105,16 @@ def _method(config: RunConfig) -> tuple[RunConfig, Method | ClosedForm]:
     if isinstance(method, ClosedForm) and config.rounds != 1:
         raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
     return config.resolved(), method
+
+
+def _check_recordable(method: Method | ClosedForm, out: Path | None) -> None:
+    if isinstance(method, ClosedForm):
+        raise ConfigError(
+            f"{method.name!r} is solved in one round, of which there is nothing to record",
+            "leave --record-figures out",
+        )
+    if out is None:
+        raise ConfigError("what is recorded needs a folder", "say with `out` where the run is written")
 
 
 def _finished(out: Path, config: RunConfig, data: Interactions) -> Run | None:
@@ -137,6 +155,15 @@ class _Training:
         self.best: State | Solution = self.simulation.state
         self.best_round = 0
         self._saved_at, self._saving_took = time.perf_counter(), 0.0
+        self._recorder: Recorder | None = None
+
+    def record(self, path: Path) -> None:
+        """Keep of the rounds to come what figures need, in the run's folder."""
+        assert isinstance(self.simulation, Simulation)
+        # Noise on the wire adds up in a table that the server has only by what was ever sent of it.
+        adds_up = self.config.wire and any(leaf.feeds for leaf in self.simulation.method.leaves)
+        seen = not (self.config.secure_aggregation or self.config.dp or adds_up)
+        self._recorder = Recorder(self.simulation, path, self.config.rounds, uploads=seen)
 
     def run(
         self,
@@ -176,10 +203,15 @@ class _Training:
         return tired or done >= self.config.rounds
 
     def _round(self, number: int) -> None:
+        if self._recorder:
+            self._recorder.begin(number)
         start = time.perf_counter()
         trained = self.simulation.run_round(number)
         middle = time.perf_counter()
         validation = self.evaluator.validation(self._score("validation"))
+        seconds = {"train": middle - start, "evaluate": time.perf_counter() - middle}
+        if self._recorder:
+            self._recorder.end(number)
         value = validation.selected(self.protocol)
         # Under differential privacy the last round counts: to choose one is a look at data.
         if self.config.dp or not self.history or value > self.history[self.best_round]["selection"]:
@@ -192,7 +224,7 @@ class _Training:
                 "selection": value,
                 "validation": figures(validation),
                 "bytes": {"up": trained.bytes_up, "down": trained.bytes_down},
-                "seconds": {"train": middle - start, "evaluate": time.perf_counter() - middle},
+                "seconds": seconds,
             }
         )
 

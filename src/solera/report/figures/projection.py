@@ -1,0 +1,40 @@
+"""From vectors to places on paper: t-SNE where scikit-learn is at hand, else the principal components."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from solera.report.linear import principal_plane
+from solera.runs.environment import package_version
+from solera.runs.tables import Table
+
+LEAST = 8  # vectors for t-SNE, which looks at neighbours
+
+
+class Projection(NamedTuple):
+    """Places [n, 2], how they were found, and what the axes are."""
+
+    places: Table
+    words: str
+    axes: tuple[str, str]
+
+
+def project(vectors: Table) -> Projection:
+    """Two dimensions of many; the same vectors give the same places."""
+    if package_version("scikit-learn") is not None and len(vectors) >= LEAST:
+        return Projection(
+            _t_sne(vectors), "by t-SNE, which keeps neighbours together", ("t-SNE 1", "t-SNE 2")
+        )
+    places, share = principal_plane(vectors)
+    words = f"on their two principal components, which have {share:.0%} of the variance"
+    if len(vectors) >= LEAST:
+        words += "; for t-SNE: pip install 'solera[figures]'"
+    return Projection(places, words, ("first component", "second component"))
+
+
+def _t_sne(vectors: Table) -> Table:
+    from sklearn.manifold import TSNE  # noqa: PLC0415 - an extra, and slow to load
+
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    places: Table = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(vectors)
+    return places

@@ -1,0 +1,77 @@
+"""What a recorded run has of single rounds, for figures: a small file each, recorded/round-00007.safetensors.
+
+Round 0 is before the first. Every file holds, of some users who are spread evenly by activity:
+
+users, vectors           their numbers, the least active first, and their vectors after the round
+
+Rounds 1, 2, 5, 10, 20, 50, … and the last one hold besides, where the method has it:
+
+upload/client, /rows     one client, as near to middling activity as the round has, and the items it sent
+upload/NAME/before       these rows of the table NAME as the server had them,
+upload/NAME/change       and the change that arrived
+merging/users, /items    the weights ρ [users, items] of the shared table in the round's merge,
+merging/values           of items that are spread evenly by popularity, the most popular first
+mixing/users, /values    the weights [users, users] by which the server mixed their tables
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from solera.core.errors import RunError
+from solera.data.ragged import Ints
+
+FOLDER = "recorded"
+Arrays = dict[str, NDArray[Any]]
+
+
+def recorded_rounds(run: Path) -> dict[int, Arrays]:
+    """All that the folder of a run has of its rounds, by their number; empty if it was not recorded."""
+    return {int(path.stem.removeprefix("round-")): _read(path) for path in _files(run)}
+
+
+def is_recorded(run: Path) -> bool:
+    """Whether rounds of the run in this folder were recorded."""
+    return bool(_files(run))
+
+
+def file_of(run: Path, round_: int) -> Path:
+    """Where a round's are."""
+    return run / FOLDER / f"round-{round_:05d}.safetensors"
+
+
+def spread(ordered: Ints, count: int) -> Ints:
+    """As many of an order as there are up to `count`, first and last among them, evenly spread."""
+    places = np.linspace(0, len(ordered) - 1, min(count, len(ordered))).astype(np.int64)
+    return ordered[places]
+
+
+def by_activity(sizes: Ints) -> Ints:
+    """The users who have any training items, those with the fewest first."""
+    order = np.argsort(sizes, kind="stable")
+    return order[sizes[order] > 0]
+
+
+def middling(sizes: Ints) -> int:
+    """The user in the middle by activity: whose tables and uploads are shown."""
+    order = by_activity(sizes)
+    return int(order[len(order) // 2])
+
+
+def _files(run: Path) -> list[Path]:
+    found = (run / FOLDER).glob("round-*.safetensors")
+    return sorted(path for path in found if path.stem.removeprefix("round-").isdigit())
+
+
+def _read(path: Path) -> Arrays:
+    try:
+        arrays: Arrays = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path} cannot be read: {error}", f"remove {path.parent}, or train again") from None
+    return arrays

@@ -1,0 +1,135 @@
+"""Keep of single rounds what figures need; see `recorded` for what that is.
+
+Nothing here changes a run: what is kept was computed anyway, or is computed from copies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.choices import Merging, View
+from solera.core.method import Method
+from solera.core.spec import Home, Leaf, Params
+from solera.core.upload import Upload
+from solera.data.ragged import Ints
+from solera.engine import Simulation
+from solera.runs.folder import write_tensors
+from solera.runs.recorded import by_activity, file_of, middling, spread
+
+USERS, ITEMS = 24, 30
+
+
+class Recorder:
+    """Looks at the rounds of a simulation; `uploads` says whether the server sees single ones."""
+
+    def __init__(self, simulation: Simulation, run: Path, rounds: int, *, uploads: bool) -> None:
+        self._simulation, self._run, self._rounds, self._uploads = simulation, run, rounds, uploads
+        ordered = by_activity(simulation.data.train.lengths)
+        wanted = np.append(spread(ordered, USERS), middling(simulation.data.train.lengths))
+        places = np.flatnonzero(np.isin(ordered, wanted))
+        self.users = ordered[places]
+        self._nearest = self.users[np.argsort(np.abs(places - len(ordered) // 2), kind="stable")]
+        popularity = np.bincount(simulation.data.train.values, minlength=simulation.data.n_items)
+        self.items = spread(np.argsort(-popularity, kind="stable"), ITEMS)
+        self._vector = user_vector(simulation.method)
+        self._merging = merging_view(simulation.method.view)
+        self._before: Params = {}
+        self._found: Params = {}
+        self._sender = len(self._nearest)  # place among the nearest, of the client whose upload is kept
+
+    def begin(self, round_: int) -> None:
+        """Before round `round_`, the first being 0."""
+        if round_ == 0:
+            self._write(0)
+        self._found, self._sender = {}, len(self._nearest)
+        full = is_full(round_ + 1, self._rounds)
+        self._simulation.observer = self if full else None
+        self._before = self._simulation.held(self.users) if full and self._merging else {}
+
+    def end(self, round_: int) -> None:
+        """After it."""
+        if self._before:
+            taking_part = np.isin(self.users, self._simulation.choose(round_))
+            self._found |= self._merged(np.flatnonzero(taking_part))
+        self._write(round_ + 1)
+
+    def uploaded(self, clients: Ints, upload: Upload) -> None:
+        """Keep that of the client nearest to the middle."""
+        here = np.flatnonzero(np.isin(self._nearest, clients))
+        if self._uploads and len(here) and here[0] < self._sender:
+            self._sender = int(here[0])
+            client = int(self._nearest[self._sender])
+            leaves = self._simulation.method.leaves
+            one = upload.of_client(int(np.flatnonzero(clients == client)[0]), leaves)
+            self._found |= {"upload/client": torch.tensor(client), "upload/rows": one.rows}
+            for leaf in leaves:
+                if leaf.sent_as and leaf.per_item:
+                    change = one.changes[leaf.sent_as]
+                    self._found[f"upload/{leaf.sent_as}/change"] = change
+                    self._found[f"upload/{leaf.sent_as}/before"] = self._known(leaf, client, one)
+
+    def mixed(self, clients: Ints, weights: Tensor) -> None:
+        """Keep the weights among those who are looked at."""
+        users = self.users[np.isin(self.users, clients)]
+        places = torch.from_numpy(np.searchsorted(clients, users)).to(weights.device)
+        self._found |= {
+            "mixing/users": torch.from_numpy(users),
+            "mixing/values": weights[places][:, places].float(),
+        }
+
+    def _known(self, leaf: Leaf, client: int, upload: Upload) -> Tensor:
+        """Rows of a table as the server has them: the shared one, or all that the client ever sent."""
+        state, name = self._simulation.state, leaf.sent_as
+        if leaf.feeds:
+            own = state.personal.table(leaf.name, np.array([client]))[0]
+            return own[upload.rows] - upload.changes[name]
+        table = state.shared[name]
+        return (table[client] if name in state.tailored else table)[upload.rows]
+
+    def _merged(self, places: Ints) -> Params:
+        assert self._merging is not None
+        after = self._simulation.held(self.users)
+        with torch.no_grad():
+            weights = self._merging.merged_by(self._before, after)
+        whole = weights.expand(len(self.users), self._simulation.data.n_items, 1)[..., 0]
+        return {
+            "merging/users": torch.from_numpy(self.users[places]),
+            "merging/items": torch.from_numpy(self.items),
+            "merging/values": whole[places][:, self.items].float(),
+        }
+
+    def _write(self, number: int) -> None:
+        tensors = self._found | {"users": torch.from_numpy(self.users)}
+        if self._vector:
+            tensors["vectors"] = self._simulation.state.personal.whole[self._vector][self.users].float()
+        path = file_of(self._run, number)
+        path.parent.mkdir(exist_ok=True)
+        write_tensors(path, {name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+
+
+def is_full(number: int, rounds: int) -> bool:
+    """Whether all is kept of round `number`: of 1, 2, 5, 10, 20, 50, … and the last of `rounds`."""
+    return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
+
+
+def user_vector(method: Method) -> str:
+    """The leaf that is a user's own vector; empty if users have none."""
+    return next(
+        (
+            leaf.name
+            for leaf in method.scorer.leaves
+            if leaf.home is Home.PERSONAL and not leaf.per_item and len(leaf.shape) == 1 and leaf.size > 1
+        ),
+        "",
+    )
+
+
+def merging_view(view: View | None) -> Merging | None:
+    """The part of a view that merges tables, if any does."""
+    while view is not None and not isinstance(view, Merging):
+        view = getattr(view, "inner", None)
+    return view

@@ -1,0 +1,64 @@
+"""The item tables of one user: what is shared, what is the user's own, and what the scorer sees of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from solera.core.spec import Home
+from solera.engine import Simulation
+
+Table = NDArray[np.float64]  # [items, dimensions]
+SHARED, TAILORED, KEPT, OWN, ADDED, SERVED = (
+    "shared",
+    "shared, made for the user",
+    "kept by the user",
+    "the user's own",
+    "what the user adds",
+    "as it is served",
+)
+
+
+def item_tables(simulation: Simulation, user: int) -> dict[str, Table]:
+    """The tables of item vectors that a user has to do with, by what they are.
+
+    Last the one that the scorer sees, which may be one of the others. What a user adds to a table that is
+    kept, as by a low-rank part, is the difference between the two.
+    """
+    method, state = simulation.method, simulation.state
+    held = simulation.held(np.array([user]))
+    with torch.no_grad():
+        served = _whole(method.view.see(held))
+    tables = {}
+    for leaf in method.select(per_item=True):
+        if leaf.shape != served.shape[1:] or leaf.derived_from:
+            continue
+        if leaf.home is Home.PERSONAL:
+            tables[OWN] = _whole(held[leaf.name])
+            continue
+        shared = state.shared[leaf.name]
+        tailored = leaf.name in method.tailored
+        tables[TAILORED if tailored else SHARED] = _whole(shared[user] if tailored else shared)
+        if leaf.name in method.view.keeps:
+            tables[KEPT] = _whole(held[leaf.name])
+    if OWN not in tables and KEPT in tables:
+        tables[ADDED] = served - tables[KEPT]
+    return tables | {SERVED: served}
+
+
+def told_apart(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Without tables that are nothing, and without the one that is served if it is one of the others."""
+    others = {kind: table for kind, table in tables.items() if kind != SERVED and table.any()}
+    served = tables.get(SERVED)
+    if served is None or any(np.array_equal(served, table) for table in others.values()):
+        return others
+    return others | {SERVED: served}
+
+
+def _whole(values: torch.Tensor) -> Table:
+    """One user's table, in doubles."""
+    found: Table = values.reshape(values.shape[-2:]).cpu().double().numpy()
+    return found

@@ -1,0 +1,205 @@
+"""What is recorded of rounds is what happened in them, and recording changes nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from solera.core.errors import ConfigError, RunError
+from solera.data.datasets import load
+from solera.evaluate import split
+from solera.methods import find
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.runs import RunConfig, StoppedError, train
+from solera.runs.federation import federation
+from solera.runs.recorded import by_activity, middling, recorded_rounds, spread
+from solera.runs.recording import Recorder, is_full
+
+USERS, ITEMS = 24, 30  # few enough to look at all of them
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    draw = random.Random(1)
+    rows = ["user,item,time"]
+    for user in range(USERS):
+        liked = draw.sample(range(ITEMS), 6 + user % 5)
+        rows += [f"u{user},i{item},{len(rows) + n}" for n, item in enumerate(liked)]
+    path = tmp_path_factory.mktemp("data") / "ratings.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return load(str(path))
+
+
+def config(method: str, rounds: int = 4, **changes) -> RunConfig:
+    options = {"embedding_size": 4, "local_epochs": 2} | changes.pop("options", {})
+    return RunConfig(method=method, dataset="ratings", rounds=rounds, options=options, **changes)
+
+
+def simulate(data, tmp_path, method: str, rounds: int, **options):
+    """A simulation before its rounds, and who looks at it."""
+    settings = config(method, rounds, precision="double", options=options).resolved()
+    built = find(settings.method, settings.options)
+    simulation = federation(settings, built, split(data, "strict"), threads=1, device="cpu")
+    return simulation, Recorder(simulation, tmp_path, rounds, uploads=True)
+
+
+def one_round(simulation, recorder, number: int) -> None:
+    recorder.begin(number)
+    simulation.run_round(number)
+    recorder.end(number)
+
+
+@pytest.mark.parametrize("method", ["fedmf", "pfedrec", "pfedclr", "fedem", "gpfedrec", "plgc", "fedrap"])
+def test_recording_changes_nothing(data, tmp_path, method):
+    plain = train(config(method), data, out=tmp_path / "plain", threads=1).result
+    recorded = train(config(method), data, out=tmp_path / "recorded", threads=1, record=True).result
+    assert {**plain, "seconds_per_round": 0} == {**recorded, "seconds_per_round": 0}
+    for name in ("shared.safetensors", "personal.safetensors", "config.json"):
+        assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "recorded" / name).read_bytes()
+    histories = [
+        [json.loads(line) | {"seconds": 0} for line in (tmp_path / name / "history.jsonl").open()]
+        for name in ("plain", "recorded")
+    ]
+    assert histories[0] == histories[1]
+    assert sorted(recorded_rounds(tmp_path / "recorded")) == [0, 1, 2, 3, 4]
+    assert recorded_rounds(tmp_path / "plain") == {}
+
+
+def test_vectors_are_those_of_the_clients(data, tmp_path):
+    chosen = train(config("fedmf"), data, out=tmp_path / "run", threads=1, record=True).result
+    rounds = recorded_rounds(tmp_path / "run")
+    users = rounds[0]["users"]
+    assert len(users) == USERS
+    kept = load_file(tmp_path / "run" / "personal.safetensors")["user"]
+    assert (rounds[chosen["selected_round"]]["vectors"] == kept[users]).all()
+    assert (rounds[0]["vectors"] == rounds[0]["vectors"][0]).all()  # everybody starts alike
+    sizes = split(data, "strict").train.lengths[users]
+    assert (np.diff(sizes) >= 0).all()
+
+
+def test_the_upload_is_what_the_server_makes_its_table_of(data, tmp_path):
+    """With a single client in the round, the mean is what that client sent."""
+    simulation, recorder = simulate(data, tmp_path, "fedmf", 1, clients_per_round=1 / USERS)
+    before = simulation.state.shared["items"].clone()
+    one_round(simulation, recorder, 0)
+    found = recorded_rounds(tmp_path)[1]
+    after, rows = simulation.state.shared["items"], found["upload/rows"]
+    assert found["upload/client"] == simulation.choose(0)[0]
+    assert (found["upload/items/before"] == before[rows].numpy()).all()
+    sent = found["upload/items/before"] + found["upload/items/change"]
+    assert sent == pytest.approx(after[rows].numpy(), abs=1e-12)
+    untouched = np.setdiff1d(np.arange(ITEMS), rows)
+    assert len(untouched) and (after[untouched] == before[untouched]).all()
+
+
+def test_a_table_that_a_client_keeps_and_sends_is_known_to_the_server_as_it_is(data, tmp_path):
+    simulation, recorder = simulate(data, tmp_path, "fedem", 2)
+    one_round(simulation, recorder, 0)
+    before = simulation.state.personal.tables["items.local"].clone()
+    one_round(simulation, recorder, 1)
+    found = recorded_rounds(tmp_path)[2]
+    client, rows = int(found["upload/client"]), found["upload/rows"]
+    assert client == middling(split(data, "strict").train.lengths)
+    assert found["upload/items/before"] == pytest.approx(before[client, rows].numpy(), abs=1e-12)
+
+
+def test_merging_weights_are_those_of_the_merge(data, tmp_path):
+    """With steps too small to see, a round is the merge alone: Q + ρ (G − Q)."""
+    simulation, recorder = simulate(data, tmp_path, "fedem", 2)
+    one_round(simulation, recorder, 0)
+    still = find("fedem", {"embedding_size": 4, "local_epochs": 2, "learning_rate": 1e-12})
+    simulation.method = still
+    own = simulation.state.personal.tables["items.local"].clone()
+    shared = simulation.state.shared["items"].clone()
+    one_round(simulation, recorder, 1)
+    merged = simulation.state.personal.tables["items.local"]
+    found = recorded_rounds(tmp_path)[2]
+    where = np.ix_(found["merging/users"], found["merging/items"])
+    rho = torch.from_numpy(found["merging/values"]).double()[..., None]
+    expected = own[where] + rho * (shared[where] - own[where])
+    assert torch.allclose(merged[where], expected, atol=1e-6)
+    assert (shared - own).abs().max() > 0.1  # there was something to merge
+    assert 0 < rho.min() < rho.max() < 1
+
+
+def test_mixing_weights_are_those_of_the_tables(data, tmp_path):
+    """G = W Q, all users being looked at."""
+    simulation, recorder = simulate(data, tmp_path, "fedem", 1)
+    one_round(simulation, recorder, 0)
+    found = recorded_rounds(tmp_path)[1]
+    users, weights = found["mixing/users"], torch.from_numpy(found["mixing/values"]).double()
+    assert weights.sum(1).numpy() == pytest.approx(np.ones(USERS), abs=1e-6)
+    own = simulation.state.personal.tables["items.local"][users].flatten(1)
+    assert torch.allclose(simulation.state.shared["items"][users].flatten(1), weights @ own, atol=1e-5)
+
+
+def test_mixing_by_traces_is_one_weight_per_client(data, tmp_path):
+    """1 − λ = tr(G) / (tr(G) + tr(Q)), the traces being sums of squares."""
+    simulation, recorder = simulate(data, tmp_path, "plgc", 1)
+    one_round(simulation, recorder, 0)
+    found = recorded_rounds(tmp_path)[1]
+    own = simulation.state.personal.tables["items.local"].square().sum((1, 2))
+    shared = simulation.state.shared["items"].square().sum()
+    expected = (shared / (shared + own))[found["merging/users"]].numpy()
+    assert found["merging/values"] == pytest.approx(np.repeat(expected[:, None], ITEMS, 1), abs=1e-5)
+
+
+def test_a_resumed_run_goes_on_recording(data, tmp_path):
+    train(config("fedem"), data, out=tmp_path / "whole", threads=1, record=True)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        train(config("fedem"), data, out=tmp_path / "run", threads=1, record=True, stop=stop)
+    assert sorted(recorded_rounds(tmp_path / "run")) == [0, 1]
+    train(config("fedem"), data, out=tmp_path / "run", threads=1, resume=True)
+    for path in (tmp_path / "whole" / "recorded").iterdir():
+        assert path.read_bytes() == (tmp_path / "run" / "recorded" / path.name).read_bytes()
+
+
+def test_sums_show_no_single_upload(data, tmp_path):
+    train(config("fedmf", secure_aggregation=True), data, out=tmp_path / "run", threads=1, record=True)
+    last = recorded_rounds(tmp_path / "run")[4]
+    assert set(last) == {"users", "vectors"}
+
+
+def test_noise_on_the_wire_is_in_the_upload(data, tmp_path):
+    """Of a table that clients keep, the server has the noise of all rounds: that is not recorded."""
+    for method in ("fedmf", "plgc"):
+        for name, wire in (("plain", None), ("noisy", PaperLaplace.parse("paper-laplace=0.5"))):
+            out = tmp_path / f"{method}-{name}"
+            train(config(method, rounds=1, wire=wire), data, out=out, threads=1, record=True)
+    plain, noisy = (recorded_rounds(tmp_path / f"fedmf-{name}")[1] for name in ("plain", "noisy"))
+    assert (plain["upload/items/before"] == noisy["upload/items/before"]).all()
+    assert (plain["upload/items/change"] != noisy["upload/items/change"]).all()
+    assert "upload/client" not in recorded_rounds(tmp_path / "plgc-noisy")[1]
+    assert "upload/client" in recorded_rounds(tmp_path / "plgc-plain")[1]
+
+
+def test_what_cannot_be_recorded(data, tmp_path):
+    one = RunConfig(method="fedease", dataset="ratings", rounds=1)
+    with pytest.raises(ConfigError, match="solved in one round"):
+        train(one, data, out=tmp_path / "run", record=True)
+    with pytest.raises(ConfigError, match="needs a folder"):
+        train(config("fedmf"), data, record=True)
+
+
+def test_a_broken_file_is_an_error(data, tmp_path):
+    train(config("fedmf", rounds=1), data, out=tmp_path / "run", threads=1, record=True)
+    (tmp_path / "run" / "recorded" / "round-00001.safetensors").write_bytes(b"no")
+    with pytest.raises(RunError, match="cannot be read"):
+        recorded_rounds(tmp_path / "run")
+
+
+def test_who_and_when():
+    assert [number for number in range(1, 131) if is_full(number, 130)] == [1, 2, 5, 10, 20, 50, 100, 130]
+    assert spread(np.arange(10), 4).tolist() == [0, 3, 6, 9]
+    assert spread(np.arange(3), 4).tolist() == [0, 1, 2]
+    sizes = np.array([5, 0, 3, 9])
+    assert by_activity(sizes).tolist() == [2, 0, 3]
+    assert middling(sizes) == 0
