@@ -16,6 +16,7 @@ from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
 from solera.cli.poison import poison
 from solera.cli.report import report
+from solera.cli.sweep import sweep
 from solera.core.errors import SoleraError
 
 # The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
@@ -43,6 +44,7 @@ app.command()(runs.presets)
 app.command()(runs.train)
 app.command()(runs.recommend)
 app.command()(runs.baseline)
+app.command()(sweep)
 app.command()(report)
 app.command()(leak)
 app.command()(attack)

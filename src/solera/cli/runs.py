@@ -112,7 +112,7 @@ def train(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Named settings instead of a method; `solera presets` lists them."),
+        typer.Option(help="Named settings instead of a method (`solera presets`), or a .toml file of them."),
     ] = None,
     plugin: Plugins = None,
     protocol: Annotated[
@@ -186,6 +186,9 @@ def train(
     settings = chosen_settings(chosen, "method", method, data, plugin or [])
     protocol = protocol or (chosen.protocol if chosen else "strict")
     get(protocol)
+    if chosen:
+        dp, wire = dp or chosen.dp, wire or chosen.wire
+        min_interactions = chosen.min_interactions if min_interactions is None else min_interactions
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o learning_rate=0.05")
     built = find(settings["method"], options, settings["plugins"])
     config = RunConfig.model_validate(
@@ -199,7 +202,7 @@ def train(
             "engine": engine,
             "precision": precision,
             "min_interactions": min_interactions,
-            "columns": parse_columns(columns),
+            "columns": parse_columns(columns) or (chosen.columns if chosen else None),
             "secure_aggregation": secure_aggregation,
             "dp": DP.parse(dp) if dp else None,
             "wire": PaperLaplace.parse(wire) if wire else None,

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from solera.report.chart import Figure
 from solera.report.figures.activity import activity
+from solera.report.figures.by_option import by_option
 from solera.report.figures.convergence import convergence
 from solera.report.figures.cost import quality_by_traffic, traffic
 from solera.report.figures.headline import headline
@@ -23,12 +24,13 @@ Maker = Callable[[Sequence[Recorded]], list[Figure]]
 
 FIGURES: Mapping[str, Sequence[Maker]] = {
     "headline": (headline,),
+    "by-option": (by_option,),
     "convergence": (convergence,),
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
     "tables": (sparsity, spectra, abundance, item_maps),
 }
-APART = {headline, convergence, activity, quality_by_traffic}  # leaky runs in figures of their own
+APART = {headline, by_option, convergence, activity, quality_by_traffic}  # leaky runs in figures of their own
 
 
 def make_figures(runs: Sequence[Recorded]) -> dict[str, list[Figure]]:
