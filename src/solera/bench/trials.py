@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from solera.bench.records import Asked, Metrics, Part
+from solera.bench.records import Asked, Group, Metrics, Part
 from solera.core.errors import SoleraError
 from solera.runs import StoppedError
 
@@ -26,6 +26,7 @@ class Found(BaseModel):
     hr: float
     rounds: int | None = None
     test: Metrics | None = None
+    groups: tuple[Group, ...] = ()
 
 
 class Trial(Part):
@@ -41,6 +42,10 @@ class Trial(Part):
     curve: tuple[float, ...] = Field((), description="NDCG@10 after every round")
     test: Metrics | None = Field(
         None, description="on test items, where a sweep was asked for them; they decide nothing"
+    )
+    groups: tuple[Group, ...] = Field(
+        (),
+        description="the same of users in five groups by their training items, the fewest first",
     )
 
 

@@ -25,17 +25,21 @@ from solera.bench.matrix import Entry, Readable, Tuning
 from solera.bench.recording import record_of, record_of_baseline
 from solera.bench.records import Code, Failure, Record, failure_path, write
 from solera.bench.spaces import as_json
+from solera.bench.statistics import SHOWN, by_activity
 from solera.bench.studies import Study, read_study
 from solera.bench.sweep import Point, read_trials, shown
 from solera.bench.trials import Found, Heard, Trial, Tried, attempt
 from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
+from solera.evaluate import split
 from solera.runs import Progress, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import run_baseline, validate_baseline
 from solera.runs.config import BaselineConfig
 from solera.runs.environment import environment
 from solera.runs.training import validate_rounds
+
+GROUPS = 5  # of users, in a trial that scores test items
 
 
 class Job(NamedTuple):
@@ -308,8 +312,14 @@ def _try_method(
         history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
         chosen = history[-1] if config.dp else max(history, key=lambda entry: entry["selection"])
         best, rounds = chosen["validation"]["full"], len(history)
-    tested = {name: run.test["full"][name] for name in ("hr@10", "ndcg@10")} if test else None
-    return Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=rounds, test=tested)
+    found = Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=rounds)
+    if not test:
+        return found
+    ranked, sizes = run.evaluate(), split(data, config.protocol).train.lengths
+    groups = tuple(by_activity(sizes[ranked.full_ranking.users], ranked, GROUPS))
+    return found.model_copy(
+        update={"test": {name: run.test["full"][name] for name in SHOWN}, "groups": groups}
+    )
 
 
 def _try_baseline(

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from solera.cli import bench, bundle, data, device, federation, node, runs, server
 from solera.cli.attack import attack
+from solera.cli.compare import compare
 from solera.cli.doctor import doctor
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
@@ -45,6 +46,7 @@ app.command()(runs.train)
 app.command()(runs.recommend)
 app.command()(runs.baseline)
 app.command()(sweep)
+app.command()(compare)
 app.command()(report)
 app.command()(leak)
 app.command()(attack)

@@ -13,13 +13,16 @@ import numpy as np
 from solera.bench.axes import is_grid
 from solera.bench.spaces import Range
 from solera.bench.studies import Study
+from solera.bench.sweep import shown
 from solera.bench.trials import Trial
 from solera.evaluate import get
-from solera.report.chart import Chart, Figure, Series, fits_log
-from solera.report.figures.by_option import Measured, against
+from solera.report.chart import Chart, Figure, Series, by_x, fits_log
+from solera.report.figures.by_option import METRICS, Measured, against
+from solera.report.figures.headline import RANKINGS
 from solera.report.html import named, number, row, table
 from solera.report.page import document, figure_grid
 from solera.report.sections import LEAKY
+from solera.report.svg import COLOURS
 
 ENDS = ("finished", "pruned")
 
@@ -29,6 +32,8 @@ def sweep_figures(study: Study) -> dict[str, list[Figure]]:
     swept = study.space if is_grid(_space(study)) else {}
     made = {
         "by-option": [figure for option in swept for figure in _by_option(study, option)],
+        "courses": _courses(study),
+        "groups": _groups(study),
         "importance": importance(study),
         "slices": [figure for option in study.space if (figure := _slice(study, option)) is not None],
     }
@@ -46,6 +51,8 @@ def sweep_page(study: Study, figures: dict[str, list[Figure]]) -> str:
     title = f"Sweep of {study.label} on {study.dataset}" + (" (LEAKY)" if leaky else "")
     parts = [
         ("by-option", "By setting", figure_grid(figures["by-option"])),
+        ("courses", "By round", figure_grid(figures["courses"])),
+        ("groups", "By activity", figure_grid(figures["groups"])),
         ("importance", "What matters", figure_grid(figures["importance"])),
         ("slices", "Trials", figure_grid(figures["slices"])),
         ("trials", "All trials", _trials_table(study)),
@@ -71,6 +78,70 @@ def _by_option(study: Study, option: str) -> list[Figure]:
             figures["test"] = trial.test
         measured.append(Measured(trial.options, figures, leaky))
     return against(option, measured) if measured else []
+
+
+def _courses(study: Study) -> list[Figure]:
+    """How every trial came to its figure, where there are few enough to tell apart."""
+    made = [trial for trial in _finished(study) if len(trial.curve) > 1]
+    if not 0 < len(made) <= COLOURS:
+        return []
+    chosen = get(study.protocol)
+    label = chosen.select_metric.upper()
+    ranking = RANKINGS[chosen.select_on]
+    series = [
+        Series(
+            shown(trial.options),
+            trial.curve,
+            list(range(1, len(trial.curve) + 1)),
+            colour=place,
+            key=f"trial{place}",
+            ring=trial.curve.index(max(trial.curve)),
+            leaky=chosen.leaky,
+        )
+        for place, trial in enumerate(made)
+    ]
+    return [
+        Figure(
+            name="courses",
+            title=f"Validation {label} by round, {ranking}",
+            caption="Of every trial; a ring marks its best round.",
+            chart=Chart("lines", series, "round", label),
+            columns=("round", *(each.label for each in series)),
+            rows=by_x(series),
+        )
+    ]
+
+
+def _groups(study: Study) -> list[Figure]:
+    """Of a sweep over one number: test figures against it, of users in groups by their training items."""
+    made = [trial for trial in _finished(study) if trial.groups]
+    (option, *others) = study.space
+    if others or len(made) < 2 or any(isinstance(trial.options.get(option), str | None) for trial in made):
+        return []
+    made.sort(key=lambda trial: trial.options[option])
+    x = [float(trial.options[option]) for trial in made]
+    figures = []
+    for metric in METRICS:
+        series = []
+        for place, group in enumerate(made[0].groups):
+            y = [trial.groups[place].full[metric] for trial in made]
+            label = f"{group.least}–{group.most} training items"
+            ring = y.index(max(y))
+            leaky = get(study.protocol).leaky
+            series.append(Series(label, y, x, colour=place, key=f"group{place}", ring=ring, leaky=leaky))
+        users = " / ".join(str(group.users) for group in made[0].groups)
+        figures.append(
+            Figure(
+                name=f"groups-{metric.replace('@', '-')}",
+                title=f"{metric.upper()} against {option} by users' activity",
+                caption=f"Test items, whole catalogue; {users} users by their number of training items. "
+                "A ring marks each group's best.",
+                chart=Chart("lines", series, option, metric.upper(), log_x=fits_log(x)),
+                columns=(option, *(each.label for each in series)),
+                rows=by_x(series),
+            )
+        )
+    return figures
 
 
 def _slice(study: Study, option: str) -> Figure | None:
