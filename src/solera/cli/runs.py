@@ -12,7 +12,7 @@ from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import epoch_progress, round_progress
 
 if TYPE_CHECKING:
-    from solera.runs import RunConfig
+    from solera.runs import Progress, RunConfig
     from solera.runs.presets import Preset
 
 Options = Annotated[
@@ -148,6 +148,9 @@ def train(
     wire: Annotated[
         str | None, typer.Option(help="paper-laplace=0.5: noise on uploads as in the papers; no guarantee.")
     ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(help="Log to MLflow as well: a folder, or the URI of a server or data base.")
+    ] = None,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
@@ -175,6 +178,7 @@ def train(
     from solera.runs import train as run_training
     from solera.runs.config import usual_rounds
     from solera.runs.presets import preset as find_preset
+    from solera.runs.tracking import tracking
 
     for given, known, name in (
         (engine, ("block", "reference"), "engine"),
@@ -212,10 +216,19 @@ def train(
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=min_interactions, columns=config.columns
     )
-    with round_progress(f"{built.name} on {interactions.name}", config.rounds) as on_round:
+    title = f"{built.name} on {interactions.name}"
+    with tracking(mlflow, config) as tracker, round_progress(title, config.rounds) as show_round:
+
+        def on_round(done: Progress) -> None:
+            show_round(done)
+            if tracker:
+                tracker.round(done.entry)
+
         run = run_training(
             config, interactions, out=folder, resume=resume, threads=threads, device=device, on_round=on_round
         )
+        if tracker:
+            tracker.finish(run)
     if json:
         print_json({**run.result, "out": str(folder)})
         return
