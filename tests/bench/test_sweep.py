@@ -244,3 +244,28 @@ def test_killed_in_the_middle_then_to_the_end(folder):
     assert "best so far" in said or "done: trial" in said
     assert (folder / "out" / "sweep.html").exists()
     assert not (folder / "out" / ".bench-work").exists()
+
+
+def test_every_sweep_in_the_documents_is_taken(pytestconfig):
+    import re
+    import shlex
+
+    text = (pytestconfig.rootpath / "docs" / "sweeps.md").read_text(encoding="utf-8").replace("\\\n", "")
+    commands = [shlex.split(line) for line in re.findall(r"^solera sweep .*$", text, re.MULTILINE)]
+    assert len(commands) > 10
+    for command in commands:
+        given = {"-s": {}, "-o": {}, "--with": []}
+        for flag, value in zip(command, command[1:], strict=False):
+            if flag == "--with":
+                given[flag].append(value)
+            elif flag in given:
+                key, _, rest = value.partition("=")
+                given[flag][key] = rest
+        config = RunConfig(
+            method=command[2],
+            dataset="ml-100k",
+            rounds=5,
+            options=given["-o"],
+            plugins=tuple(given["--with"]),
+        )
+        assert check_size(read_space(given["-s"], config), None) > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 from pathlib import Path
@@ -13,6 +14,7 @@ from solera.data.datasets import load
 from solera.runs import RunConfig, RunFolder, StoppedError, train
 from solera.runs.tracking import tracking
 
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")

@@ -6,6 +6,7 @@ Needs the extra `mlflow`. A folder gets a data base of its own, which `mlflow ui
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,7 @@ def tracking(place: str | None, config: RunConfig) -> Iterator[Tracker | None]:
         return
     if package_version("mlflow-skinny") is None and package_version("mlflow") is None:
         raise ConfigError("--mlflow needs MLflow", "pip install 'solera[mlflow]'")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow would tell its makers of its use
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     tracker = Tracker(place, config)
