@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 from benchmark import ratings
@@ -247,15 +250,12 @@ def test_killed_in_the_middle_then_to_the_end(folder):
 
 
 def test_every_sweep_in_the_documents_is_taken(pytestconfig):
-    import re
-    import shlex
-
     text = (pytestconfig.rootpath / "docs" / "sweeps.md").read_text(encoding="utf-8").replace("\\\n", "")
     commands = [shlex.split(line) for line in re.findall(r"^solera sweep .*$", text, re.MULTILINE)]
     assert len(commands) > 10
     for command in commands:
         given = {"-s": {}, "-o": {}, "--with": []}
-        for flag, value in zip(command, command[1:], strict=False):
+        for flag, value in pairwise(command):
             if flag == "--with":
                 given[flag].append(value)
             elif flag in given:
