@@ -115,7 +115,7 @@ def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, 
         first = records[0]
         table(
             f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
-            ("", "val. HR@10", "NDCG@10", "test HR@10", "NDCG@10", "s", "KiB up"),
+            ("at 10", "val. HR", "val. NDCG", "test HR", "test NDCG", "s", "KiB up"),
             rows,
             leaky=leaky,
         )
