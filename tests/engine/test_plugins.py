@@ -27,6 +27,7 @@ BACKBONES: dict[str, dict[str, Any]] = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "elastic-merge": {"adapter": (4,), "adapter_learning_rate": 0.05},
     "plgc": {"redundancy": 0.5},
+    "static-merge": {"merge_weight": 0.7, "aggregate_from": 2},
 }
 # What these change lies outside the clients' training, so fewer backbones and pairs show all there is to see.
 SERVER_SIDE = ("row-mean", "server-optimizer", "popular-negatives")

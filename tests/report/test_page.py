@@ -170,7 +170,7 @@ def test_differences_of_settings_are_marked(tmp_path):
     page = Page(page_of(tmp_path / "one", tmp_path / "two"))
     marked = {row[0] for row, kind in zip(page.rows, page.row_classes, strict=True) if kind == "differs"}
     assert marked == {"rounds"}
-    assert page.row("rounds") == ["rounds", "3", "4"]
+    assert ["rounds", "3", "4"] in page.rows
 
 
 def test_runs_that_look_alike_are_told_apart(tmp_path):

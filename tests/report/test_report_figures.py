@@ -17,6 +17,7 @@ from solera.report import make_page, read_runs
 from solera.report.chart import extent, short, ticks
 from solera.report.figures import make_figures, projection
 from solera.report.figures.abundance import abundance, abundance_by_user
+from solera.report.figures.by_option import Measured, against, by_option
 from solera.report.figures.item_maps import item_maps
 from solera.report.figures.sparsity import sparsity
 from solera.report.figures.spectra import own_spectra
@@ -221,3 +222,46 @@ def test_t_sne_keeps_apart_what_is_apart():
 def test_a_handful_of_vectors_is_projected_without_t_sne():
     found = projection.project(np.eye(5))
     assert "principal components" in found.words and "pip" not in found.words
+
+
+def test_runs_that_differ_in_one_setting_stand_against_it(tmp_path):
+    results = [write_run(tmp_path / str(rounds), rounds=rounds) for rounds in (4, 2, 3)]
+    ndcg, hr = by_option(read_runs([tmp_path / "4", tmp_path / "2", tmp_path / "3"], use_data=False))
+    assert (ndcg.title, hr.title) == ("NDCG@10 against rounds", "HR@10 against rounds")
+    validation, test = ndcg.chart.series
+    assert validation.x == [2, 3, 4]
+    by_rounds = {result["rounds"]: result for result in results}
+    assert validation.y == [by_rounds[n]["validation"]["full"]["ndcg@10"] for n in (2, 3, 4)]
+    assert test.y == [by_rounds[n]["test"]["full"]["ndcg@10"] for n in (2, 3, 4)]
+    assert validation.ring == test.ring == max(range(3), key=lambda place: validation.y[place])
+    assert hr.rows[0][0] == 2
+
+
+def test_runs_that_differ_in_more_or_in_the_seed_alone_have_no_such_figure(tmp_path):
+    write_run(tmp_path / "a", rounds=2)
+    write_run(tmp_path / "b", rounds=2, seed=1)
+    write_run(tmp_path / "c", rounds=2, method="fedncf")
+    assert by_option(read_runs([tmp_path / name for name in "abc"], use_data=False)) == []
+
+
+def test_of_many_other_settings_the_best_on_validation_are_shown():
+    def measured(value, other, validation, test):
+        figures = {
+            "validation": {"ndcg@10": validation, "hr@10": 0.0},
+            "test": {"ndcg@10": test, "hr@10": 0.0},
+        }
+        return Measured({"a": value, "b": other}, figures)
+
+    made = [measured(value, other, (value + other) % 5 / 10, other) for value in (1, 2) for other in range(5)]
+    validation, test = against("a", made)[0].chart.series
+    assert validation.y == [0.4, 0.4]
+    assert test.y == [3, 2], "of the same trials, though 4 would be more"
+
+
+def test_settings_without_order_are_bars():
+    made = [
+        Measured({"optimizer": name}, {"validation": {"ndcg@10": figure, "hr@10": figure}})
+        for name, figure in (("sgd", 0.1), ("adam", 0.2))
+    ]
+    chart = against("optimizer", made)[0].chart
+    assert (chart.kind, chart.categories, list(chart.series[0].y)) == ("bars", ["sgd", "adam"], [0.1, 0.2])

@@ -60,6 +60,7 @@ from solera.baselines import configure
 from solera.bench.records import Asked, Record, asked, read
 from solera.bench.spaces import Range, Space, space_of
 from solera.bench.studies import Study, read_study
+from solera.bench.trials import Tried
 from solera.core.errors import ConfigError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.evaluate import get
@@ -69,6 +70,7 @@ from solera.privacy.dp.settings import DP
 from solera.runs.config import ROUNDS, BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
 
+Readable = Record | Study | Tried
 Names = Annotated[list[str], Field(min_length=1)]
 
 
@@ -85,9 +87,14 @@ class Entry:
         """What its record will begin with."""
         return asked(self.label, self.config, self.preset)
 
-    def read(self, path: Path) -> Record | Study:
+    def read(self, path: Path) -> Readable:
         """What it left."""
         return read(path)
+
+    @property
+    def title(self) -> str:
+        """Its name while it runs."""
+        return self.label
 
     def __str__(self) -> str:
         return f"{self.label} on {self.asked.dataset}, {self.config.protocol}, seed {self.config.seed}"

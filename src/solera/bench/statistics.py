@@ -15,7 +15,6 @@ from solera.evaluate.metrics import Floats
 
 RESAMPLES = 2000
 LEVEL = 0.95
-QUARTERS = (0.25, 0.5, 0.75)
 SHOWN = ("hr@10", "ndcg@10")
 
 
@@ -52,13 +51,13 @@ def interval(values: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Inter
     return Interval(float(ordered.mean()), float(low), float(high))
 
 
-def by_activity(sizes: Ints, test: Evaluation) -> list[Group]:
+def by_activity(sizes: Ints, test: Evaluation, count: int = 4) -> list[Group]:
     """Users in quarters by their number of training items, `sizes` having one for every evaluated user.
 
     Users of equal numbers are in the same quarter, so quarters are of about the same size only; one that
-    would be empty is left out.
+    would be empty is left out. With another `count` they are so many parts instead of four.
     """
-    quarter = np.searchsorted(np.quantile(sizes, QUARTERS, method="inverted_cdf"), sizes)
+    quarter = np.searchsorted(np.quantile(sizes, np.arange(1, count) / count, method="inverted_cdf"), sizes)
     full, sampled99 = test.full_ranking.per_user, test.sampled99_ranking.per_user
     groups = []
     for number in np.unique(quarter):

@@ -6,24 +6,11 @@ tuning/<data set>/<label>--<protocol>--s<seed>.json
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from solera.bench.records import Asked, Code, Part, read_as
-
-
-class Trial(Part):
-    """Settings, and what they gave on the validation items in full ranking. Test items were not looked at."""
-
-    options: dict[str, Any] = Field(description="those that were searched; of the first trial, the defaults")
-    end: Literal["finished", "pruned", "failed"]
-    ndcg: float | None = Field(None, description="NDCG@10 of the best round, None of a failed trial")
-    hr: float | None = None
-    rounds: int | None = None
-    seconds: float
-    error: str | None = None
-    curve: tuple[float, ...] = Field((), description="NDCG@10 after every round")
+from solera.bench.records import Asked, Code, read_as
+from solera.bench.trials import Trial, best
+from solera.core.errors import RunError
 
 
 class Study(Asked):
@@ -37,9 +24,10 @@ class Study(Asked):
     @property
     def best(self) -> Trial:
         """The finished trial with the best validation figure; the earlier of equals."""
-        return max(
-            (trial for trial in self.trials if trial.end == "finished"), key=lambda trial: trial.ndcg or 0.0
-        )
+        found = best(self.trials)
+        if found is None:
+            raise RunError("none of the trials came to its end", "look at their errors, and mend the space")
+        return found
 
 
 def read_study(path: Path) -> Study:

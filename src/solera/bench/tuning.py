@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,38 +13,25 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.exceptions import ExperimentalWarning
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState, create_trial
-from pydantic import BaseModel
 
 from solera.bench.spaces import Range, Space
-from solera.bench.studies import Trial
-from solera.core.errors import ConfigError, SoleraError
-from solera.runs import StoppedError
+from solera.bench.trials import Evaluate, Trial, attempt
+from solera.core.errors import ConfigError
 
 # The pruner ends a trial whose best figure so far is below the median of the others' at the same round.
 _PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=4)
 _ENDS = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 _Distributions = dict[str, BaseDistribution]
-Heard = Callable[[float], None]  # called with a round's figure; raises `PrunedError` where it is no use
-
-
-class PrunedError(Exception):
-    """A trial that is worse than most were at the same round."""
-
-
-class Found(BaseModel):
-    """What a trial that was not cut short gave."""
-
-    ndcg: float
-    hr: float
-    rounds: int | None = None
 
 
 def search(
     space: Space,
     trials: int,
-    evaluate: Callable[[dict[str, Any], Heard], Found],
+    evaluate: Evaluate,
     *,
     first: Mapping[str, Any] | None = None,
     done: Sequence[Trial] = (),
@@ -56,11 +43,9 @@ def search(
     Trial n depends on the trials before it and on n alone, so an interrupted search goes on as it would have.
     A space without any option needs no more than its defaults.
     """
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    distributions = {option: _distribution(where) for option, where in space.items()}
     made = list(done)
     while len(made) < (trials if space else 1):
-        made.append(_trial(distributions, made, evaluate, first or {}))
+        made.append(next_trial(space, dict(enumerate(made)), len(made), evaluate, first=first))
         on_trial(made)
     if not any(trial.end == "finished" for trial in made):
         raise ConfigError(
@@ -78,39 +63,41 @@ def _distribution(where: Range) -> BaseDistribution:
     return FloatDistribution(where.low, where.high, log=where.log)
 
 
-def _trial(
-    space: _Distributions,
-    made: Sequence[Trial],
-    evaluate: Callable[[dict[str, Any], Heard], Found],
-    first: Mapping[str, Any],
+def next_trial(
+    space: Space,
+    made: Mapping[int, Trial],
+    number: int,
+    evaluate: Evaluate,
+    *,
+    first: Mapping[str, Any] | None = None,
 ) -> Trial:
-    sampler = optuna.samplers.TPESampler(seed=len(made), n_startup_trials=4)
+    """The trial of that number, after those made so far; number 0 is of the defaults, or of the `first`."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    distributions = {option: _distribution(where) for option, where in space.items()}
+    sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=4)
     study = optuna.create_study(direction="maximize", sampler=sampler, pruner=_PRUNER)
-    for trial in made[1:]:  # the first is of defaults, which need not lie in the space
-        study.add_trial(_as_optuna(trial, space))
-    if made:
+    for trial in (made[each] for each in sorted(made) if each):
+        study.add_trial(_as_optuna(trial, distributions))
+    if 0 in made:  # of defaults, which need not lie in the space
         study.add_trial(_as_optuna(made[0].model_copy(update={"options": {}}), {}))
-    asked = study.ask(space) if made else study.ask()
-    options = dict(asked.params) if made else dict(first)
-    begin, curve = time.perf_counter(), list[float]()
+    asked = study.ask(distributions) if number else study.ask()
 
-    def heard(figure: float) -> None:
-        curve.append(figure)
+    def hopeless(curve: list[float]) -> bool:
         asked.report(max(curve), len(curve))
-        if asked.should_prune():
-            raise PrunedError
+        return asked.should_prune()
 
-    ended: dict[str, Any]
-    try:
-        outcome = evaluate(options, heard)
-        ended = {"end": "finished", **outcome.model_dump()}
-    except PrunedError:
-        ended = {"end": "pruned", "ndcg": max(curve), "rounds": len(curve)}
-    except StoppedError:
-        raise
-    except SoleraError as error:
-        ended = {"end": "failed", "error": error.message}
-    return Trial(options=options, curve=tuple(curve), seconds=time.perf_counter() - begin, **ended)
+    return attempt(dict(asked.params) if number else dict(first or {}), evaluate, hopeless)
+
+
+def importances(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
+    """How much each option matters, by PED-ANOVA, the shares adding up to 1."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    distributions = {option: _distribution(where) for option, where in space.items()}
+    study = optuna.create_study(direction="maximize")
+    study.add_trials([_as_optuna(trial, distributions) for trial in trials])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
 
 
 def _as_optuna(trial: Trial, space: _Distributions) -> optuna.trial.FrozenTrial:

@@ -18,21 +18,28 @@ from typing import IO, Any, NamedTuple
 import torch
 
 from solera.baselines import Epoch
+from solera.bench.axes import applied
+from solera.bench.best import rounded
 from solera.bench.machine import anonymous, peak_bytes, source
-from solera.bench.matrix import Entry, Tuning
+from solera.bench.matrix import Entry, Readable, Tuning
 from solera.bench.recording import record_of, record_of_baseline
 from solera.bench.records import Code, Failure, Record, failure_path, write
 from solera.bench.spaces import as_json
-from solera.bench.studies import Study, Trial, read_study
-from solera.bench.tuning import Found, Heard, search
+from solera.bench.statistics import SHOWN, by_activity
+from solera.bench.studies import Study, read_study
+from solera.bench.sweep import Point, read_trials, shown
+from solera.bench.trials import Found, Heard, Trial, Tried, attempt
 from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
+from solera.evaluate import split
 from solera.runs import Progress, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import run_baseline, validate_baseline
 from solera.runs.config import BaselineConfig
 from solera.runs.environment import environment
 from solera.runs.training import validate_rounds
+
+GROUPS = 5  # of users, in a trial that scores test items
 
 
 class Job(NamedTuple):
@@ -56,9 +63,10 @@ class Done(NamedTuple):
     """What a worker says when the record is written."""
 
     ndcg: float
+    text: str = ""  # where there is more to say
 
     def __str__(self) -> str:
-        return f"NDCG@10 {self.ndcg:.4f}"
+        return self.text or f"NDCG@10 {self.ndcg:.4f}"
 
 
 class Failed(NamedTuple):
@@ -111,7 +119,7 @@ def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
         write(Failure(**job.entry.asked.model_dump(), error=text), failure_path(job.record))
         shutil.rmtree(job.folder, ignore_errors=True)
         return Failed(text)
-    return Done(_figure(record))
+    return _done(record)
 
 
 @contextmanager
@@ -145,11 +153,18 @@ def _taken(lock: Path) -> IO[str] | None:
     return None
 
 
-def _figure(record: Record | Study) -> float:
-    return (record.best.ndcg or 0.0) if isinstance(record, Study) else record.figures.test.full["ndcg@10"]
+def _done(record: Readable) -> Done:
+    if isinstance(record, Study):
+        return Done(record.best.ndcg or 0.0)
+    if isinstance(record, Record):
+        return Done(record.figures.test.full["ndcg@10"])
+    trial = record.trial
+    figure = f"validation NDCG@10 {trial.ndcg:.4f}" if trial.ndcg is not None else trial.error
+    ended = "" if trial.end == "finished" else f"{trial.end}: "
+    return Done(trial.ndcg or 0.0, f"{shown(trial.options)} · {ended}{figure}")
 
 
-def _recorded(job: Job) -> Record | Study | None:
+def _recorded(job: Job) -> Readable | None:
     """The record, if another benchmark was faster."""
     try:
         record = job.entry.read(job.record)
@@ -158,7 +173,7 @@ def _recorded(job: Job) -> Record | Study | None:
     return None if record.difference(job.entry.asked) else record
 
 
-def _made(job: Job, stop: threading.Event, report: Report) -> Record | Study:
+def _made(job: Job, stop: threading.Event, report: Report) -> Readable:
     config = job.entry.config
     data = load(
         config.dataset,
@@ -166,8 +181,10 @@ def _made(job: Job, stop: threading.Event, report: Report) -> Record | Study:
         columns=config.columns,
         min_interactions=config.min_interactions,
     )
-    record: Record | Study
-    if isinstance(job.entry, Tuning):
+    record: Readable
+    if isinstance(job.entry, Point):
+        record = _tried(job, job.entry, data, stop, report)
+    elif isinstance(job.entry, Tuning):
         record = _searched(job, job.entry, data, stop, report)
     elif isinstance(config, RunConfig):
         record = _trained(job, config, data, stop, report)
@@ -226,6 +243,23 @@ def _fitted(
     return record_of_baseline(job.entry.asked, run, environment(1, "cpu"), code, peak_bytes())
 
 
+def _tried(job: Job, entry: Point, data: Interactions, stop: threading.Event, report: Report) -> Tried:
+    base = entry.config
+    assert isinstance(base, RunConfig)
+
+    def evaluate(options: dict[str, Any], heard: Heard) -> Found:
+        config = applied(base, rounded(options))
+        return _try_method(config, data, heard, stop, report=report, test=entry.test)
+
+    if entry.settings is not None:
+        trial = attempt(entry.settings, evaluate)
+    else:
+        from solera.bench.tuning import next_trial  # noqa: PLC0415, Optuna is an extra
+
+        trial = next_trial(entry.space, read_trials(job.record.parent), entry.number, evaluate)
+    return Tried(**entry.asked.model_dump(), trial=trial)
+
+
 def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:
     code, config = _code(), entry.config
     partial = job.folder / "study.json"
@@ -250,17 +284,42 @@ def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event
         report(Step(len(trials), entry.trials, best))
         write(Study(**fixed, trials=tuple(trials)), partial)
 
+    from solera.bench.tuning import search  # noqa: PLC0415, Optuna is an extra
+
     trials = search(entry.space, entry.trials, evaluate, first=entry.first, done=done, on_trial=on_trial)
     return Study(**fixed, trials=tuple(trials))
 
 
-def _try_method(config: RunConfig, data: Interactions, heard: Heard, stop: threading.Event) -> Found:
+def _try_method(
+    config: RunConfig,
+    data: Interactions,
+    heard: Heard,
+    stop: threading.Event,
+    *,
+    report: Report = lambda _: None,
+    test: bool = False,
+) -> Found:
+    """What the round that counts gives on validation items; with `test` on test items as well."""
+
     def on_round(now: Progress) -> None:
+        report(Step(now.rounds_done, now.rounds, now.entry["validation"]["full"]["ndcg@10"]))
         heard(now.entry["selection"])
 
-    history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
-    best = max(history, key=lambda entry: entry["selection"])["validation"]["full"]
-    return Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=len(history))
+    if test:
+        run = train(config, data, threads=1, on_round=on_round, stop=stop)
+        best, rounds = run.validation["full"], run.result["rounds"]
+    else:
+        history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
+        chosen = history[-1] if config.dp else max(history, key=lambda entry: entry["selection"])
+        best, rounds = chosen["validation"]["full"], len(history)
+    found = Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=rounds)
+    if not test:
+        return found
+    ranked, sizes = run.evaluate(), split(data, config.protocol).train.lengths
+    groups = tuple(by_activity(sizes[ranked.full_ranking.users], ranked, GROUPS))
+    return found.model_copy(
+        update={"test": {name: run.test["full"][name] for name in SHOWN}, "groups": groups}
+    )
 
 
 def _try_baseline(

@@ -11,11 +11,13 @@ from rich.markup import escape
 
 from solera.cli import bench, bundle, data, device, federation, node, runs, server
 from solera.cli.attack import attack
+from solera.cli.compare import compare
 from solera.cli.doctor import doctor
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
 from solera.cli.poison import poison
 from solera.cli.report import report
+from solera.cli.sweep import sweep
 from solera.core.errors import SoleraError
 
 # The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
@@ -37,6 +39,8 @@ app.command(rich_help_panel=LEARN)(runs.presets)
 app.command(rich_help_panel=LEARN)(runs.train)
 app.command(rich_help_panel=LEARN)(runs.recommend)
 app.command(rich_help_panel=LEARN)(runs.baseline)
+app.command(rich_help_panel=LEARN)(sweep)
+app.command(rich_help_panel=LEARN)(compare)
 app.command(rich_help_panel=LEARN)(report)
 app.add_typer(data.app, name="data", rich_help_panel=LEARN)
 app.command(rich_help_panel=PRIVACY)(attack)

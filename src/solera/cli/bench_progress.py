@@ -22,9 +22,15 @@ _SECONDS = 30.0  # between lines about what runs, where there is no terminal
 
 
 @contextmanager
-def matrix_progress() -> Iterator[Callable[[Status], None]]:
-    """A function to call whenever something may have changed."""
-    lines = _Lines()
+def matrix_progress(
+    what: str = "records", more: Callable[[Status], str] = lambda _: ""
+) -> Iterator[Callable[[Status], None]]:
+    """A function to call whenever something may have changed; `more` is said beside how far it is."""
+
+    def summary(status: Status) -> str:
+        return " · ".join(filter(None, (_summary(status, what), more(status))))
+
+    lines = _Lines(summary)
     if not err.is_terminal:
         yield lines
         return
@@ -32,7 +38,7 @@ def matrix_progress() -> Iterator[Callable[[Status], None]]:
 
         def update(status: Status) -> None:
             lines.finished(status)
-            live.update(_live(status), refresh=True)
+            live.update(_live(status, summary(status)), refresh=True)
 
         yield update
 
@@ -40,7 +46,8 @@ def matrix_progress() -> Iterator[Callable[[Status], None]]:
 class _Lines:
     """A line for every finished run, and now and then one about those that run."""
 
-    def __init__(self) -> None:
+    def __init__(self, summary: Callable[[Status], str]) -> None:
+        self._summary = summary
         self._told = 0
         self._last = time.monotonic()
         self._said_stopping = False
@@ -50,10 +57,10 @@ class _Lines:
         now = time.monotonic()
         if status.stopping and not self._said_stopping:
             self._said_stopping = True
-            err.print(_summary(status), highlight=False, soft_wrap=True)
+            err.print(self._summary(status), highlight=False, soft_wrap=True)
         if now - self._last >= _SECONDS:
             self._last = now
-            for line in (_summary(status), *(f"  {run.entry} · {_step(run)}" for run in status.running)):
+            for line in (self._summary(status), *(f"  {run.entry} · {_step(run)}" for run in status.running)):
                 err.print(line, highlight=False, soft_wrap=True)
 
     def finished(self, status: Status) -> None:
@@ -67,7 +74,7 @@ def _ended(each: Finished) -> str:
     return f"{how}: {each.entry} · {each.outcome} · {each.seconds:.0f} s"
 
 
-def _live(status: Status) -> Group:
+def _live(status: Status, summary: str) -> Group:
     table = Table(box=None, pad_edge=False)
     for column in ("method", "data set", "protocol", "seed", "round", "validation NDCG@10"):
         table.add_column(column, justify="left" if column in ("method", "data set", "protocol") else "right")
@@ -76,14 +83,14 @@ def _live(status: Status) -> Group:
         rounds = f"{step.done}/{step.total}" if step else "…"
         figure = f"{step.validation:.4f}" if step and step.validation is not None else ""
         table.add_row(
-            entry.label, entry.asked.dataset, entry.config.protocol, str(entry.config.seed), rounds, figure
+            entry.title, entry.asked.dataset, entry.config.protocol, str(entry.config.seed), rounds, figure
         )
-    return Group(table, Text(_summary(status), style="bold"))
+    return Group(table, Text(summary, style="bold"))
 
 
-def _summary(status: Status) -> str:
+def _summary(status: Status, what: str) -> str:
     eta = status.eta(time.monotonic())
-    parts = [f"{status.done}/{status.total} records"]
+    parts = [f"{status.done}/{status.total} {what}"]
     if status.failed:
         parts.append(f"{len(status.failed)} failed")
     if status.stopping:

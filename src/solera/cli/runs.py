@@ -13,7 +13,7 @@ from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import epoch_progress, round_progress
 
 if TYPE_CHECKING:
-    from solera.runs import RunConfig
+    from solera.runs import Progress, RunConfig
     from solera.runs.presets import Preset
 
 Options = Annotated[
@@ -35,7 +35,7 @@ PresetName = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="Named settings instead of a method; `solera presets` lists them.",
+        help="Named settings instead of a method (`solera presets`), or a .toml file of them.",
         autocompletion=completion.presets,
     ),
 ]
@@ -180,6 +180,9 @@ def train(
             "an upload, merging and mixing weights. Never changes figures.",
         ),
     ] = False,
+    mlflow: Annotated[
+        str | None, typer.Option(help="Log to MLflow as well: a folder, or the URI of a server or data base.")
+    ] = None,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
@@ -207,6 +210,7 @@ def train(
     from solera.runs import train as run_training
     from solera.runs.config import usual_rounds
     from solera.runs.presets import preset as find_preset
+    from solera.runs.tracking import tracking
 
     for given, known, name in (
         (engine, ("block", "reference"), "engine"),
@@ -218,6 +222,9 @@ def train(
     settings = chosen_settings(chosen, "method", method, data, plugin or [])
     protocol = protocol or (chosen.protocol if chosen else "strict")
     get(protocol)
+    if chosen:
+        dp, wire = dp or chosen.dp, wire or chosen.wire
+        min_interactions = chosen.min_interactions if min_interactions is None else min_interactions
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o learning_rate=0.05")
     built = find(settings["method"], options, settings["plugins"])
     config = RunConfig.model_validate(
@@ -231,7 +238,7 @@ def train(
             "engine": engine,
             "precision": precision,
             "min_interactions": min_interactions,
-            "columns": parse_columns(columns),
+            "columns": parse_columns(columns) or (chosen.columns if chosen else None),
             "secure_aggregation": secure_aggregation,
             "dp": DP.parse(dp) if dp else None,
             "wire": PaperLaplace.parse(wire) if wire else None,
@@ -241,7 +248,14 @@ def train(
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=min_interactions, columns=config.columns
     )
-    with round_progress(f"{built.name} on {interactions.name}", config.rounds) as on_round:
+    title = f"{built.name} on {interactions.name}"
+    with tracking(mlflow, config) as tracker, round_progress(title, config.rounds) as show_round:
+
+        def on_round(done: Progress) -> None:
+            show_round(done)
+            if tracker:
+                tracker.round(done.entry)
+
         run = run_training(
             config,
             interactions,
@@ -252,6 +266,8 @@ def train(
             record=record_figures,
             on_round=on_round,
         )
+        if tracker:
+            tracker.finish(run)
     if json:
         print_json({**run.result, "out": str(folder)})
         return

@@ -68,6 +68,7 @@ from solera.methods.plgc import (
 from solera.methods.popular_negatives import PopularNegativesConfig, popular_negatives
 from solera.methods.robust import RobustConfig, robust
 from solera.methods.server_side import RowMeanConfig, ServerOptimizerConfig, row_mean, server_optimizer
+from solera.methods.static_merge import StaticMergeConfig, static_merge
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -140,6 +141,11 @@ PLUGINS: dict[str, Plugin] = {
     ),
     "elastic-merge": Plugin(
         "local table, the shared one merged in item by item (FedEM)", ElasticMergeConfig, elastic_merge
+    ),
+    "static-merge": Plugin(
+        "local table, the shared one merged in with one weight, from some round on (FedEM)",
+        StaticMergeConfig,
+        static_merge,
     ),
     "plgc": Plugin(
         "local table mixed with the shared one by NTK traces, less redundant (PLGC)",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solera.baselines import configure
 from solera.core.errors import ConfigError, closest
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.privacy.dp.settings import DP
 from solera.runs.config import BaselineConfig, RunConfig
 
 
@@ -26,6 +29,10 @@ class Preset(BaseModel):
     protocol: str
     rounds: int | None = None
     patience: int | None = None
+    dp: str | None = None  # and wire: as on the command line
+    wire: str | None = None
+    columns: dict[str, str] | None = None
+    min_interactions: int | None = None
     source: str
     plugins: tuple[str, ...] = ()
     options: dict[str, Any] = {}
@@ -54,6 +61,10 @@ class Preset(BaseModel):
                 "rounds": self.rounds,
                 "patience": self.patience,
                 "seed": seed,
+                "dp": DP.parse(self.dp) if self.dp else None,
+                "wire": PaperLaplace.parse(self.wire) if self.wire else None,
+                "columns": self.columns,
+                "min_interactions": self.min_interactions,
             }
         ).resolved()
 
@@ -69,10 +80,30 @@ def presets() -> dict[str, Preset]:
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name."""
+    """The preset of that name; or the one in the file of that name, which ends in .toml."""
+    if name.endswith(".toml"):
+        return _in_file(Path(name))
     known = presets()
     if name not in known:
         raise ConfigError(
             f"unknown preset {name!r}", f"{closest(name, list(known))}; solera presets lists them"
         )
     return known[name]
+
+
+def _in_file(path: Path) -> Preset:
+    hint = "give a file like the best.toml of `solera sweep`"
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        if len(found) != 1:
+            raise ConfigError(f"{path} holds {len(found)} presets, not one", hint)
+        ((name, entry),) = found.items()
+        return Preset(name=name, **entry)
+    except OSError as error:
+        raise ConfigError(f"the preset {path} cannot be read: {error.strerror}", hint) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise ConfigError(f"{path} is no preset: {error}", hint) from None
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise ConfigError(f"{path} is no preset: {where}: {wrong['msg']}", hint) from None

@@ -12,6 +12,7 @@ from dataclasses import replace
 from solera.report.chart import Figure
 from solera.report.figures.abundance import abundance, abundance_by_user
 from solera.report.figures.activity import activity
+from solera.report.figures.by_option import by_option
 from solera.report.figures.convergence import convergence
 from solera.report.figures.cost import quality_by_traffic, traffic
 from solera.report.figures.headline import headline
@@ -29,6 +30,7 @@ Maker = Callable[[Sequence[Recorded]], list[Figure]]
 
 FIGURES: Mapping[str, Sequence[Maker]] = {
     "headline": (headline,),
+    "by-option": (by_option,),
     "convergence": (convergence,),
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
@@ -37,6 +39,7 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
 }
 APART = {
     headline,
+    by_option,
     convergence,
     activity,
     quality_by_traffic,

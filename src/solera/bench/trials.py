@@ -1,0 +1,96 @@
+"""A trial: settings, and what they gave on validation items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from solera.bench.records import Asked, Group, Metrics, Part
+from solera.core.errors import SoleraError
+from solera.runs import StoppedError
+
+Heard = Callable[[float], None]  # called with a round's figure; raises `PrunedError` where it is no use
+
+
+class PrunedError(Exception):
+    """A trial that is worse than most were at the same round."""
+
+
+class Found(BaseModel):
+    """What a trial that was not cut short gave."""
+
+    ndcg: float
+    hr: float
+    rounds: int | None = None
+    test: Metrics | None = None
+    groups: tuple[Group, ...] = ()
+
+
+class Trial(Part):
+    """Settings, and what they gave on the validation items in full ranking."""
+
+    options: dict[str, Any] = Field(description="those that were searched; of the first trial, the defaults")
+    end: Literal["finished", "pruned", "failed"]
+    ndcg: float | None = Field(None, description="NDCG@10 of the best round, None of a failed trial")
+    hr: float | None = None
+    rounds: int | None = None
+    seconds: float
+    error: str | None = None
+    curve: tuple[float, ...] = Field((), description="NDCG@10 after every round")
+    test: Metrics | None = Field(
+        None, description="on test items, where a sweep was asked for them; they decide nothing"
+    )
+    groups: tuple[Group, ...] = Field(
+        (),
+        description="the same of users in five groups by their training items, the fewest first",
+    )
+
+
+class AskedTrial(Asked):
+    """What a trial was asked to be."""
+
+    @property
+    def name(self) -> str:
+        """Its file, by its number."""
+        return f"{self.config['trial']:04d}.json"
+
+
+class Tried(AskedTrial):
+    """What it gave."""
+
+    trial: Trial
+
+
+Evaluate = Callable[[dict[str, Any], Heard], Found]
+
+
+def attempt(
+    options: dict[str, Any], evaluate: Evaluate, hopeless: Callable[[list[float]], bool] = lambda _: False
+) -> Trial:
+    """One trial: it ends early where its figures are `hopeless`, and an error of its settings is its end."""
+    begin, curve = time.perf_counter(), list[float]()
+
+    def heard(figure: float) -> None:
+        curve.append(figure)
+        if hopeless(curve):
+            raise PrunedError
+
+    ended: dict[str, Any]
+    try:
+        ended = {"end": "finished", **evaluate(options, heard).model_dump()}
+    except PrunedError:
+        ended = {"end": "pruned", "ndcg": max(curve), "rounds": len(curve)}
+    except StoppedError:
+        raise
+    except SoleraError as error:
+        ended = {"end": "failed", "error": error.message}
+    return Trial(options=options, curve=tuple(curve), seconds=time.perf_counter() - begin, **ended)
+
+
+def best(trials: tuple[Trial, ...]) -> Trial | None:
+    """The finished trial with the best validation figure; the earlier of equals."""
+    finished = [trial for trial in trials if trial.end == "finished"]
+    return max(finished, key=lambda trial: trial.ndcg or 0.0, default=None)

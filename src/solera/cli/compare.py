@@ -1,0 +1,125 @@
+"""solera compare: methods and baselines side by side on one data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solera.cli.bench_progress import matrix_progress
+from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns
+from solera.cli.output import Json, out, print_json, table
+from solera.cli.runs import Data, ProtocolName, Seed
+from solera.cli.sweep import Workers
+
+if TYPE_CHECKING:
+    from solera.bench.records import Record
+
+
+def compare(
+    methods: Annotated[
+        list[str],
+        typer.Argument(metavar="METHOD…", help="Methods, plug-ins as in fedncf+elastic-merge; or presets."),
+    ],
+    data: Data,
+    baselines: Annotated[
+        str, typer.Option(help="Centralized baselines to hold them against, with commas; '' for none.")
+    ] = "popularity,ease",
+    rounds: Annotated[
+        int, typer.Option(help="Rounds of every method, but of those that need one.", min=1)
+    ] = 20,
+    protocol: ProtocolName = "strict",
+    seed: Seed = 0,
+    workers: Workers = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the records (default: one under compared/).")
+    ] = None,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Run methods with their defaults and show them beside each other.
+
+    Every run leaves a record; the same command shows those that are there, and goes on after an interruption.
+
+    Example: solera compare fedmf pfedrec fedease --data ml-100k --rounds 10
+    """
+    from solera.bench.compared import compared
+    from solera.bench.records import read
+    from solera.bench.runner import make_plan, run_matrix
+    from solera.core.errors import RunError
+    from solera.evaluate import get
+    from solera.runs import StoppedError
+
+    folder = out_dir or Path("compared") / f"{Path(data).stem}-{protocol}-r{rounds}-s{seed}"
+    matrix = compared(
+        methods,
+        [name.strip() for name in baselines.split(",") if name.strip()],
+        folder,
+        rounds=rounds,
+        dataset=data,
+        protocol=get(protocol).name,
+        seed=seed,
+        min_interactions=min_interactions,
+        columns=parse_columns(columns),
+    )
+    try:
+        plan = make_plan(matrix, retry_failed=True)
+    except RunError as error:
+        raise RunError(error.message, "give another --out, or take it away") from None
+    with matrix_progress("runs") as on_change:
+        status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
+    if status.stopping and status.done < status.total:
+        raise StoppedError(
+            f"stopped with {status.done} of {status.total} runs in {folder}",
+            "give the same command again to go on",
+        )
+    records = [read(path) for entry in matrix.entries if (path := matrix.record(entry)).exists()]
+    records.sort(key=lambda record: -record.figures.validation.full["ndcg@10"])
+    failed = [{"run": entry.label, "error": error} for entry, error in status.failed]
+    if json:
+        print_json({"out": str(folder), "runs": [_row(record) for record in records], "failed": failed})
+    else:
+        _show(records, failed, folder, leaky=get(protocol).leaky)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    figures = record.figures
+    return {
+        "label": record.label,
+        "kind": record.kind,
+        "rounds": record.rounds,
+        "validation": {"full": figures.validation.full, "sampled99": figures.validation.sampled99},
+        "test": {"full": figures.test.full, "sampled99": figures.test.sampled99},
+        "seconds": record.seconds.total,
+        "bytes_up": record.bytes.up if record.bytes else None,
+    }
+
+
+def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, leaky: bool) -> None:
+    if records:
+        rows = [
+            (
+                record.label if record.kind == "method" else f"{record.label} (centralized)",
+                *(record.figures.validation.full[name] for name in ("hr@10", "ndcg@10")),
+                *(record.figures.test.full[name] for name in ("hr@10", "ndcg@10")),
+                f"{record.seconds.total:.1f}",
+                f"{record.bytes.up / 1024:,.1f}" if record.bytes else "–",
+            )
+            for record in records
+        ]
+        first = records[0]
+        table(
+            f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
+            ("at 10", "val. HR", "val. NDCG", "test HR", "test NDCG", "s", "KiB up"),
+            rows,
+            leaky=leaky,
+        )
+    for each in failed:
+        said = f"failed: {each['run']} · {each['error']}"
+        out.print(said, style="red", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"KiB up: of a client in a round; records: {folder}", highlight=False, soft_wrap=True)

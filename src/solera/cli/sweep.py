@@ -1,0 +1,221 @@
+"""solera sweep: one method with many settings, the best of them by validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solera.cli.bench_progress import matrix_progress
+from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.output import Json, out, print_json, table
+from solera.cli.runs import Data, Options, Plugins, ProtocolName, Seed
+
+if TYPE_CHECKING:
+    from solera.bench.runner import Status
+    from solera.bench.studies import Study
+    from solera.bench.sweep import Sweep
+    from solera.runs import RunConfig
+
+SHOWN = 10  # trials in the table
+
+Workers = Annotated[
+    int | None, typer.Option(help="Trials at a time, a process each (default: one per core).", min=1)
+]
+
+
+def sweep(
+    method: Annotated[str, typer.Argument(help="A method; `solera methods` lists them.")],
+    data: Data,
+    axis: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-s",
+            "--sweep",
+            help="What to vary: learning_rate=0.01,0.1 or learning_rate=1e-4..1; repeatable. An option, "
+            "rounds, wire (scale of paper-laplace), dp.noise, dp.epsilon or dp.clip.",
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Trials of a search, where there is a range (default 20).", min=1)
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of every trial (default 20).", min=1)] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="End a trial after so many rounds that are no better on validation.", min=1),
+    ] = None,
+    plugin: Plugins = None,
+    option: Options = None,
+    protocol: ProtocolName = "strict",
+    seed: Seed = 0,
+    test: Annotated[
+        bool,
+        typer.Option("--test", help="Score test items too, for figures; they decide nothing."),
+    ] = False,
+    dp: Annotated[str | None, typer.Option(help="As in `solera train`.")] = None,
+    wire: Annotated[str | None, typer.Option(help="As in `solera train`.")] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the sweep (default: one under sweeps/)."),
+    ] = None,
+    workers: Workers = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Write every figure as SVG, PNG and CSV beside the page too.")
+    ] = False,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Try many settings of a method; validation items decide which are the best.
+
+    Lists of values are tried in all combinations; with a range, Optuna looks for the best (pip install
+    'solera[tune]'). After any interruption the same command goes on with the trials it has.
+
+    Example: solera sweep fedmf --data ml-100k -s learning_rate=0.01,0.1 -s embedding_size=16,32
+
+    Example: solera sweep fedmf --data ml-100k -s learning_rate=1e-4..1 --trials 30
+    """
+    from solera.bench.axes import is_grid, read_space
+    from solera.bench.sweep import Sweep, check_size
+    from solera.core.errors import ConfigError
+    from solera.evaluate import get
+    from solera.methods import find
+    from solera.privacy.dp.laplace import PaperLaplace
+    from solera.privacy.dp.settings import DP
+    from solera.runs import RunConfig
+    from solera.runs.config import usual_rounds
+    from solera.runs.environment import package_version
+
+    get(protocol)
+    options = parse_pairs(option or [], "-o local_epochs=2")
+    built = find(method, options, plugin or [])
+    config = RunConfig(
+        method=method,
+        dataset=data,
+        plugins=tuple(plugin or []),
+        options=options,
+        protocol=protocol,
+        rounds=rounds or min(20, usual_rounds(built)),
+        patience=patience,
+        seed=seed,
+        min_interactions=min_interactions,
+        columns=parse_columns(columns),
+        dp=DP.parse(dp) if dp else None,
+        wire=PaperLaplace.parse(wire) if wire else None,
+    )
+    axes = parse_pairs(axis or [], "-s learning_rate=0.01,0.1")
+    both = sorted(axes.keys() & options.keys())
+    if both:
+        raise ConfigError(f"{both[0]} is both swept and set", "give it with -s or with -o")
+    space = read_space(axes, config)
+    size = check_size(space, trials)
+    if not is_grid(space) and package_version("optuna") is None:
+        raise ConfigError("ranges need Optuna", "pip install 'solera[tune]', or give values: 0.01,0.1,1")
+    if figures and package_version("matplotlib") is None:
+        raise ConfigError("--figures needs matplotlib", "pip install 'solera[plots]'")
+    asked = Sweep(config, space, size, out_dir or _default_folder(config, axes), test)
+    run_sweep(asked, workers=workers, data_dir=data_dir, figures=figures, json=json)
+
+
+def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
+    """The same for the same command, so that it goes on."""
+    from solera.bench.records import slug
+
+    name = "-".join([config.full_method, Path(config.dataset).stem, *axes])
+    rest = "" if config.protocol == "strict" else f"-{config.protocol}"
+    return Path("sweeps") / slug(f"{name}{rest}")
+
+
+def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: bool, json: bool) -> None:
+    """Make the trials that are missing, then preset and page."""
+    from solera.bench.runner import make_plan, run_matrix
+    from solera.bench.sweep import shown
+    from solera.bench.trials import best
+    from solera.runs import StoppedError
+
+    study = asked.begin()
+    plan = make_plan(asked.matrix, retry_failed=True)
+    told = len(plan.recorded)
+
+    def so_far(status: Status) -> str:
+        nonlocal study, told
+        if status.done > told:
+            study, told = asked.save(), status.done
+        found = best(study.trials)
+        return f"best so far: {shown(found.options)} · validation NDCG@10 {found.ndcg:.4f}" if found else ""
+
+    with matrix_progress("trials", so_far) as on_change:
+        status = run_matrix(asked.matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
+    study = asked.save()
+    if status.stopping and status.done < status.total:
+        raise StoppedError(
+            f"stopped with {status.done} of {status.total} trials in {asked.folder}",
+            "give the same command again to go on",
+        )
+    written = [asked.write_best(study), *write_page(study, asked.folder / "sweep.html", figures)]
+    failed = [error for _, error in status.failed]
+    if json:
+        print_json(
+            {
+                "out": str(asked.folder),
+                "best": _trial(study, study.best),
+                "trials": [_trial(study, trial) for trial in study.trials],
+                "written": list(map(str, written)),
+                "failed": failed,
+            }
+        )
+    else:
+        _show(study, asked, failed)
+    if failed:
+        raise typer.Exit(1)
+
+
+def write_page(study: Study, path: Path, figures: bool) -> list[Path]:
+    """The page, and with `figures` its figures beside it."""
+    from solera.report.sweep import sweep_figures, sweep_page
+    from solera.runs.folder import write_whole
+
+    made = sweep_figures(study)
+    write_whole(path, sweep_page(study, made))
+    if not figures:
+        return [path]
+    from solera.report.picture import write_figures
+
+    folder = path.with_name(f"{path.stem}-figures")
+    return [path, *write_figures((figure for some in made.values() for figure in some), folder)]
+
+
+def _trial(study: Study, trial: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = trial.model_dump(mode="json", exclude={"curve"})
+    return {"trial": study.trials.index(trial), **fields}
+
+
+def _show(study: Study, asked: Sweep, failed: list[str]) -> None:
+    from solera.evaluate import get
+
+    ordered = sorted(study.trials, key=lambda trial: -(trial.ndcg or -1.0))[:SHOWN]
+    ended = ("end",) if any(trial.end != "finished" for trial in ordered) else ()
+    rows = [
+        (
+            *(trial.options.get(option, "as given") for option in study.space),
+            trial.ndcg,
+            trial.hr,
+            *((trial.test or {}).get(name) for name in (("ndcg@10", "hr@10") if asked.test else ())),
+            f"{trial.seconds:.0f}",
+            *((trial.end,) if ended else ()),
+        )
+        for trial in ordered
+    ]
+    tested = ("test NDCG@10", "test HR@10") if asked.test else ()
+    table(
+        f"{study.label} on {study.dataset}: the best of {len(study.trials)} trials, by validation items",
+        (*study.space, "NDCG@10", "HR@10", *tested, "s", *ended),
+        rows,
+        leaky=get(study.protocol).leaky,
+    )
+    for error in failed:
+        out.print(f"failed: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"sweep: {asked.folder} (page: {asked.folder / 'sweep.html'})", highlight=False)
+    out.print(f"next: solera train --preset {asked.folder / 'best.toml'}", style="dim", highlight=False)

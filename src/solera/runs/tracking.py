@@ -1,0 +1,115 @@
+"""Runs in MLflow, beside their folders: settings, figures round by round, the result, and the JSON files.
+
+Needs the extra `mlflow`. A folder gets a data base of its own, which `mlflow ui` of the full package shows.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from solera.core.errors import ConfigError
+from solera.runs.config import RunConfig
+from solera.runs.environment import package_version
+from solera.runs.folder import RunFolder
+from solera.runs.run import Run
+from solera.runs.training import StoppedError
+
+EXPERIMENT = "solera"
+FILES = ("config.json", "environment.json", "history.jsonl", "result.json")
+
+
+class Tracker:
+    """One run in MLflow."""
+
+    def __init__(self, place: str, config: RunConfig) -> None:
+        from mlflow import MlflowClient  # noqa: PLC0415, an extra, and slow to load
+        from mlflow.entities import Metric, Param  # noqa: PLC0415
+
+        self._metric = Metric
+        uri, artifacts = _store(place)
+        self._client = MlflowClient(tracking_uri=uri)
+        known = self._client.get_experiment_by_name(EXPERIMENT)
+        experiment = (
+            known.experiment_id
+            if known
+            else self._client.create_experiment(EXPERIMENT, artifact_location=artifacts)
+        )
+        name = f"{config.full_method} on {Path(config.dataset).name}, {config.protocol}, seed {config.seed}"
+        self.run_id: str = self._client.create_run(experiment, run_name=name).info.run_id
+        params = [Param(key, str(value)) for key, value in _flat(config.model_dump(mode="json"))]
+        self._client.log_batch(self.run_id, params=params)
+        self._heard: set[int] = set()
+
+    def round(self, entry: Mapping[str, Any]) -> None:
+        """A finished round, as the history has it."""
+        self._heard.add(entry["round"])
+        shown = {
+            key: entry[key] for key in ("loss", "selection", "clients", "validation", "bytes", "seconds")
+        }
+        self._log(shown, entry["round"])
+
+    def finish(self, run: Run) -> None:
+        """Test figures and files; rounds from before an interruption, which nobody has told of."""
+        if run.path is not None:
+            for entry in RunFolder.open(run.path).history:
+                if entry["round"] not in self._heard:
+                    self.round(entry)
+            for name in FILES:
+                self._client.log_artifact(self.run_id, str(run.path / name))
+        self._log({"test": run.test}, run.result["selected_round"])
+        self._client.set_tag(self.run_id, "leaky", str(run.result["leaky"]).lower())
+        self._client.set_tag(self.run_id, "selected_round", str(run.result["selected_round"]))
+
+    def end(self, status: str) -> None:
+        """FINISHED, KILLED or FAILED."""
+        self._client.set_terminated(self.run_id, status)
+
+    def _log(self, figures: Mapping[str, Any], step: int) -> None:
+        names = ((key.replace("@", "_at_"), value) for key, value in _flat(figures))
+        metrics = [self._metric(name, float(value), 0, step) for name, value in names if value is not None]
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+
+@contextmanager
+def tracking(place: str | None, config: RunConfig) -> Iterator[Tracker | None]:
+    """A tracker, where a place is given, whose run ends as what happens in here ends."""
+    if place is None:
+        yield None
+        return
+    if package_version("mlflow-skinny") is None and package_version("mlflow") is None:
+        raise ConfigError("--mlflow needs MLflow", "pip install 'solera[mlflow]'")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow would tell its makers of its use
+    for noisy in ("mlflow", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    tracker = Tracker(place, config)
+    try:
+        yield tracker
+    except BaseException as error:
+        tracker.end("KILLED" if isinstance(error, StoppedError | KeyboardInterrupt) else "FAILED")
+        raise
+    tracker.end("FINISHED")
+
+
+def _store(place: str) -> tuple[str, str | None]:
+    """A server or data base by its URI; or a folder, with a data base and the files in it."""
+    if ":" in place:
+        return place, None
+    folder = Path(place).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be made: {error.strerror}", "give another --mlflow") from None
+    return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+
+
+def _flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
