@@ -47,8 +47,9 @@ def train(
     keyword arguments are the method's own options, and those of its `plugins`. Nothing is written to disk
     unless `out` names a folder. A notebook shows progress below the cell, unless `progress` is False.
 
-    >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
-    >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
+    Examples:
+        >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
+        >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
     """
     interactions = load(data) if isinstance(data, str) else data
     config = RunConfig(
