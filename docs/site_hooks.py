@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: links to files of the repository, which are not part of it, become text."""
+"""What the site needs beyond Markdown: links to the repository's other files, which it lacks, become text."""
 
 from __future__ import annotations
 
