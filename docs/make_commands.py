@@ -21,8 +21,8 @@ LEFT_OUT = ("install_completion", "show_completion", "help")
 HEAD = """# The command line
 
 Made by `python docs/make_commands.py` from the program; `solera COMMAND --help` says the same. Every command
-takes `--help`, and most take `--json`, which prints one JSON document. An error is two lines on standard error,
-what is wrong and what to do next, and an exit code that is not 0.
+takes `--help`, and most take `--json`, which prints one JSON document. An error is two lines on standard
+error, what is wrong and what to do next, and an exit code that is not 0.
 """
 
 
