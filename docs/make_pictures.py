@@ -116,7 +116,7 @@ def one_round() -> Picture:
     p.number(350, 58, 4)
     p.arrow(510, 86, 600, 86)
     p.box(20, 200, 820, 210, "room")
-    p.text(36, 224, "One of many devices", "head")
+    p.text(250, 224, "One of many devices", "head")
     p.named(60, 240, 170, 60, "plain", "view", "the table as it sees it")
     p.number(60, 240, 2)
     p.named(300, 240, 170, 60, "plain", "scorer", "items to scores")
