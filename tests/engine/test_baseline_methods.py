@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+
 from solera.engine.reference import train_one_by_one
 from solera.testing import MethodConformance, run, state
 
