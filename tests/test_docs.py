@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -97,6 +98,74 @@ def test_every_dependency_has_a_reason():
     assert {name for name in names if not re.search(rf"[| ]{name}[ ,|]", reasons)} == set()
 
 
+def script(name: str):
+    """One of docs/*.py, which are no part of the package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["make_commands", "make_pictures"])
+def test_what_is_made_from_the_program_is_fresh(name, capsys):
+    assert script(name).main(["--check"], ROOT) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["make_commands", "make_pictures"])
+def test_what_is_stale_is_named_and_made_anew(name, tmp_path, capsys):
+    for folder in ("reference", "images"):
+        (tmp_path / "docs" / folder).mkdir(parents=True)
+    made = script(name)
+    assert made.main(["--check"], tmp_path) == 1
+    assert "stale: docs/" in capsys.readouterr().out
+    assert made.main([], tmp_path) == 0
+    assert made.main(["--check"], tmp_path) == 0
+
+
+def test_every_command_is_in_the_reference():
+    text = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    for name in ("train", "data audit", "device recommend", "federation run"):
+        assert re.search(rf"^#+ solera {name}$", text, re.MULTILINE), name
+
+
+def test_the_picture_of_the_rooms_shows_what_is_enforced():
+    """A room uses rooms below it and to its left, and no other; all rooms are there."""
+    from test_rooms import ALLOWED
+
+    layers = [[name for name, _ in layer] for layer in script("make_pictures").LAYERS]
+    place = {name: (-row, column) for row, layer in enumerate(layers) for column, name in enumerate(layer)}
+    assert set(place) == set(ALLOWED)
+    assert [
+        (room, used) for room, below in ALLOWED.items() for used in below if place[used] > place[room]
+    ] == []
+
+
+def test_every_page_is_in_the_navigation():
+    named = set(
+        re.findall(
+            r"^ +- (?:[\w ]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+        )
+    )
+    assert named == {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+
+
+def test_links_out_of_the_site_become_text():
+    hooks = script("site_hooks")
+    page = "[`a.py`](../../src/solera/a.py), [results](results.md), [all](../results), [R](../README.md#x)"
+    assert hooks.on_page_markdown(page) == "`a.py`, [results](results.md), all, R"
+
+
+@pytest.mark.slow
+def test_the_site_asks_no_other_host(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs the docs extra")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True)
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 40
+    loads = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](?:https?:)?//""")
+    assert [page.name for page in pages if loads.search(page.read_text(encoding="utf-8"))] == []
+
+
 def test_no_placeholder_is_left():
-    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         assert not re.search(r"@[A-Z_]+@", path.read_text(encoding="utf-8")), path.name

@@ -21,6 +21,7 @@ ALLOWED = {
     "baselines": {"core", "data"},
     "privacy.dp": {"core"},
     "engine": {"core", "data", "privacy.dp"},
+    "testing": {"core", "data", "methods", "engine"},
     "runs": LIBRARY | {"privacy.dp"},
     "api": LIBRARY | {"runs", "privacy.dp"},
     "bench": LIBRARY | {"runs", "privacy.dp", "api", "device", "deploy"},

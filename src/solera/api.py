@@ -49,8 +49,9 @@ def train(
     unless `out` names a folder; with `record`, that keeps what some figures of a report need besides. A
     notebook shows progress below the cell, unless `progress` is False.
 
-    >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
-    >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
+    Examples:
+        >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
+        >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
     """
     interactions = load(data) if isinstance(data, str) else data
     config = RunConfig(

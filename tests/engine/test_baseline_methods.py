@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from conformance import MethodConformance, run, state
 
 from solera.engine.reference import train_one_by_one
+from solera.testing import MethodConformance, run, state
 
 
 class Colr(MethodConformance):

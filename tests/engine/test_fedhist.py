@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from conformance import CPU, MethodConformance, Watched
 
 from solera.core.errors import ConfigError
 from solera.core.history import FadingHistory
@@ -19,6 +18,7 @@ from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import Simulation
 from solera.methods import build
+from solera.testing import CPU, MethodConformance, Watched
 
 both_engines = pytest.mark.parametrize(
     "train", [train_one_by_one, BlockTraining(1)], ids=["reference", "block"]

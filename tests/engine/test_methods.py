@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
-from conformance import MethodConformance
 from torch import Tensor
 
 from solera.core.choices import Adam, Move, Sgd, Stage
 from solera.core.context import RoundContext
 from solera.core.method import Method
 from solera.core.spec import Home, Leaf, Params
+from solera.testing import MethodConformance
 
 
 # Batches of 12 are much smaller than the rows a client touches, batches of 24 are not: an engine may take

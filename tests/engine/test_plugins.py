@@ -6,11 +6,11 @@ from itertools import combinations
 from typing import Any, ClassVar
 
 import pytest
-from conformance import MethodConformance
 
 from solera.core.errors import ConfigError
 from solera.methods import METHODS, PLUGINS, build
 from solera.methods.robust import DEFENCES
+from solera.testing import MethodConformance
 
 # Backbones of every kind: scorers with and without a gradient of their own, shared and personal leaves, users
 # known by their history, kept and additive views, both optimisers, one and two stages, plain and tailored

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from conformance import difference, state
 
 from solera.data import Interactions
 from solera.data.sampling import ClientData
@@ -15,6 +14,7 @@ from solera.engine.simulation import LocalTraining, Simulation
 from solera.engine.threads import torch_threads
 from solera.evaluate import split
 from solera.methods import build
+from solera.testing import difference, state
 
 
 @pytest.mark.parametrize("name", ["pfedrec", "fedmf"])

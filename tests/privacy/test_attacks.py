@@ -101,6 +101,12 @@ def test_an_upload_is_seen_client_by_client():
     assert second.spread(np.array([9.0]), 3).tolist() == [9, -np.inf, -np.inf]
 
 
+def test_one_number_per_item_is_a_row_like_any_other():
+    changes = {"items": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "bias": torch.tensor([5.0, 6.0])}
+    (seen,) = sights(Upload(torch.tensor([1, 4]), torch.tensor([2]), changes), ("bias", "items"))
+    assert seen.changes.tolist() == [[5, 1, 2], [6, 3, 4]]
+
+
 def test_a_sum_hides_who_and_shows_all_rows():
     one = Sight(np.array([0, 2]), np.array([[1.0], [4.0]]))
     two = Sight(np.array([1, 2]), np.array([[3.0], [-2.0]]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -72,9 +73,17 @@ def _root(
     traceback: Annotated[
         bool, typer.Option("--traceback", help="Show where an error comes from.", envvar="SOLERA_TRACEBACK")
     ] = False,
+    methods: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--methods", help="A Python file that registers methods of your own.", envvar="SOLERA_METHODS"
+        ),
+    ] = None,
 ) -> None:
     if traceback:
         os.environ["SOLERA_TRACEBACK"] = "1"
+    if methods:  # absolute, and where other processes find it too
+        os.environ["SOLERA_METHODS"] = os.pathsep.join(str(file.resolve()) for file in methods)
     help_if_alone(context)
 
 

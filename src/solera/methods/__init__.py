@@ -1,4 +1,4 @@
-"""All methods and plug-ins, one file each. To add one, write the file and name it here."""
+"""All methods and plug-ins, one file each. To add one, write the file and name it here, or `register` it."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from solera.methods.fedrecon import FedReconConfig, fedrecon
 from solera.methods.fedslist import FedSLISTConfig, fedslist
 from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
+from solera.methods.own import import_own
 from solera.methods.perfedrec import PerFedRecConfig, perfedrec
 from solera.methods.pfedclr import (
     FullBufferConfig,
@@ -176,8 +177,22 @@ ONE_ROUND: dict[str, ClosedFormRecipe] = {
 }
 
 
+_BUILT_IN = frozenset((*METHODS, *ONE_ROUND))
+
+
+def register(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
+    """Make a method of your own known by a name; registering it again replaces it.
+
+    A file that does so at its end is named with `solera --methods FILE.py`, or imported.
+    """
+    if name in _BUILT_IN:
+        raise ConfigError(f"{name!r} is one of Solera's own methods", "register yours by another name")
+    METHODS[name] = Recipe(config, build)
+
+
 def names() -> list[str]:
     """Of all methods."""
+    import_own()
     return sorted([*METHODS, *ONE_ROUND])
 
 

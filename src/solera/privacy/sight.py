@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from solera.core.spec import Params
 from solera.core.upload import Upload
@@ -46,9 +47,14 @@ class Sight:
         return everywhere
 
 
+def flat_rows(table: Tensor) -> Tensor:
+    """A table with rows of any shape as one of plain rows; a single number per item is a row too."""
+    return table.flatten(1) if table.dim() > 1 else table.unsqueeze(1)
+
+
 def sights(upload: Upload, tables: Sequence[str]) -> list[Sight]:
     """Every client's own, in their order; `tables` are the per-item leaves."""
-    beside = torch.cat([upload.changes[name].flatten(1) for name in tables], dim=1)
+    beside = torch.cat([flat_rows(upload.changes[name]) for name in tables], dim=1)
     ends = upload.row_counts.cumsum(0)[:-1].numpy()
     rows = np.split(upload.rows.cpu().numpy(), ends)
     return [Sight(*each) for each in zip(rows, np.split(beside.double().cpu().numpy(), ends), strict=True)]
@@ -100,7 +106,7 @@ class Sent:
         each = (
             self.shared[name][some].mean(0) if name in self.tailored else self.shared[name] for name in tables
         )
-        return torch.cat([table.flatten(1) for table in each], dim=1).double().cpu().numpy()
+        return torch.cat([flat_rows(table) for table in each], dim=1).double().cpu().numpy()
 
     def to(self, clients: Ints) -> Params:
         """The same model sent to others, each in the place of one of these clients."""

@@ -7,6 +7,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from solera.methods.own import digests
+
 PACKAGES = ("solera", "torch", "numpy", "polars", "pydantic", "safetensors")
 
 
@@ -28,4 +30,4 @@ def environment(threads: int, device: str) -> dict[str, Any]:
         "threads": threads,
         "device": device,
         "packages": {name: package_version(name) for name in PACKAGES},
-    }
+    } | ({"methods": own} if (own := digests()) else {})

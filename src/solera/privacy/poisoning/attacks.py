@@ -28,6 +28,7 @@ from solera.engine.rows import start
 from solera.engine.simulation import ClientResult, LocalTraining, Task
 from solera.engine.store import Group
 from solera.privacy.poisoning.crowd import Crowd
+from solera.privacy.sight import flat_rows
 
 CLAIM = 10**9
 _POPULAR = 20  # items that targets are made to look like
@@ -103,7 +104,7 @@ def promotion(how: Poisoned, task: Task, client: int, share: float) -> Upload:
     gain = functional.logsigmoid(how.crowd.scores(how.targets, rows)).sum()
     gradients = torch.autograd.grad(gain, list(rows.values()))
     changes = {
-        name: functional.normalize(gradient.flatten(1)).view_as(gradient)
+        name: functional.normalize(flat_rows(gradient)).view_as(gradient)
         * (how.boost * how.crowd.longest_row(name))
         for name, gradient in zip(rows, gradients, strict=True)
     }
@@ -117,7 +118,7 @@ def alignment(how: Poisoned, task: Task, client: int, share: float) -> Upload:
     for name in how.crowd.tables:
         table = task.state.shared[name]
         wanted = (table[popular].mean(0) - table[how.targets]) / share
-        norms = wanted.flatten(1).norm(dim=1).view(-1, *[1] * (wanted.dim() - 1))
+        norms = flat_rows(wanted).norm(dim=1).view(-1, *[1] * (wanted.dim() - 1))
         limit = how.boost * how.crowd.longest_row(name)
         changes[name] = wanted * (limit / norms).clamp(max=1)
     return how.of_targets(task, changes)

@@ -23,6 +23,7 @@ from solera.engine import Simulation
 from solera.engine.simulation import LocalTraining, Task
 from solera.privacy.observe import Observed, Reseeded
 from solera.privacy.shadow import Public
+from solera.privacy.sight import flat_rows
 
 SIZE = 50
 
@@ -63,7 +64,7 @@ class Crowd:
     def longest_row(self, table: str) -> float:
         """The length of the longest change of a row: that of the median user."""
         longest = [
-            float(upload.changes[table].flatten(1).norm(dim=1).max()) for upload in self.uploads.values()
+            float(flat_rows(upload.changes[table]).norm(dim=1).max()) for upload in self.uploads.values()
         ]
         return float(np.median(longest))
 

@@ -1,4 +1,8 @@
-"""What every method must satisfy in every engine. Subclass with `name` and `options`."""
+"""What every method must satisfy in every engine, as a class of tests for pytest.
+
+>>> class TestMine(MethodConformance):
+...     name = "mine"
+"""
 
 from __future__ import annotations
 
@@ -165,6 +169,12 @@ def reference(case: type[MethodConformance], dtype: torch.dtype) -> Params:
 
 
 class MethodConformance:
+    """Agreement of the engines, nothing undeclared in an upload, resuming, and more, on 20 made-up users.
+
+    Subclass it with the method's `name`, and with `options` at which a few steps neither stand still nor run
+    away.
+    """
+
     name: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
     plugins: ClassVar[tuple[str, ...]] = ()
@@ -190,7 +200,7 @@ class MethodConformance:
         return build(self.name, self.small | self.options | more, self.plugins)
 
     def expected(self, dtype: torch.dtype = torch.float64) -> Params:
-        return reference(type(self), dtype)
+        return reference(type(self), dtype)  # type: ignore[arg-type]  # mypy takes no class for hashable
 
     @pytest.mark.parametrize(
         ("block", "order"),

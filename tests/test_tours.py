@@ -1,0 +1,138 @@
+"""What the site tells people to type works as it stands there.
+
+Every page is followed twice: everyday on a small made-up data set that goes by the name of ml-100k, and, by
+name, on the real one. The tour that starts servers and nodes is followed in tests/deploy/test_tour.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from solera.cli import main
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = ("start.md", "explained.md", "faq.md", "tours/add-a-method.md", "tours/privacy.md")
+BLOCK = re.compile(r'^```(console|python)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
+# What is not followed: installing, which is done already, and measuring, which takes minutes.
+LEFT_OUT = ("pip install", "python -m venv", "solera bench")
+
+
+@pytest.fixture(scope="session")
+def small_ml_100k(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of data sets with 200 users and 150 items, popular ones among them, in MovieLens' format."""
+    draw = np.random.default_rng(0)
+    likely = 1 / np.arange(1, 151)
+    lines = []
+    for user in range(1, 201):
+        items = draw.choice(150, draw.integers(8, 20), replace=False, p=likely / likely.sum())
+        lines += [f"{user}\t{item + 1}\t4\t{time}" for time, item in enumerate(items)]
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "ml-100k").mkdir()
+    (folder / "ml-100k" / "u.data").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+class Follower:
+    """Does what a page says, in a folder of its own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+        self._names: dict[str, object] = {}
+        self.said: dict[str, str] = {}
+        self.quick: tuple[str, ...] = ()  # for pytest, where not all of its tests are to be run
+
+    def follow(self, page: str) -> None:
+        for language, title, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
+            if title:
+                Path(title).write_text(text, encoding="utf-8")
+            elif language == "python":
+                exec(text, self._names)
+                self.said[text] = self._capsys.readouterr().out
+            else:
+                for line in text.splitlines():
+                    if not line.startswith(LEFT_OUT):
+                        self._type(line)
+
+    def _type(self, line: str) -> None:
+        command, _, comment = line.partition("  # ")
+        expected = int(comment.removeprefix("exit code ")) if comment.startswith("exit code ") else 0
+        words = shlex.split(command)
+        match words[0]:
+            case "export":
+                self._monkeypatch.setenv(*words[1].split("=", 1))
+                return
+            case "solera":
+                code = self._solera(words)
+            case "pytest":
+                code = subprocess.run(
+                    [sys.executable, "-m", *words], check=False, capture_output=True
+                ).returncode
+            case _:
+                code = subprocess.run(words, check=False).returncode
+        heard = self._capsys.readouterr()
+        assert code == expected, f"{line}\n{heard.out}{heard.err}"
+        self.said[line] = heard.out
+
+    def _solera(self, words: list[str]) -> int:
+        """In this process: to load torch anew for every line would take longer than most of them."""
+        before = os.environ.get("SOLERA_METHODS")
+        self._monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        if before is None:  # as in a process of its own
+            os.environ.pop("SOLERA_METHODS", None)
+        return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def follower(tmp_path, monkeypatch, capsys) -> Follower:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("SOLERA_METHODS", raising=False)
+    return Follower(capsys, monkeypatch)
+
+
+def check(page: str, follower: Follower) -> None:
+    """That what the pages promise is there."""
+    said = follower.said
+    match page:
+        case "start.md":
+            assert Path("report.html").stat().st_size > 10_000
+            assert "full ranking" in said["solera baseline popularity --data ml-100k"]
+        case "explained.md":
+            assert "LEAKY" in said["solera data audit ml-100k --protocol paper"]
+            assert "elastic-merge" in said["solera methods"]
+        case "faq.md":
+            assert "paper:fedrap/ml-100k" in said["solera presets"]
+        case "tours/add-a-method.md":
+            assert "plus bias" in said["solera --methods fedbias.py methods fedbias"]
+            assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
+        case "tours/privacy.md":
+            assert "ε = 8" in "".join(text for line, text in said.items() if "--dp" in line)
+            assert len(list(Path("audit").rglob("*.json"))) == 3
+            assert Path("audit/report.html").exists()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_on_small_data(page, follower, small_ml_100k, monkeypatch):
+    monkeypatch.setenv("SOLERA_DATA", str(small_ml_100k))
+    follower.quick = ("-k", "by_hand or undeclared or same_round")
+    follower.follow(page)
+    check(page, follower)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("SOLERA_DATA"), reason="SOLERA_DATA is not set")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_on_real_data(page, follower):
+    follower.follow(page)
+    check(page, follower)
