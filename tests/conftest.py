@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -22,3 +22,15 @@ def dataset() -> Callable[[str], Interactions]:
     from solera.data.datasets import load
 
     return cache(load)
+
+
+@pytest.fixture
+def no_own_methods(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file of one's own is known, and what a test registers is forgotten."""
+    from solera.methods import METHODS
+
+    before = dict(METHODS)
+    monkeypatch.delenv("SOLERA_METHODS", raising=False)
+    yield
+    METHODS.clear()
+    METHODS.update(before)

@@ -93,11 +93,10 @@ class Follower:
 
 
 @pytest.fixture
-def follower(tmp_path, monkeypatch, capsys) -> Follower:
+def follower(tmp_path, monkeypatch, capsys, no_own_methods) -> Follower:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.delenv("SOLERA_METHODS", raising=False)
     return Follower(capsys, monkeypatch)
 
 

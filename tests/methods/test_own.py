@@ -13,7 +13,7 @@ import pytest
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError
 from solera.core.method import Method
-from solera.methods import METHODS, build, names, register
+from solera.methods import build, names, register
 from solera.methods.fedmf import FedMFConfig, fedmf
 
 FILE = """
@@ -29,13 +29,7 @@ register("{name}", MineConfig, fedmf)
 """
 
 
-@pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch):
-    before = dict(METHODS)
-    monkeypatch.delenv("SOLERA_METHODS", raising=False)
-    yield
-    METHODS.clear()
-    METHODS.update(before)
+pytestmark = pytest.mark.usefixtures("no_own_methods")
 
 
 def written(folder: Path, name: str, size: int) -> Path:
