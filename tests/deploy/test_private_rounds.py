@@ -143,7 +143,8 @@ def test_nodes_clip(local, precision):
 
 @pytest.mark.parametrize("method", ["fedmf", "pfedclr", "fedease"])
 def test_a_node_that_does_not_clip_is_refused(local, method):
-    federation = local(method, {} if method == "fedease" else SMALL, dp=dp(), min_replies=0.1)
+    options = {} if method == "fedease" else SMALL | {"clients_per_round": 1.0}
+    federation = local(method, options, dp=dp(), min_replies=0.1)
     silenced(federation)
 
     def forge(node: int, kind: str, packet: Packet) -> Packet:
