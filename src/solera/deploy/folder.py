@@ -189,6 +189,7 @@ class FederationFolder:
         former = self._checkpoints()
         final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
         shutil.rmtree(final, ignore_errors=True)
+        _sync_names(partial)
         partial.replace(final)
         _sync_names(self.path)
         for old in former:

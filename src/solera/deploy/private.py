@@ -24,13 +24,13 @@ from solera.deploy.settings import Settings
 from solera.engine.one_round import Cover
 from solera.privacy.dp.fitness import check as check_private
 from solera.privacy.dp.guarantee import deployed
-from solera.privacy.dp.mechanism import Clip
 from solera.privacy.dp.noise import Randomness
 from solera.privacy.dp.one_round import PrivateSum
-from solera.privacy.dp.rounds import ROUNDING, PrivateRound, PrivateRounds
+from solera.privacy.dp.rounds import PrivateRound, PrivateRounds
 from solera.privacy.dp.settings import DP
 from solera.runs.config import releases
 
+_ROUNDING = 1 + 1e-10  # of a sum in doubles; `PrivateRound` itself is not as strict
 _WITHOUT_SENSE = {"over_selection": "--over-selection", "max_norm": "--max-norm"}
 
 
@@ -44,7 +44,7 @@ class PrivateFederation:
     @property
     def longest(self) -> float:
         """What is taken of a user, who clips in doubles."""
-        return Clip(self.clip).norm * ROUNDING
+        return self.clip * _ROUNDING
 
     def choose(self, able: Ints, number: int) -> Ints:
         """Who takes part in a round: each by a coin of its own."""

@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 CLIP = "dp.clip"  # what the server remembers of an adaptive clip
 _STEP = 0.2  # of an adaptive clip
-ROUNDING = 1 + 1e-9  # of doubles: by so much a sum of clipped uploads may seem too long
+_ROUNDING = 1 + 1e-9  # of doubles: by so much a sum of clipped uploads may seem too long
 _COUNT_NOISE = 1 / 20  # σ_b, of the expected clients
 
 
@@ -118,7 +118,7 @@ class PrivateRound:
         if self._rounds.dp.adaptive is not None:
             raise ConfigError("how many uploads were short is not in their sum", "leave adaptive=… out")
         length, most = sums.length, self._gaussian.clip.norm * sums.weight
-        if not length <= most * ROUNDING:
+        if not length <= most * _ROUNDING:
             raise ConfigError(
                 f"a sum over {sums.weight:g} clients is {length:.3g} long: if all clip, at most {most:.3g}",
                 "clip client by client before adding up",
