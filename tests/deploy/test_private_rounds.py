@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from federation import ITEMS, Local
+from federation import ITEMS
+from silence import CPU, SHORT, SMALL, Silent, dp, length, silenced, simulated, uploads
 
 from solera.core.errors import ConfigError, RunError
 from solera.data.ragged import Ragged
@@ -19,74 +19,13 @@ from solera.data.sampling import ClientData
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.protocol import Packet, Reason
-from solera.engine import BlockTraining, OneRound, Simulation
+from solera.engine import OneRound
 from solera.engine.one_round import WEIGHTS
 from solera.methods import find
 from solera.privacy.dp.accounting import Releases, epsilon
-from solera.privacy.dp.noise import Noise, Seeded, System, SystemNoise
+from solera.privacy.dp.noise import Noise, System, SystemNoise
 from solera.privacy.dp.one_round import PrivateSum
-from solera.privacy.dp.rounds import PrivateRounds
 from solera.privacy.dp.settings import DP
-
-SMALL = {"embedding_size": 4}
-SHORT = 0.05  # a clip that bites: fedmf's users change more than that
-CPU = torch.device("cpu")
-
-
-class Silence:
-    def normal(self, shape: Iterable[int]) -> torch.Tensor:
-        return torch.zeros(*shape, dtype=torch.float64)
-
-
-@dataclass
-class Silent:
-    """Coins that can be tossed again, and noise of nothing; tells how often noise was asked for."""
-
-    asked: int = 0
-
-    def noise(self, round_: int) -> Noise:
-        self.asked += 1
-        return Silence()
-
-    def coins(self, count: int, round_: int) -> np.ndarray:
-        return Seeded(4).coins(count, round_)
-
-
-def dp(**given) -> DP:
-    return DP.model_validate({"noise": 2.0, "delta": 1e-5, "clip": SHORT} | given)
-
-
-def silenced(federation: Local) -> Silent:
-    silent = Silent()
-    federation.coordinator = Coordinator(federation.server, silent)
-    return silent
-
-
-def uploads(federation: Local) -> list[tuple[Packet, Packet]]:
-    return [(order, answer) for _, kind, order, answer in federation.sent if kind == "train"]
-
-
-def length(packet: Packet) -> float:
-    changes = [v for name, v in packet.arrays.items() if name.startswith(("change/", "sum/"))]
-    return math.sqrt(sum(float(np.square(each).sum()) for each in changes))
-
-
-def simulated(federation: Local, rate: float, clip: float, rounds: int = 3) -> Simulation:
-    """The simulator with the same clients, coins and clip, and as little noise."""
-    owners = federation.user_of()
-    known = Ragged.from_lists([federation.histories[int(owners[number][1][1:])] for number in sorted(owners)])
-    simulation = Simulation(
-        federation.coordinator.method,
-        ClientData(known, known.sorted_unique(), ITEMS),
-        BlockTraining(1),
-        seed=4,
-        device=CPU,
-        dtype=torch.float64,
-        private=PrivateRounds(dp(clip=clip), rate, len(owners), Silent()),
-    )
-    for round_ in range(rounds):
-        simulation.run_round(round_)
-    return simulation
 
 
 @pytest.mark.parametrize(
@@ -353,9 +292,9 @@ def test_what_is_guaranteed_is_stated(local):
         ("fedhist", {}, {}, "touched a row"),
         ("fedmf", {"clients_per_round": 5}, {}, "sampling needs a probability"),
         ("fedmf", {}, {"dp": dp(mode="local")}, "mode=local is not there over devices yet"),
-        ("fedmf", {}, {"dp": dp(mode="distributed")}, "mode=distributed is not there over devices yet"),
+        ("fedmf", {}, {"dp": dp(mode="distributed")}, "shares of noise cover a sum"),
         ("fedmf", {}, {"dp": dp(adaptive=0.5)}, "adaptive clip is not there over devices yet"),
-        ("fedmf", {}, {"secure_aggregation": True}, "do not go together yet"),
+        ("fedmf", {}, {"secure_aggregation": True}, "need not be trusted with the noise"),
     ],
 )
 def test_what_is_refused(local, method, options, settings, why):

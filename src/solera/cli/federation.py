@@ -23,7 +23,8 @@ DifferentialPrivacy = Annotated[
     typer.Option(
         "--dp",
         help="Differential privacy of a user over all rounds: epsilon=8,delta=1e-5[,clip=1]"
-        "[,accountant=pld|rdp]; or noise=1.1,delta=1e-5. The server adds the noise.",
+        "[,accountant=pld|rdp]; or noise=1.1,delta=1e-5. The server adds the noise, or, with "
+        "mode=distributed and --secure-aggregation, every node a share.",
     ),
 ]
 ShowCommands = Annotated[

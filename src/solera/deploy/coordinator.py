@@ -34,6 +34,8 @@ from solera.engine.server import Server
 from solera.engine.simulation import choose
 from solera.privacy.dp.noise import Randomness, System
 
+OPENING = "opening"  # the event
+
 
 @dataclass
 class Round:
@@ -86,11 +88,18 @@ class Coordinator:
             check_summable(self.method)
             check_size(self.method, self.n_items)
         self.private: PrivateFederation | None = None
+        self._lost = 0  # sums that were opened, and of which nothing came
         if self.settings.dp is not None:
             check_progress(self.progress.rounds_done, folder.lines("history.jsonl"))
             dp = settled(self.settings, self.method).dp
             assert dp is not None
             self.private = PrivateFederation(dp, self.method, randomness or System())
+            self._count_lost()
+            if self.rounds < 1:
+                raise RunError(
+                    "all sums that ε was accounted for were opened, and nothing came of them",
+                    "begin another federation; its ε adds to this one's",
+                )
         self._trusted = set(folder.roster.nodes.values()) if self.settings.secure_aggregation else set()
         self.round: Round | None = None
         self._ask_again: set[int] = set()
@@ -102,8 +111,8 @@ class Coordinator:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the federation takes."""
-        return 1 if isinstance(self.method, ClosedForm) else self.settings.rounds
+        """How many rounds the federation takes; what was opened and lost is not to be had again."""
+        return (1 if isinstance(self.method, ClosedForm) else self.settings.rounds) - self._lost
 
     def invite(self, online: Collection[int]) -> dict[int, Packet]:
         """Invitations for nodes that have not enrolled, or declined, say for another catalogue."""
@@ -242,6 +251,15 @@ class Coordinator:
                 packets[node] = self._packet(order)
         return packets
 
+    def opening(self) -> None:
+        """A sum is about to be known here: from now on it counts, whatever comes of it."""
+        if self.private and self.round:
+            self.folder.event(OPENING, round=self.round.number + 1, attempt=self.round.attempt)
+
+    def _count_lost(self) -> None:
+        opened = sum(line["event"] == OPENING for line in self.folder.lines("events.jsonl"))
+        self._lost = max(0, opened - self.progress.rounds_done)
+
     def _choose(self, able: Ints, number: int) -> tuple[int, Ints]:
         """How many users a round needs, and whom to ask."""
         if self.private:
@@ -265,6 +283,8 @@ class Coordinator:
         for node, entry in self.progress.ledger.nodes.items():
             entry.accepted = before[node].accepted if node in before else ""
         self.state.undo_round(saved[1] if saved else None, self._users)
+        if self.private:
+            self._count_lost()
 
     def _order(self, node: int, number: int | None, attempt: int, pairs: list[tuple[int, int]]) -> Order:
         entry = self.progress.ledger.nodes[node]
@@ -278,6 +298,7 @@ class Coordinator:
             slots=[slot for slot, _ in pairs],
             numbers=[client for _, client in pairs],
             clip=self.private.clip if self.private and number is not None else None,
+            noise=self.private.share if self.private and number is not None else None,
         )
 
     def _packet(self, order: Order) -> Packet:

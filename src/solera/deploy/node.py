@@ -119,6 +119,8 @@ class Node:
     def train(self, packet: Packet) -> Packet:
         """Train the users that were asked for, and send what the method declares."""
         order = self.order(packet)
+        if order.noise:
+            raise RefusalError(Reason.SECURE, "a share of the noise covers nothing without masks")
         here = self.members.slots()
         cohort = self.cohort(order, here)
         total, pending = self.work(order, packet.arrays, cohort)
@@ -133,8 +135,8 @@ class Node:
         wire = _DOUBLE if order.clip else self._wire
         reply = Packet(answer.model_dump(), self._packed(total, cohort.histories, wire))
         shared = self.shared_by_owner(order, packet.arrays, here)
-        steps = (f"clip {order.clip:g}",) if order.clip else ()
-        self.members.stage(order.token, pending, shared, reply, (*steps, self.method.wire.label))
+        steps = (*noted(order), self.method.wire.label)
+        self.members.stage(order.token, pending, shared, reply, steps)
         return reply
 
     def finish(self, packet: Packet) -> Packet:
@@ -161,6 +163,8 @@ class Node:
             raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
         if len(set(order.slots)) != len(order.slots):
             raise RefusalError(Reason.MALFORMED, "an order names a user twice")
+        if order.noise and not order.clip:
+            raise RefusalError(Reason.MALFORMED, "noise is worth nothing without a clip")
         if order.clip:
             check_private(self.method)
         return order
@@ -278,6 +282,12 @@ class Node:
             if slot in here:
                 kept[here[slot]] = {name: values[place] for name, values in own.items()}
         return {} if kept == {None: {}} else kept
+
+
+def noted(order: Order) -> tuple[str, ...]:
+    """What an order has done to uploads, for the outbox."""
+    given = (("clip", order.clip), ("noise", order.noise))
+    return tuple(f"{name} {value:g}" for name, value in given if value)
 
 
 def arrays_to_nodes(

@@ -1,8 +1,9 @@
 """A federation over devices under differential privacy: what it guarantees, and what its rounds need for it.
 
-Nodes clip every user's upload and add them up, each counting 1; the server covers the total before anything
-is made of it, and saves what it made before anybody gets it. Beside that, nothing that others see may turn on
-one user's data:
+Nodes clip every user's upload and add them up, each counting 1. In mode `central` the server covers the total
+before anything is made of it; in mode `distributed` nodes cover it in shares, and their sum is all the server
+sees. What is made of it is saved before anybody gets it. Beside that, nothing that others see may turn on one
+user's data:
 
 - who is asked: every node that is there, with users or without; users by coins that nobody else can know
 - whether a round counts: by the nodes that have answered, not by the users who were drawn
@@ -21,9 +22,11 @@ from solera.core.errors import ConfigError, RunError
 from solera.core.method import Method
 from solera.data.ragged import Ints
 from solera.deploy.settings import Settings
+from solera.deploy.shares import AlreadyCovered, CoveredRound
 from solera.engine.one_round import Cover
 from solera.privacy.dp.fitness import check as check_private
 from solera.privacy.dp.guarantee import deployed
+from solera.privacy.dp.mechanism import Clip, Gaussian
 from solera.privacy.dp.noise import Randomness
 from solera.privacy.dp.one_round import PrivateSum
 from solera.privacy.dp.rounds import PrivateRound, PrivateRounds
@@ -40,6 +43,7 @@ class PrivateFederation:
     def __init__(self, dp: DP, method: Method | ClosedForm, randomness: Randomness) -> None:
         self._dp, self._method, self._randomness = dp, method, randomness
         self.clip = dp.clip  # of all that a user sends in a round
+        self.share = dp.noise if dp.mode == "distributed" else None  # in clips: what nodes add in shares
 
     @property
     def longest(self) -> float:
@@ -54,13 +58,18 @@ class PrivateFederation:
         """What covers a round's total, of so many users who might have been drawn; see `cover`."""
         if isinstance(self._method, ClosedForm):
             return None
-        return self._rounds(users).begin(number, self._method.leaves, {})
+        rounds = self._rounds(users)
+        if self.share is None:
+            return rounds.begin(number, self._method.leaves, {})
+        return CoveredRound(
+            rounds, self._method.leaves, Gaussian(Clip(self.clip), self.share), AlreadyCovered().noise(number)
+        )
 
     def cover(self, clients: int) -> Cover | None:
         """The same for a method of one round."""
         if isinstance(self._method, Method):
             return None
-        total = PrivateSum(self._dp, self._randomness)
+        total = PrivateSum(self._dp, self._randomness if self.share is None else AlreadyCovered())
         return partial(total.release, channels=self._method.update.sums, clients=clients)
 
     def _rounds(self, users: int) -> PrivateRounds:
@@ -126,14 +135,16 @@ def check_progress(rounds_done: int, history: list[dict[str, Any]]) -> None:
 
 def _check_possible(dp: DP, *, masked: bool) -> None:
     """Refuse what is for the simulator, for now."""
-    if dp.mode != "central":
+    if dp.mode == "local":
         why = "the server sees answers to attempts that do not count as well, which are not accounted for yet"
-        raise ConfigError(f"mode={dp.mode} is not there over devices yet: {why}", "leave mode=… out")
+        raise ConfigError(f"mode=local is not there over devices yet: {why}", "leave mode=… out")
     if dp.adaptive is not None:
         raise ConfigError("an adaptive clip is not there over devices yet", "leave adaptive=… out")
-    if masked:
+    if dp.mode == "distributed" and not masked:
         raise ConfigError(
-            "--dp and --secure-aggregation do not go together yet: how masked sums are rounded is not in the "
-            "accounting",
-            "leave one of the two out",
+            "shares of noise cover a sum that is all the server sees", "add --secure-aggregation"
+        )
+    if dp.mode == "central" and masked:
+        raise ConfigError(
+            "a server that sees sums alone need not be trusted with the noise", "add mode=distributed to --dp"
         )

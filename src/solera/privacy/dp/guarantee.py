@@ -19,6 +19,10 @@ _SEEN_BY = {
     "local": "the server too, which sees single uploads",
     "distributed": "whoever sees the models; the server sees sums alone if secure aggregation holds",
 }
+_SEEN_BY_OVER_DEVICES = {
+    "central": "whoever sees the models, other nodes too; the server sees nodes' sums and is trusted",
+    "distributed": "whoever sees the models; the server, which knows who takes part, sees sums alone",
+}
 _NOT_COVERED_OVER_DEVICES = (
     "how many users there are, which nodes are there and answer in time, what the operator sees of rounds",
     *_NOT_COVERED[1:],
@@ -27,9 +31,14 @@ _NOT_COVERED_OVER_DEVICES = (
 
 
 def deployed(dp: DP, releases: Releases) -> dict[str, Any]:
-    """The same for a federation over devices, in mode central."""
-    return guarantee(dp, releases) | {
-        "against": "whoever sees the models, other nodes too; the server sees nodes' sums and is trusted",
+    """The same for a federation over devices."""
+    stated = guarantee(dp, releases)
+    if dp.mode == "distributed":
+        stated["dropout"] = (
+            "a threshold of a round's nodes has all the noise, and no sum over fewer is opened"
+        )
+    return stated | {
+        "against": _SEEN_BY_OVER_DEVICES[dp.mode],
         "randomness": SYSTEM,
         "not_covered": list(_NOT_COVERED_OVER_DEVICES),
     }
