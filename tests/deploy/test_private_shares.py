@@ -20,6 +20,7 @@ from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.masked import contribution_of
 from solera.deploy.node import Node
+from solera.deploy.protocol import Reason
 from solera.deploy.shares import with_share
 from solera.engine import OneRound
 from solera.engine.one_round import WEIGHTS
@@ -116,6 +117,11 @@ def test_nodes_take_part_whose_users_were_not_drawn(masked):
     entry = federation.round()
     assert (entry["wanted"], entry["nodes"]) == (0, 5)
     assert not torch.equal(federation.coordinator.state.shared["items"], before)
+    federation.forge = lambda node, kind, p: (
+        replace(p, fields={**p.fields, "noise": 0.1}) if kind == "mask" else p
+    )
+    assert federation.round() is None  # under little noise, nodes ask for users of their own
+    assert federation.rejected() == [Reason.DECLINED] * 5
 
 
 def test_a_sum_that_was_opened_and_lost_counts(masked, monkeypatch):

@@ -35,7 +35,7 @@ from solera.deploy.protocol import (
     session_of,
 )
 from solera.deploy.secure_state import SecureState
-from solera.deploy.shares import RANGE, with_share
+from solera.deploy.shares import LEAST_NOISE, RANGE, with_share
 from solera.deploy.uploads import Shape, check_arrays
 from solera.device.device import Device
 from solera.privacy.dp.noise import Noise, SystemNoise
@@ -100,8 +100,9 @@ class Masking:
         order = node.order(packet)
         here = self._members.slots()
         asked_here = len(here.keys() & set(order.slots))
-        least = 0 if order.noise else self._membership.least_users  # a node that adds nothing hides nobody
-        if asked_here < least:
+        hidden = order.noise is not None and order.noise >= LEAST_NOISE
+        least = 0 if hidden else self._membership.least_users
+        if asked_here < least:  # a node that adds nothing hides nobody
             raise RefusalError(
                 Reason.MEMBERS,
                 f"{asked_here} users here were asked for; this node asks for {least}",
