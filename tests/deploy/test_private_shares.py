@@ -90,7 +90,7 @@ def test_what_is_opened_has_all_the_noise(masked, monkeypatch, lost, survivors):
 @pytest.mark.parametrize("name", ["fedease", "fedslist"])
 def test_noise_on_symmetric_sums_is_symmetric(name):
     """σ on the diagonal and σ/√2 beside it; all of σ where nothing is symmetric."""
-    method, n, std = find(name), 60, 3.0
+    method, n, std = find(name), 600, 3.0
     zeros = {part: np.zeros(length) for part, length in lengths(method, n).items()}
     found = contribution_of(method, n, with_share(method, n, zeros, std, SystemNoise()), None)
     for of, (rows, columns, symmetric) in method.update.sums.items():

@@ -57,11 +57,6 @@ class CoveredRound(PrivateRound):
         return sums
 
     @property
-    def std(self) -> float:
-        """Of what is still to be added."""
-        return 0.0
-
-    @property
     def given_up(self) -> bool:
         """Never: a sum over fewer nodes than the threshold is not opened."""
         return False
