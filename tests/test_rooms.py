@@ -27,7 +27,7 @@ ALLOWED = {
     "bench": LIBRARY | {"runs", "privacy.dp", "api", "device", "deploy"},
     "device": {"core", "data", "methods", "engine", "runs"},
     "privacy": {"core", "data", "methods", "engine", "runs", "evaluate", "privacy.dp"},
-    "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy"},
+    "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "privacy.dp"},
     "report": {"core", "data", "evaluate", "runs", "bench", "privacy"},
     "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy", "privacy", "privacy.dp", "report"},
 }

@@ -17,10 +17,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
 
 
-def solera(*args: object) -> subprocess.CompletedProcess[str]:
+def solera(*args: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself."""
     command = [sys.executable, "-m", "solera", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env=environment(), check=False
+    )
 
 
 def wait_for(process: Process, words: str) -> None:

@@ -26,6 +26,7 @@ from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.publish import catalogue_of, start
 from solera.engine import BlockTraining, Simulation
+from solera.privacy.dp.rounds import PrivateRounds
 
 SEED = 11
 
@@ -104,7 +105,7 @@ class RealFederation:
         who = self.nodes[number].node_id
         return {e["reason"] for e in self.events if e["event"] == "rejected" and e["node"] == who}
 
-    def difference_from_simulation(self, rounds: int) -> float:
+    def difference_from_simulation(self, rounds: int, private: PrivateRounds | None = None) -> float:
         """The largest of all differences in the server's and the users' state."""
         coordinator = Coordinator(FederationFolder.open(self.folder))
         owners: dict[int, tuple[Device, str]] = {}
@@ -122,6 +123,7 @@ class RealFederation:
             seed=SEED,
             device=torch.device("cpu"),
             dtype=torch.float64,
+            private=private,
         )
         for round_ in range(rounds):
             simulation.run_round(round_)

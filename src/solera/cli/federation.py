@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from solera.cli.demo import demo, figures
-from solera.cli.output import Json, help_if_alone, out, print_json
+from solera.cli.output import Json, err, help_if_alone, out, print_json, privacy_line
 from solera.cli.progress import open_progress
+
+if TYPE_CHECKING:
+    from solera.deploy.folder import FederationFolder
 
 app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_without_command=True)
 app.callback()(help_if_alone)
 app.command()(demo)
 
+DifferentialPrivacy = Annotated[
+    str | None,
+    typer.Option(
+        "--dp",
+        help="Differential privacy of a user over all rounds: epsilon=8,delta=1e-5[,clip=1]"
+        "[,accountant=pld|rdp]; or noise=1.1,delta=1e-5. The server adds the noise, or, with "
+        "mode=distributed and --secure-aggregation, every node a share.",
+    ),
+]
 ShowCommands = Annotated[
     bool, typer.Option("--show-commands", help="Print Flower's own commands for a shell; start nothing.")
 ]
@@ -90,7 +102,9 @@ def run(
     ] = None,
     min_replies: Annotated[
         float | None,
-        typer.Option(help="Share of users needed for a round to count (0.5).", min=0, max=1),
+        typer.Option(
+            help="Share of users needed, under --dp of nodes, for a round to count (0.5).", min=0, max=1
+        ),
     ] = None,
     over_selection: Annotated[
         float | None,
@@ -113,6 +127,7 @@ def run(
         Path | None,
         typer.Option(help="The nodes' keys for masked rounds (default: roster.json beside ca.pem)."),
     ] = None,
+    dp: DifferentialPrivacy = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted federation.")] = False,
     show_commands: ShowCommands = False,
     json: Json = False,
@@ -125,12 +140,15 @@ def run(
 
     Example: solera federation run films --bundle films.bundle --nodes 3 --secure-aggregation
 
+    Example: solera federation run films --bundle films.bundle --nodes 3 --dp epsilon=8,delta=1e-5
+
     Example: solera federation run films --resume
     """
     from solera.deploy import submit
     from solera.deploy.folder import FederationFolder
     from solera.deploy.processes import ended_by_signals
     from solera.device.bundle import Bundle
+    from solera.privacy.dp.settings import DP
 
     if show_commands:
         out.print(submit.command(folder), highlight=False, markup=False, soft_wrap=True)
@@ -144,6 +162,7 @@ def run(
         "max_norm": max_norm,
         "secure_aggregation": secure_aggregation,
         "threshold": threshold,
+        "dp": None if dp is None else DP.parse(dp),
     }
     submit.check(folder)
     known = submit.roster_of(folder, roster) if secure_aggregation else None
@@ -155,6 +174,7 @@ def run(
     )
     if known is not None:
         federation.keep_roster(known)
+    _tell(federation.privacy)
     with ended_by_signals(), open_progress(f"federation {folder}", "round") as update:
         last = submit.run(
             folder,
@@ -162,7 +182,7 @@ def run(
             nodes=federation.identity.settings.min_nodes,
         )
     if json:
-        print_json({"folder": str(folder), "last_round": last})
+        print_json(_done(federation, last))
         return
     out.print(f"{last.get('round', 0)} rounds are done · {figures(last)}", highlight=False)
 
@@ -174,6 +194,7 @@ def simulate(
         Path, typer.Option(help="Method and catalogue, as the devices have them.", metavar="FILE")
     ],
     rounds: Annotated[int | None, typer.Option(help="Rounds in all (20).", min=1)] = None,
+    dp: DifferentialPrivacy = None,
     json: Json = False,
 ) -> None:
     """Run the same apps in Flower's simulation engine: no server, no keys, no network.
@@ -184,6 +205,7 @@ def simulate(
     from solera.deploy.flower import prepare_environment
     from solera.deploy.folder import FederationFolder
     from solera.device.bundle import Bundle
+    from solera.privacy.dp.settings import DP
 
     if not (folder / "nodes" / "0").is_dir():
         raise DeployError(
@@ -193,11 +215,25 @@ def simulate(
     prepare_environment(folder)
     from solera.deploy.simulated import simulate as run_simulation
 
-    given = {"min_nodes": 1} | ({} if rounds is None else {"rounds": rounds})
+    given: dict[str, Any] = {"min_nodes": 1, "dp": None if dp is None else DP.parse(dp)}
+    given |= {} if rounds is None else {"rounds": rounds}
     federation = FederationFolder.prepare(folder, Bundle.open(bundle), given, resume=False)
+    _tell(federation.privacy)
     run_simulation(folder)
     last = federation.lines("history.jsonl")[-1]
     if json:
-        print_json({"folder": str(folder), "last_round": last})
+        print_json(_done(federation, last))
         return
     out.print(f"{last['round']} rounds are done · {figures(last)}", highlight=False)
+
+
+def _tell(stated: dict[str, Any] | None) -> None:
+    """What is guaranteed, before anything is done."""
+    if stated:
+        err.print(privacy_line(stated), highlight=False, soft_wrap=True)
+
+
+def _done(federation: FederationFolder, last: dict[str, Any]) -> dict[str, Any]:
+    stated = federation.privacy
+    found = {"folder": str(federation.path), "last_round": last}
+    return found | ({"privacy": stated} if stated else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -93,6 +94,11 @@ class Sums(NamedTuple):
     row_weights: Tensor
     weight: float
     changes: Params
+
+    @property
+    def length(self) -> float:
+        """L2, all leaves together."""
+        return math.sqrt(sum(float(change.double().square().sum()) for change in self.changes.values()))
 
 
 class LeafTotal(NamedTuple):

@@ -19,10 +19,11 @@ import numpy as np
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
 from solera.core.fixed_point import check_summable
-from solera.core.method import Method
+from solera.data.ragged import Ints
 from solera.deploy.folder import FederationFolder, Progress
 from solera.deploy.masked import check_size
 from solera.deploy.node import deployable
+from solera.deploy.private import PrivateFederation, check_progress, settled
 from solera.deploy.protocol import Answer, Enrolment, Invitation, Order, Packet, Reason, RefusalError
 from solera.deploy.server_state import ServerState
 from solera.deploy.uploads import Bounds
@@ -31,6 +32,9 @@ from solera.device.tensors import Arrays
 from solera.engine.one_round import Sum
 from solera.engine.server import Server
 from solera.engine.simulation import choose
+from solera.privacy.dp.noise import Randomness, System
+
+OPENING = "opening"  # the event
 
 
 @dataclass
@@ -40,7 +44,7 @@ class Round:
     number: int
     attempt: int
     wanted: int  # users
-    least: int  # users below which it does not count
+    least: int  # users, or nodes where it goes by nodes, below which it does not count
     orders: dict[int, Order]  # by node
     server: Server | Sum
     began: float = field(default_factory=time.monotonic)
@@ -51,17 +55,24 @@ class Round:
     bytes_up: int = 0
     bytes_down: int = 0
     masked: dict[str, int] | None = None  # members, threshold and survivors, where uploads are masked
+    by_nodes: bool = False  # how many users have come must not matter
 
     @property
     def enough(self) -> bool:
         """Whether there is no need to wait for anybody else."""
-        return self.users >= self.wanted or len(self.answered) == len(self.orders)
+        return len(self.answered) == len(self.orders) or (not self.by_nodes and self.users >= self.wanted)
+
+    @property
+    def counts(self) -> bool:
+        """Whether enough have come."""
+        return (len(self.nodes) if self.by_nodes else self.users) >= self.least
 
 
 class Coordinator:
     """A federation as its server knows it."""
 
-    def __init__(self, folder: FederationFolder) -> None:
+    def __init__(self, folder: FederationFolder, randomness: Randomness | None = None) -> None:
+        """`randomness` is for tests: what covers users comes from the operating system."""
         self.folder = folder
         self.identity, self.settings = folder.identity, folder.identity.settings
         self.bundles = {bundle.manifest.catalogue_version: bundle for bundle in folder.bundles()}
@@ -76,6 +87,19 @@ class Coordinator:
         if self.settings.secure_aggregation:
             check_summable(self.method)
             check_size(self.method, self.n_items)
+        self.private: PrivateFederation | None = None
+        self._lost = 0  # sums that were opened, and of which nothing came
+        if self.settings.dp is not None:
+            check_progress(self.progress.rounds_done, folder.lines("history.jsonl"))
+            dp = settled(self.settings, self.method).dp
+            assert dp is not None
+            self.private = PrivateFederation(dp, self.method, randomness or System())
+            self._count_lost()
+            if self.rounds < 1:
+                raise RunError(
+                    "all sums that ε was accounted for were opened, and nothing came of them",
+                    "begin another federation; its ε adds to this one's",
+                )
         self._trusted = set(folder.roster.nodes.values()) if self.settings.secure_aggregation else set()
         self.round: Round | None = None
         self._ask_again: set[int] = set()
@@ -87,8 +111,8 @@ class Coordinator:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the federation takes."""
-        return 1 if isinstance(self.method, ClosedForm) else self.settings.rounds
+        """How many rounds the federation takes; what was opened and lost is not to be had again."""
+        return (1 if isinstance(self.method, ClosedForm) else self.settings.rounds) - self._lost
 
     def invite(self, online: Collection[int]) -> dict[int, Packet]:
         """Invitations for nodes that have not enrolled, or declined, say for another catalogue."""
@@ -133,19 +157,17 @@ class Coordinator:
         if not where:
             raise RunError("no node has any users", "import a history on a device, then run again")
         able = np.array(sorted(where), dtype=np.int64)
-        wanted, chosen = len(able), able
-        if isinstance(self.method, Method):
-            share = self.method.config.clients_per_round
-            wanted = len(choose(able, share, self.seed, number))
-            more = min(len(able), math.ceil(wanted * self.settings.over_selection))
-            chosen = choose(able, more / len(able), self.seed, number)
+        wanted, chosen = self._choose(able, number)
         by_node: dict[int, list[tuple[int, int]]] = {}
+        if self.private:  # who was drawn does not show in who is asked
+            by_node = {node: [] for node in ledger.nodes if node in online}
         for client in chosen.tolist():
             node, slot = where[client]
             by_node.setdefault(node, []).append((slot, client))
         orders = {node: self._order(node, number, attempt, pairs) for node, pairs in by_node.items()}
-        least = max(1, math.ceil(self.settings.min_replies * wanted))
-        self.round = Round(number, attempt, wanted, least, orders, self.state.begin())
+        least = max(1, math.ceil(self.settings.min_replies * (len(orders) if self.private else wanted)))
+        server = self.state.begin(self.private.begin(len(able), number) if self.private else None)
+        self.round = Round(number, attempt, wanted, least, orders, server, by_nodes=self.private is not None)
         packets = {node: self._packet(order) for node, order in orders.items()}
         self.round.bytes_down = sum(packet.bytes for packet in packets.values())
         return packets
@@ -188,19 +210,19 @@ class Coordinator:
         """End the round: the next state, saved, and what there is to tell; None if it does not count."""
         assert self.round is not None
         now, self.round = self.round, None
-        missed = now.orders.keys() - now.answered if now.users < now.wanted else set()
+        missed = set() if now.enough else now.orders.keys() - now.answered
         for node in missed:
             now.rejected[Reason.NO_REPLY] += 1
             self.folder.event(
                 "rejected", node=str(node), reason=Reason.NO_REPLY, message="no reply", round=now.number + 1
             )
-        if now.users < now.least:
-            self.folder.event(
-                "void", round=now.number + 1, attempt=now.attempt, users=now.users, needed=now.least
-            )
+        if not now.counts:
+            came = {"nodes": len(now.nodes)} if now.by_nodes else {"users": now.users}
+            self.folder.event("void", round=now.number + 1, attempt=now.attempt, **came, needed=now.least)
             self._undo_round()
             return None
-        self.state.conclude(now.server, now.number)
+        cover = self.private.cover(now.users) if self.private else None
+        self.state.conclude(now.server, now.number, cover)
         for node, entry in self.progress.ledger.nodes.items():
             entry.behind += node not in now.nodes
         self.progress.rounds_done = now.number + 1
@@ -229,6 +251,31 @@ class Coordinator:
                 packets[node] = self._packet(order)
         return packets
 
+    def opening(self) -> None:
+        """A sum is about to be known here: from now on it counts, whatever comes of it."""
+        if self.private and self.round:
+            self.folder.event(OPENING, round=self.round.number + 1, attempt=self.round.attempt)
+
+    def _count_lost(self) -> None:
+        opened = sum(line["event"] == OPENING for line in self.folder.lines("events.jsonl"))
+        self._lost = max(0, opened - self.progress.rounds_done)
+
+    def _choose(self, able: Ints, number: int) -> tuple[int, Ints]:
+        """How many users a round needs, and whom to ask."""
+        if self.private:
+            if number >= self.rounds:
+                raise RunError(
+                    f"all {self.rounds} rounds that ε was accounted for are done",
+                    "begin another federation; its ε adds to this one's",
+                )
+            chosen = self.private.choose(able, number)
+            return len(chosen), chosen
+        if isinstance(self.method, ClosedForm):
+            return len(able), able
+        wanted = len(choose(able, self.method.config.clients_per_round, self.seed, number))
+        more = min(len(able), math.ceil(wanted * self.settings.over_selection))
+        return wanted, choose(able, more / len(able), self.seed, number)
+
     def _undo_round(self) -> None:
         """A round that did not count has not been: nodes are told so by what was accepted before."""
         saved = self.folder.load()
@@ -236,6 +283,8 @@ class Coordinator:
         for node, entry in self.progress.ledger.nodes.items():
             entry.accepted = before[node].accepted if node in before else ""
         self.state.undo_round(saved[1] if saved else None, self._users)
+        if self.private:
+            self._count_lost()
 
     def _order(self, node: int, number: int | None, attempt: int, pairs: list[tuple[int, int]]) -> Order:
         entry = self.progress.ledger.nodes[node]
@@ -248,6 +297,8 @@ class Coordinator:
             accepted=entry.accepted,
             slots=[slot for slot, _ in pairs],
             numbers=[client for _, client in pairs],
+            clip=self.private.clip if self.private and number is not None else None,
+            noise=self.private.share if self.private and number is not None else None,
         )
 
     def _packet(self, order: Order) -> Packet:
@@ -280,11 +331,14 @@ class Coordinator:
             if arrays:
                 raise RefusalError(Reason.NAMES, "nobody has trained, but something was sent")
             return
-        bounds = Bounds(
-            n_items=self.bundles[order.version].manifest.items,
-            clients=len(clients),
-            max_norm=self.settings.max_norm,
-            dtype=self.state.wire,
-        )
-        self.state.add(now.server, clients, arrays, bounds)
+        self.state.add(now.server, clients, arrays, self._bounds(order, len(clients)))
         now.users += len(clients)
+
+    def _bounds(self, order: Order, clients: int) -> Bounds:
+        return Bounds(
+            n_items=self.bundles[order.version].manifest.items,
+            clients=clients,
+            max_norm=self.private.longest if self.private else self.settings.max_norm,
+            dtype=np.dtype("<f8") if self.private else self.state.wire,
+            alike=self.private is not None,
+        )

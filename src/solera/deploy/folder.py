@@ -3,6 +3,7 @@
 settings.json         what the operator decided, and the federation's id
 roster.json           the nodes' keys, signed by the authority, where uploads are masked
 catalogue-N.bundle    the signed bundle of every version of the catalogue
+privacy.json          what is guaranteed, under --dp
 history.jsonl         one line per finished round
 events.jsonl          everything worth knowing in between: who came, what was refused and why
 checkpoint-N/         the state after round N, to go on from
@@ -11,6 +12,7 @@ checkpoint-N/         the state after round N, to go on from
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import time
@@ -19,15 +21,19 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
+from solera.core.method import Method
 from solera.core.spec import Params
 from solera.deploy.ledger import Ledger
+from solera.deploy.private import changed, check_given, settled, statement
 from solera.deploy.roster import ROSTER, Roster
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle
+from solera.device.model import method_of
 from solera.runs.folder import SavedState, write_whole
 
-_SETTINGS, _CHECKPOINT = "settings.json", "checkpoint-"
+_SETTINGS, _PRIVACY, _CHECKPOINT = "settings.json", "privacy.json", "checkpoint-"
 Read = TypeVar("Read", bound=BaseModel)
 
 
@@ -61,11 +67,12 @@ class FederationFolder:
         folder = cls(path)
         if folder.exists:
             raise RunError(f"{path} holds a federation already", "give --resume to go on with it")
+        method = method_of(bundle)
+        settings = settled(settings, method)
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder.add_bundle(bundle)
-            identity = Identity(federation=secrets.token_hex(16), settings=settings)
-            write_whole(path / _SETTINGS, identity.model_dump_json(indent=2) + "\n")
+            folder._decide(secrets.token_hex(16), settings, method)
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror}", "give another folder") from None
         return folder
@@ -78,9 +85,10 @@ class FederationFolder:
         if not resume:
             if bundle is None:
                 raise RunError("a federation begins with a bundle", "solera bundle new makes one")
+            check_given(settings, settings.get("dp"))
             return cls.create(path, bundle, Settings(**settings))
         folder = cls.open(path)
-        folder.change(folder.identity.settings.model_copy(update=settings))
+        folder.change(settings)
         if bundle is not None and all(bundle.digest != known.digest for known in folder.bundles()):
             folder.add_bundle(bundle)
         return folder
@@ -93,9 +101,17 @@ class FederationFolder:
             raise RunError(f"{path} holds no federation", "solera federation run begins one")
         return folder
 
-    def change(self, settings: Settings) -> None:
+    def change(self, given: dict[str, Any]) -> None:
         """Go on with other settings."""
-        identity = Identity(federation=self.identity.federation, settings=settings)
+        former, method, saved = self.identity, method_of(self.bundles()[-1]), self.load()
+        settings = changed(former.settings, given, method, saved[0].rounds_done if saved else 0)
+        self._decide(former.federation, settings, None if saved else method)
+
+    def _decide(self, federation: str, settings: Settings, method: Method | ClosedForm | None) -> None:
+        """With a method, before the first round, also what is guaranteed."""
+        if method is not None and (stated := statement(settings, method)):
+            write_whole(self.path / _PRIVACY, json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
+        identity = Identity(federation=federation, settings=settings)
         write_whole(self.path / _SETTINGS, identity.model_dump_json(indent=2) + "\n")
 
     @property
@@ -107,6 +123,14 @@ class FederationFolder:
     def identity(self) -> Identity:
         """Id and settings."""
         return self._read(self.path / _SETTINGS, Identity)
+
+    @property
+    def privacy(self) -> dict[str, Any] | None:
+        """What is guaranteed; nothing without --dp."""
+        if self.identity.settings.dp is None:
+            return None
+        stated: dict[str, Any] = json.loads((self.path / _PRIVACY).read_text(encoding="utf-8"))
+        return stated
 
     @property
     def roster(self) -> Roster:
@@ -165,7 +189,9 @@ class FederationFolder:
         former = self._checkpoints()
         final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
         shutil.rmtree(final, ignore_errors=True)
+        _sync_names(partial)
         partial.replace(final)
+        _sync_names(self.path)
         for old in former:
             if old != final:
                 shutil.rmtree(old)
@@ -187,6 +213,15 @@ class FederationFolder:
             return kind.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
+
+
+def _sync_names(folder: Path) -> None:
+    """Make sure that what was renamed is on disk under its name: what is sent from now on was kept."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _check_continues(old: Bundle, new: Bundle) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.errors import ConfigError
@@ -24,6 +25,7 @@ from solera.core.fixed_point import (
     sum_blocks,
 )
 from solera.core.method import Method
+from solera.core.spec import Params
 from solera.core.upload import Sums, Totals
 from solera.deploy.protocol import Reason, RefusalError
 from solera.engine.one_round import Sum
@@ -98,26 +100,28 @@ def sums_of(method: Method, n_items: int, values: Mapping[str, Floats], max_norm
     most = users * (n_items if method.aggregate.weighted else 1)
     if not users <= weight <= most or row_weights.min() < 0 or row_weights.max() > weight:
         raise RefusalError(Reason.NORM, f"{users:g} users cannot weigh {weight:g}")
-    rows = np.flatnonzero(row_weights)
-    changes = {}
-    for leaf in method.leaves:
-        if leaf.sent_as:
-            flat = torch.from_numpy(values[change(leaf.sent_as)])
-            changes[leaf.sent_as] = (
-                flat.view(n_items, *leaf.shape)[torch.from_numpy(rows)]
-                if leaf.per_item
-                else flat.view(leaf.shape)
-            )
-    norm = float(np.sqrt(sum(float(each.square().sum()) for each in changes.values())))
-    if norm > max_norm * weight:
-        raise RefusalError(Reason.NORM, f"norm {norm / weight:.3g} per user, at most {max_norm:g}")
-    return Sums(torch.from_numpy(rows), torch.from_numpy(row_weights[rows]), weight, changes)
+    rows = torch.from_numpy(np.flatnonzero(row_weights))
+    changes = changes_of(method, n_items, values, rows)
+    sums = Sums(rows, torch.from_numpy(row_weights)[rows], weight, changes)
+    if sums.length > max_norm * weight:
+        raise RefusalError(Reason.NORM, f"norm {sums.length / weight:.3g} per user, at most {max_norm:g}")
+    return sums
+
+
+def changes_of(method: Method, n_items: int, values: Mapping[str, Floats], rows: Tensor) -> Params:
+    """The changes of every leaf, of some rows."""
+    changes: Params = {}
+    for leaf in (leaf for leaf in method.leaves if leaf.sent_as):
+        flat = torch.from_numpy(values[change(leaf.sent_as)])
+        whole = flat.view(n_items, *leaf.shape)[rows] if leaf.per_item else flat.view(leaf.shape)
+        changes[leaf.sent_as] = whole
+    return changes
 
 
 def contribution_of(
-    method: ClosedForm, n_items: int, values: Mapping[str, Floats], max_norm: float
+    method: ClosedForm, n_items: int, values: Mapping[str, Floats], max_norm: float | None
 ) -> Contribution:
-    """The same of a method of one round."""
+    """The same of a method of one round; under noise, there is no telling how long it may be."""
     blocks = {name: np.zeros((c.rows, n_items, c.columns, n_items)) for name, c in method.update.sums.items()}
     for name, of, row, column in sum_blocks(method):
         block = blocks[of][row, :, column]
@@ -130,7 +134,7 @@ def contribution_of(
         else:
             block[:] = values[name].reshape(n_items, n_items)
     norm = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks.values())))
-    if norm > max_norm * values[USERS][0]:
+    if max_norm is not None and norm > max_norm * values[USERS][0]:
         raise RefusalError(Reason.NORM, f"norm {norm:.3g} is more than the users can have")
     return Contribution(np.arange(n_items), blocks)
 

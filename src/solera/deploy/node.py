@@ -48,9 +48,12 @@ from solera.device.tensors import Arrays
 from solera.engine import BlockTraining, Simulation
 from solera.engine.one_round import WEIGHTS, Sum, clipped
 from solera.engine.server import derived
+from solera.privacy.dp.fitness import check as check_private
+from solera.privacy.dp.mechanism import Clip
 
 _LOG = logging.getLogger(__name__)
 Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
+_DOUBLE = np.dtype("<f8")  # of what was clipped: rounding a sum would be one more thing a user moves
 SHARED, OWN = "shared/", "own/"  # before the names of arrays that a server sends to all, or to every user
 
 
@@ -116,6 +119,8 @@ class Node:
     def train(self, packet: Packet) -> Packet:
         """Train the users that were asked for, and send what the method declares."""
         order = self.order(packet)
+        if order.noise:
+            raise RefusalError(Reason.SECURE, "a share of the noise covers nothing without masks")
         here = self.members.slots()
         cohort = self.cohort(order, here)
         total, pending = self.work(order, packet.arrays, cohort)
@@ -127,9 +132,11 @@ class Node:
             trained=[order.slots[place] for place in cohort.places],
             slots=list(here),
         )
-        reply = Packet(answer.model_dump(), self._packed(total, cohort.histories))
+        wire = _DOUBLE if order.clip else self._wire
+        reply = Packet(answer.model_dump(), self._packed(total, cohort.histories, wire))
         shared = self.shared_by_owner(order, packet.arrays, here)
-        self.members.stage(order.token, pending, shared, reply, (self.method.wire.label,))
+        steps = (*noted(order), self.method.wire.label)
+        self.members.stage(order.token, pending, shared, reply, steps)
         return reply
 
     def finish(self, packet: Packet) -> Packet:
@@ -156,6 +163,10 @@ class Node:
             raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
         if len(set(order.slots)) != len(order.slots):
             raise RefusalError(Reason.MALFORMED, "an order names a user twice")
+        if order.noise and not order.clip:
+            raise RefusalError(Reason.MALFORMED, "noise is worth nothing without a clip")
+        if order.clip:
+            check_private(self.method)
         return order
 
     def _checked(self, packet: Packet) -> Order:
@@ -186,16 +197,17 @@ class Node:
         )
 
     def work(
-        self, order: Order, received: Arrays, cohort: Cohort, clip: float = math.inf
+        self, order: Order, received: Arrays, cohort: Cohort, limit: float = math.inf
     ) -> tuple[Total, dict[str, Arrays]]:
-        """What the users have to send, every number of each cut off at `clip`; what they keep, by user."""
+        """What the users have to send, every number of each cut off at `limit`; what they keep, by user."""
         users, histories = cohort.users, cohort.histories
         if not users:
             return None, {}
         if isinstance(self.method, ClosedForm):
             total = Sum(self.method, self.n_items)
             for client in range(len(histories)):
-                total.add(clipped(self.method.update.of(histories.row(client)), clip))
+                part = self.method.update.of(histories.row(client))
+                total.add(clipped(Clip(order.clip).contribution(part) if order.clip else part, limit))
             return total, {}
         simulation = Simulation(
             self.method,
@@ -209,8 +221,7 @@ class Node:
         simulation.restore(shared, simulation.state.personal.tensors())
         for client, user in enumerate(users):
             simulation.state.personal.take_client(client, self.members.personal(user))
-        assert order.round is not None
-        sent = self._trained(self.method, simulation, order.round, histories.lengths, clip)
+        sent = self._trained(self.method, simulation, order, histories.lengths, limit)
         kept = {
             user: {name: v.numpy() for name, v in simulation.state.personal.of_client(client).items()}
             for client, user in enumerate(users)
@@ -230,9 +241,10 @@ class Node:
         return shared | method.memory(shared)
 
     def _trained(
-        self, method: Method, simulation: Simulation, round_: int, sizes: Ints, clip: float
+        self, method: Method, simulation: Simulation, order: Order, sizes: Ints, limit: float
     ) -> list[Upload] | Totals:
-        everybody = np.arange(len(sizes))
+        everybody, round_ = np.arange(len(sizes)), order.round
+        assert round_ is not None
         if is_single(method):
             uploads = {
                 client: result.upload.of_client(place, method.leaves)
@@ -242,20 +254,23 @@ class Node:
             return [uploads[client] for client in everybody.tolist()]
         totals = Totals(method.leaves, self.n_items, torch.device("cpu"))
         for result in simulation.train_clients(round_, everybody):
+            if order.clip:
+                totals.add(Clip(order.clip).upload(result.upload, method.leaves)[0].clipped(limit))
+                continue
             weights = torch.from_numpy(sizes[result.clients]).double()
-            totals.add(result.upload.clipped(clip), weights if method.aggregate.weighted else None)
+            totals.add(result.upload.clipped(limit), weights if method.aggregate.weighted else None)
         return totals
 
-    def _packed(self, total: Total, histories: Ragged) -> Arrays:
+    def _packed(self, total: Total, histories: Ragged, wire: np.dtype[Any]) -> Arrays:
         """The same as arrays, of the rows that somebody touched."""
         if total is None:
             return {}
         if isinstance(total, Sum):
             assert isinstance(self.method, ClosedForm)
-            return pack_matrices(self.method, total.of(np.unique(histories.values)), self._wire)
+            return pack_matrices(self.method, total.of(np.unique(histories.values)), wire)
         if isinstance(total, Totals):
-            return pack_sums(total.sums(), self._wire)
-        return pack_single(histories.lengths, total, self._wire)
+            return pack_sums(total.sums(), wire)
+        return pack_single(histories.lengths, total, wire)
 
     def shared_by_owner(self, order: Order, arrays: Arrays, here: dict[int, str]) -> dict[str | None, Arrays]:
         """What was received, for everybody and for every user alone, to recommend with."""
@@ -267,6 +282,12 @@ class Node:
             if slot in here:
                 kept[here[slot]] = {name: values[place] for name, values in own.items()}
         return {} if kept == {None: {}} else kept
+
+
+def noted(order: Order) -> tuple[str, ...]:
+    """What an order has done to uploads, for the outbox."""
+    given = (("clip", order.clip), ("noise", order.noise))
+    return tuple(f"{name} {value:g}" for name, value in given if value)
 
 
 def arrays_to_nodes(

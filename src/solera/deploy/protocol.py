@@ -116,7 +116,9 @@ class Order(Fields):
     """Server to node: train these users from this state; or, without a round, take the final state.
 
     `accepted` names the last of the node's updates that the server has taken, `numbers` are those by which
-    the users draw. The arrays are of catalogue `version`; the server's own is `newest`.
+    the users draw. The arrays are of catalogue `version`; the server's own is `newest`. With a `clip`, what a
+    user sends is made no longer than that, and every user counts 1. With `noise`, so many clips are the
+    standard deviation on the sum over the nodes of a masked round, to which every node adds its share.
     """
 
     round: Number | None
@@ -126,6 +128,8 @@ class Order(Fields):
     accepted: str = Field(max_length=50)
     slots: Numbers
     numbers: Numbers
+    clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    noise: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
     @property
     def token(self) -> str:

@@ -14,6 +14,7 @@ was, or not at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from solera.core.fixed_point import FixedPoint
 from solera.deploy.masked import encoding_of, values_of
 from solera.deploy.membership import Membership
-from solera.deploy.node import Node
+from solera.deploy.node import Node, noted
 from solera.deploy.protocol import (
     MESSAGE,
     MaskedAnswer,
@@ -34,8 +35,10 @@ from solera.deploy.protocol import (
     session_of,
 )
 from solera.deploy.secure_state import SecureState
+from solera.deploy.shares import LEAST_NOISE, RANGE, with_share
 from solera.deploy.uploads import Shape, check_arrays
 from solera.device.device import Device
+from solera.privacy.dp.noise import Noise, SystemNoise
 from solera.privacy.secagg import Client, Setup, Stage
 
 MASKED = "masked"  # the step, in the outbox
@@ -56,6 +59,7 @@ class Masking:
         self._node, self._membership = node, membership
         self._members, self._state = node.members, SecureState(node.device.store)
         node.identity = membership.public_text
+        self.noise: Noise = SystemNoise()  # of which a share is added, where the server asks for it
         self._finish = node.finish
         node.kinds |= {
             "advertise": self.advertise,
@@ -96,10 +100,12 @@ class Masking:
         order = node.order(packet)
         here = self._members.slots()
         asked_here = len(here.keys() & set(order.slots))
-        if asked_here < self._membership.least_users:  # a node that adds nothing hides nobody
+        hidden = order.noise is not None and order.noise >= LEAST_NOISE
+        least = 0 if hidden else self._membership.least_users
+        if asked_here < least:  # a node that adds nothing hides nobody
             raise RefusalError(
                 Reason.MEMBERS,
-                f"{asked_here} users here were asked for; this node asks for {self._membership.least_users}",
+                f"{asked_here} users here were asked for; this node asks for {least}",
             )
         cohort = node.cohort(order, here)
         users = len(cohort.users)
@@ -109,13 +115,20 @@ class Masking:
         fixed = FixedPoint.of(node.method, node.n_items, places=places, users=proposal.capacity)
         total, pending = node.work(order, packet.arrays, cohort, fixed.clip)
         assert not isinstance(total, list)  # such methods have no encoding
-        message = client.mask(inbox, values_of(node.method, node.n_items, total, users))
+        values = values_of(node.method, node.n_items, total, users)
+        if order.clip and order.noise:
+            std = order.clip * order.noise / math.sqrt(client.setup.threshold)
+            if order.clip * proposal.capacity + RANGE * std > fixed.largest:
+                raise RefusalError(Reason.SECURE, "the noise does not fit into what is masked")
+            values = with_share(node.method, node.n_items, values, std, self.noise)
+        message = client.mask(inbox, values)
         answer = MaskedAnswer(**step.model_dump(), version=node.version, slots=list(here))
         reply = Packet(answer.model_dump(), {MESSAGE: np.frombuffer(message, np.uint8)})
         shared = node.shared_by_owner(order, packet.arrays, here)
         with node.device.store.writing():
             self._state.put(step.token, client.save())
-            self._members.stage(order.token, pending, shared, reply, (node.method.wire.label, MASKED))
+            steps = (*noted(order), node.method.wire.label, MASKED)
+            self._members.stage(order.token, pending, shared, reply, steps)
         return reply
 
     def finish(self, packet: Packet) -> Packet:

@@ -31,6 +31,7 @@ from solera.deploy.protocol import (
     Step,
     session_of,
 )
+from solera.deploy.shares import covered_sums
 from solera.deploy.uploads import check_arrays
 from solera.engine.one_round import Sum
 from solera.privacy.secagg import SecAggError, Server, Setup
@@ -57,6 +58,8 @@ def run_masked(
     try:
         masked = MaskedRound(coordinator, now, orders)
         for kind in STAGES:
+            if kind == "unmask":
+                coordinator.opening()
             masked.exchange(kind, exchange)
     except (SecAggError, RefusalError) as error:
         coordinator.folder.event("broken off", round=now.number + 1, attempt=attempt, message=error.message)
@@ -166,7 +169,7 @@ class MaskedRound:
     def _check_users(self) -> None:
         """As many as can be known without a look at the sum: those who were asked on nodes that answered."""
         users = self._asked()
-        if users < self.now.least:
+        if not self.now.by_nodes and users < self.now.least:
             raise RefusalError(Reason.MEMBERS, f"{users} users have answered, {self.now.least} are needed")
 
     def _asked(self) -> int:
@@ -175,14 +178,20 @@ class MaskedRound:
     def _conclude(self, values: dict[str, Floats]) -> None:
         """Take the sum in; the survivors' updates count."""
         coordinator, now = self._coordinator, self.now
-        method, n_items, max_norm = coordinator.method, coordinator.n_items, coordinator.settings.max_norm
-        users = users_in(values, self._asked())
+        method, n_items = coordinator.method, coordinator.n_items
+        covered = coordinator.private is not None  # then it is used as it is: it would not be opened twice
+        max_norm = coordinator.settings.max_norm
+        users = self._asked() if covered else users_in(values, self._asked())
         if isinstance(now.server, Sum):
             assert isinstance(method, ClosedForm)
-            now.server.add(contribution_of(method, n_items, values, max_norm))
+            now.server.add(contribution_of(method, n_items, values, None if covered else max_norm))
         else:
             assert not isinstance(method, ClosedForm)
-            now.server.merge(sums_of(method, n_items, values, max_norm))
+            now.server.merge(
+                covered_sums(method, n_items, values)
+                if covered
+                else sums_of(method, n_items, values, max_norm)
+            )
         now.users, now.least = users, 1
         for number in self._server.survivors:
             node = self._members[number]

@@ -17,8 +17,9 @@ from solera.device.bundle import Bundle
 from solera.device.model import Model
 from solera.device.tensors import Arrays
 from solera.engine import State
-from solera.engine.one_round import WEIGHTS, Sum
+from solera.engine.one_round import WEIGHTS, Cover, Sum
 from solera.engine.server import Server, derived, fed_by
+from solera.privacy.dp.rounds import PrivateRound
 from solera.runs.folder import SavedState
 
 CPU = torch.device("cpu")
@@ -102,11 +103,11 @@ class ServerState:
         per_item = {each.name for each in self.method.select(home=Home.SHARED, per_item=True)}
         return values.narrow(axis, 0, n_items).contiguous() if leaf in per_item else values
 
-    def begin(self) -> Server | Sum:
-        """What takes in the uploads of a round."""
+    def begin(self, private: PrivateRound | None = None) -> Server | Sum:
+        """What takes in the uploads of a round, whose total may have to be covered."""
         if isinstance(self.method, ClosedForm):
             return Sum(self.method, self.n_items)
-        return Server(self.method, self.shared, self.n_items, CPU)
+        return Server(self.method, self.shared, self.n_items, CPU, private=private)
 
     def add(self, server: Server | Sum, clients: Ints, arrays: Arrays, bounds: Bounds) -> None:
         """Check what some clients sent, and take it in."""
@@ -126,10 +127,10 @@ class ServerState:
             flat = table.view(-1, *table.shape[2:])
             flat.index_add_(0, owner * self.n_items + upload.rows, upload.changes[source].to(flat))
 
-    def conclude(self, server: Server | Sum, number: int) -> None:
+    def conclude(self, server: Server | Sum, number: int, cover: Cover | None = None) -> None:
         """Move on to the state after the round."""
         if isinstance(server, Sum):
-            shared = {WEIGHTS: server.solve(CPU).to(self.dtype)}
+            shared = {WEIGHTS: server.solve(CPU, cover).to(self.dtype)}
         else:
             assert isinstance(self.method, Method)
             shared = server.conclude(self.held, self.method.context(number, self.n_items))

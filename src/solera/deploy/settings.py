@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from solera.privacy.dp.settings import DP
+
 
 class Settings(BaseModel):
     """Decided once, and kept with the federation's state."""
@@ -20,7 +22,10 @@ class Settings(BaseModel):
         default=600, gt=0, description="seconds after which a round ends with what has come"
     )
     min_replies: float = Field(
-        default=0.5, gt=0, le=1, description="share of the users needed, below which a round does not count"
+        default=0.5,
+        gt=0,
+        le=1,
+        description="share of the users needed, under --dp of the nodes, below which a round does not count",
     )
     attempts: int = Field(default=3, ge=1, description="how often a round that did not count is tried")
     secure_aggregation: bool = Field(
@@ -30,3 +35,4 @@ class Settings(BaseModel):
         default=0.67, gt=0.5, le=1, description="share of a masked round's nodes that must stay to its end"
     )
     max_norm: float = Field(default=1e4, gt=0, description="L2 norm up to which one user's change is taken")
+    dp: DP | None = Field(default=None, description="differential privacy of a user, over all rounds")

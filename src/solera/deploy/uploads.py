@@ -50,6 +50,7 @@ class Bounds:
     clients: int  # who trained
     max_norm: float  # of one client's changes, L2
     dtype: np.dtype[Any]
+    alike: bool = False  # every client counts 1, whatever the method says
 
 
 def declared(method: Method | ClosedForm, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtype[Any], Shape]]:
@@ -106,18 +107,21 @@ def unpack_sums(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Boun
     rows, row_weights = arrays[ROWS].astype(np.int64), arrays[ROW_WEIGHTS].astype(np.float64)
     weight = float(arrays[WEIGHT][0])
     _ascending(rows, bounds.n_items)
-    most = bounds.clients * (bounds.n_items if method.aggregate.weighted else 1)
-    exact = method.aggregate.weighted or weight == bounds.clients
+    weighted = method.aggregate.weighted and not bounds.alike
+    most = bounds.clients * (bounds.n_items if weighted else 1)
+    exact = weighted or weight == bounds.clients
     rounded = weight * (1 + 1e-6)
     if not (0 < weight <= most and exact) or (len(rows) and not 0 < row_weights.min() <= rounded):
         raise RefusalError(Reason.NORM, f"{bounds.clients} users cannot weigh {weight:g}")
     if len(rows) and row_weights.max() > rounded:
         raise RefusalError(Reason.NORM, "a row weighs more than all users together")
     changes = _params(method, arrays)
-    norm = float(np.sqrt(sum(float(values.double().square().sum()) for values in changes.values())))
-    if norm > bounds.max_norm * weight:
-        raise RefusalError(Reason.NORM, f"norm {norm / weight:.3g} per user, at most {bounds.max_norm:g}")
-    return Sums(torch.from_numpy(rows), torch.from_numpy(row_weights), weight, changes)
+    sums = Sums(torch.from_numpy(rows), torch.from_numpy(row_weights), weight, changes)
+    if sums.length > bounds.max_norm * weight:
+        raise RefusalError(
+            Reason.NORM, f"norm {sums.length / weight:.3g} per user, at most {bounds.max_norm:g}"
+        )
+    return sums
 
 
 def unpack_single(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Bounds) -> tuple[Ints, Upload]:

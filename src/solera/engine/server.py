@@ -10,7 +10,6 @@ from torch import Tensor
 
 from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
-from solera.core.errors import ConfigError
 from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
 from solera.core.spec import Home, Params
@@ -75,11 +74,7 @@ class Server:
 
     def merge(self, sums: Sums) -> None:
         """Take in what several clients sent together; not where single uploads are needed."""
-        if self._private:
-            raise ConfigError(
-                "what clients send together cannot be clipped client by client", "add them singly"
-            )
-        self._totals.merge(sums)
+        self._totals.merge(self._private.take_sums(sums) if self._private else sums)
 
     def conclude(self, held: Params, context: RoundContext) -> Params:
         """The next shared state, memory included. Tailored tables change in place: they are large.

@@ -13,6 +13,7 @@ from solera.data.split import Split
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
 from solera.engine.simulation import LocalTraining
 from solera.engine.wire import OverWire
+from solera.privacy.dp.noise import Seeded
 from solera.privacy.dp.one_round import PrivateSum
 from solera.privacy.dp.rounds import PrivateRounds
 from solera.privacy.dp.settings import DP
@@ -42,7 +43,7 @@ def federation(
             device=place,
             dtype=dtype,
             secure_aggregation=config.secure_aggregation,
-            private=PrivateSum(config.dp, config.seed) if config.dp else None,
+            private=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
         )
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     return Simulation(
@@ -60,4 +61,4 @@ def federation(
 def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:
     """Those of a run's settings, which are resolved."""
     users = int(np.count_nonzero(clients.train.lengths))
-    return PrivateRounds(dp, method.config.clients_per_round, users, seed)
+    return PrivateRounds(dp, method.config.clients_per_round, users, Seeded(seed))

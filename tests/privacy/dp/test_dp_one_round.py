@@ -10,7 +10,7 @@ import torch
 
 from solera.core.closed_form import Channels
 from solera.core.errors import ConfigError
-from solera.privacy.dp.noise import SeededNoise
+from solera.privacy.dp.noise import Seeded, SeededNoise
 from solera.privacy.dp.one_round import PrivateSum, add_symmetric, make_positive
 from solera.privacy.dp.settings import DP
 from solera.runs import RunConfig, train
@@ -44,7 +44,7 @@ def test_what_is_added_to_the_diagonal_is_enough_for_noise_alone() -> None:
     [({}, 6.0), ({"mode": "local"}, 60.0), ({"mode": "distributed", "dropout": 0.19}, 6.0 / 0.9)],
 )
 def test_who_adds_the_noise(dp: dict, std: float) -> None:
-    made = PrivateSum(DP.model_validate({"noise": 2.0, "clip": 3.0, "delta": 1e-5} | dp), 0)
+    made = PrivateSum(DP.model_validate({"noise": 2.0, "clip": 3.0, "delta": 1e-5} | dp), Seeded(0))
     assert made.std(100) == pytest.approx(std)
     total = torch.zeros(900, 600, dtype=torch.float64)
     made.release({"next": total}, {"next": Channels(1, 1)}, 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from solera.core.errors import ConfigError
 from solera.core.parts import Mean
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Leaf
-from solera.core.upload import Totals, Upload
+from solera.core.upload import Sums, Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
@@ -22,7 +23,7 @@ from solera.engine.simulation import Simulation, Task
 from solera.methods import build, find
 from solera.privacy.dp.accounting import Releases
 from solera.privacy.dp.fitness import check
-from solera.privacy.dp.noise import SeededNoise, SystemNoise
+from solera.privacy.dp.noise import Seeded, SeededNoise, System, SystemNoise
 from solera.privacy.dp.rounds import CLIP, PrivateRounds
 from solera.privacy.dp.settings import DP
 from solera.runs import RunConfig, StoppedError, train
@@ -33,7 +34,9 @@ N_ITEMS = 5000
 
 
 def rounds(rate: float = 0.5, users: int = 400, **dp) -> PrivateRounds:
-    return PrivateRounds(DP.model_validate({"noise": 2.0, "delta": 1e-5, "clip": 3.0} | dp), rate, users, 0)
+    return PrivateRounds(
+        DP.model_validate({"noise": 2.0, "delta": 1e-5, "clip": 3.0} | dp), rate, users, Seeded(0)
+    )
 
 
 def one_row_each(clients: int) -> Upload:
@@ -265,9 +268,29 @@ def test_clients_that_cover_their_uploads_send_whole_tables(small) -> None:
         assert sent == up if up else sent < whole
 
 
-def test_what_several_clients_sent_together_is_refused() -> None:
+def test_what_several_clients_sent_together_has_to_be_clipped() -> None:
+    """Two clients whose clips are 3 send no more than 6."""
     method = build("fedmf", {"embedding_size": 4})
-    begun = rounds().begin(0, method.leaves, {})
-    server = Server(method, {}, 5, CPU, private=begun)
-    with pytest.raises(ConfigError, match="client by client"):
-        server.merge(Totals(method.leaves, 5, CPU).sums())
+    for change, taken in ((6.0, True), (6.1, False), (math.nan, False)):
+        begun = rounds().begin(0, method.leaves, {})
+        server = Server(method, {}, 5, CPU, private=begun)
+        changes = {"items": torch.tensor([[change, 0.0, 0.0, 0.0]], dtype=torch.float64)}
+        sums = Sums(torch.tensor([3]), torch.tensor([2.0]), 2.0, changes)
+        if taken:
+            server.merge(sums)
+            assert begun.clients == 2
+        else:
+            with pytest.raises(ConfigError, match="clip client by client"):
+                server.merge(sums)
+    begun = rounds(adaptive=0.5).begin(0, method.leaves, rounds(adaptive=0.5).memory())
+    with pytest.raises(ConfigError, match="leave adaptive"):
+        begun.take_sums(sums)
+
+
+def test_coins_of_the_operating_system() -> None:
+    """A tenth of 100,000, within six standard deviations; never the same again."""
+    private = replace(rounds(rate=0.1, users=100_000), randomness=System())
+    everybody = np.arange(100_000)
+    first, second = private.choose(everybody, 0), private.choose(everybody, 0)
+    assert abs(len(first) - 10_000) < 6 * math.sqrt(100_000 * 0.1 * 0.9)
+    assert abs(len(np.intersect1d(first, second)) - 1_000) < 6 * math.sqrt(100_000 * 0.01 * 0.99)

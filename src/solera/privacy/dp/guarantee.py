@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from solera.privacy.dp.accounting import Releases, epsilon
-from solera.privacy.dp.noise import SEEDED
+from solera.privacy.dp.noise import SEEDED, SYSTEM
 from solera.privacy.dp.settings import DP
 
 _NOT_COVERED = (
@@ -19,6 +19,29 @@ _SEEN_BY = {
     "local": "the server too, which sees single uploads",
     "distributed": "whoever sees the models; the server sees sums alone if secure aggregation holds",
 }
+_SEEN_BY_OVER_DEVICES = {
+    "central": "whoever sees the models, other nodes too; the server sees nodes' sums and is trusted",
+    "distributed": "whoever sees the models; the server, which knows who takes part, sees sums alone",
+}
+_NOT_COVERED_OVER_DEVICES = (
+    "how many users there are, which nodes are there and answer in time, what the operator sees of rounds",
+    *_NOT_COVERED[1:],
+    "other federations that the same users take part in, whose ε adds up",
+)
+
+
+def deployed(dp: DP, releases: Releases) -> dict[str, Any]:
+    """The same for a federation over devices."""
+    stated = guarantee(dp, releases)
+    if dp.mode == "distributed":
+        stated["dropout"] = (
+            "a threshold of a round's nodes has all the noise, and no sum over fewer is opened"
+        )
+    return stated | {
+        "against": _SEEN_BY_OVER_DEVICES[dp.mode],
+        "randomness": SYSTEM,
+        "not_covered": list(_NOT_COVERED_OVER_DEVICES),
+    }
 
 
 def guarantee(dp: DP, releases: Releases) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from solera.core.closed_form import Channels, Contribution
 from solera.core.errors import ConfigError
 from solera.privacy.dp.mechanism import Clip, Gaussian
-from solera.privacy.dp.noise import Noise, SeededNoise
+from solera.privacy.dp.noise import Noise, Randomness
 from solera.privacy.dp.settings import DP
 
 _ROWS = 512  # that get their noise at once
@@ -33,7 +33,7 @@ class PrivateSum:
     """Clipped contributions, and a total under noise. `dp` is resolved."""
 
     dp: DP
-    seed: int
+    randomness: Randomness
 
     def __post_init__(self) -> None:
         if self.dp.noise is None:
@@ -63,7 +63,7 @@ class PrivateSum:
 
     def release(self, totals: Mapping[str, Tensor], channels: Mapping[str, Channels], clients: int) -> None:
         """Cover all totals in place."""
-        noise, std = SeededNoise(self.seed, 0), self.std(clients)
+        noise, std = self.randomness.noise(0), self.std(clients)
         for name, total in totals.items():
             if channels[name].symmetric:
                 add_symmetric(total, std, noise)

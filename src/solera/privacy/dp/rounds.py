@@ -24,17 +24,17 @@ import torch
 from numpy.typing import NDArray
 
 from solera.core.errors import ConfigError
-from solera.core.randomness import Purpose, generator
 from solera.core.spec import Leaf, Params
-from solera.core.upload import Totals, Upload
+from solera.core.upload import Sums, Totals, Upload
 from solera.privacy.dp.mechanism import Clip, Gaussian
-from solera.privacy.dp.noise import Noise, SeededNoise
+from solera.privacy.dp.noise import Noise, Randomness
 from solera.privacy.dp.settings import DP
 
 Ints = NDArray[np.int64]
 
 CLIP = "dp.clip"  # what the server remembers of an adaptive clip
 _STEP = 0.2  # of an adaptive clip
+_ROUNDING = 1 + 1e-9  # of doubles: by so much a sum of clipped uploads may seem too long
 _COUNT_NOISE = 1 / 20  # σ_b, of the expected clients
 
 
@@ -45,7 +45,7 @@ class PrivateRounds:
     dp: DP
     rate: float
     users: int
-    seed: int
+    randomness: Randomness
 
     def __post_init__(self) -> None:
         if self.dp.noise is None:
@@ -82,7 +82,7 @@ class PrivateRounds:
 
     def choose(self, able: Ints, round_: int) -> Ints:
         """Each with probability `rate`, on its own; perhaps nobody."""
-        return able[generator(self.seed, Purpose.CLIENTS, round_).random(len(able)) < self.rate]
+        return able[self.randomness.coins(len(able), round_) < self.rate]
 
     def memory(self) -> Params:
         """What the server has to remember from the start."""
@@ -93,7 +93,8 @@ class PrivateRounds:
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> PrivateRound:
         """One round."""
         clip = Clip(float(memory[CLIP])) if self.dp.adaptive is not None else Clip(self.dp.clip)
-        return PrivateRound(self, leaves, Gaussian(clip, self.multiplier), SeededNoise(self.seed, round_))
+        gaussian = Gaussian(clip, self.multiplier)
+        return PrivateRound(self, leaves, gaussian, self.randomness.noise(round_))
 
 
 class PrivateRound:
@@ -111,6 +112,19 @@ class PrivateRound:
         self.clients += upload.n_clients
         self._short += int((lengths <= self._gaussian.clip.norm).sum())
         return clipped
+
+    def take_sums(self, sums: Sums) -> Sums:
+        """What several clients sent together, each of whom has clipped: not longer than that allows."""
+        if self._rounds.dp.adaptive is not None:
+            raise ConfigError("how many uploads were short is not in their sum", "leave adaptive=… out")
+        length, most = sums.length, self._gaussian.clip.norm * sums.weight
+        if not length <= most * _ROUNDING:
+            raise ConfigError(
+                f"a sum over {sums.weight:g} clients is {length:.3g} long: if all clip, at most {most:.3g}",
+                "clip client by client before adding up",
+            )
+        self.clients += round(sums.weight)
+        return sums
 
     @property
     def std(self) -> float:
