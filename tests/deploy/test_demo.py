@@ -146,6 +146,7 @@ def arguments(seen: Path, *more: object) -> list[str]:
     return ["federation", "demo", *map(str, given)]
 
 
+@pytest.mark.slow
 def test_a_whole_federation_and_nothing_left(seen, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = [sys.executable, "-m", "solera", *arguments(seen, "--rounds", 2)]

@@ -62,7 +62,10 @@ def test_methods_of_one_round(masked, local, method, precision):
     assert torch.allclose(federation.coordinator.state.shared[WEIGHTS], weights, atol=precision)
 
 
-@pytest.mark.parametrize("node", [100, 102, 104])
+OTHERS = [pytest.param(node, marks=pytest.mark.slow) for node in (100, 104)]
+
+
+@pytest.mark.parametrize("node", [102, *OTHERS])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_node_drops_out(masked, local, stage, node):
     """Before its upload has come, it is as if it had been away; after that, it is in the sum."""

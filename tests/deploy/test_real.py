@@ -116,6 +116,7 @@ def test_a_node_killed_in_mid_round_and_one_that_is_late(federation):
     assert (made.history[-1]["round"], made.history[-1]["clients"]) == (3, 15)
 
 
+@pytest.mark.slow
 def test_a_server_killed_in_mid_round_resumes_to_the_same_end(federation):
     made = federation("fedem", [5, 5, 5])
     for number in (1, 2, 3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 from commands import solera
 from federation import ITEMS, fill
@@ -40,6 +41,7 @@ def test_the_sums_of_simulated_nodes_are_those_of_all_histories(key, catalogue, 
     device.close()
 
 
+@pytest.mark.slow
 def test_the_guarantee_is_stated_before_and_after(key, catalogue, histories, tmp_path):
     bundle = start("fedease", catalogue, tmp_path / "x.bundle", key, precision="double")
     device = Device.create(tmp_path / "films" / "nodes" / "0", bundle)
