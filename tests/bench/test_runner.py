@@ -70,7 +70,7 @@ def history(folder: Path) -> list[str]:
 
 
 def until(condition, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -84,7 +84,7 @@ def test_ctrl_c_then_kill_then_to_the_end(folder):
     process = bench(folder, 1)
     until(lambda: history(folder), process)
     os.killpg(process.pid, signal.SIGINT)
-    printed, said = process.communicate(timeout=60)
+    printed, said = process.communicate(timeout=180)
     assert process.returncode == 130, said
     assert printed == ""
     assert "Traceback" not in said
@@ -107,7 +107,7 @@ def test_ctrl_c_then_kill_then_to_the_end(folder):
     assert not long.exists()
 
     process = bench(folder, 2, "--json")
-    printed, said = process.communicate(timeout=120)
+    printed, said = process.communicate(timeout=240)
     assert process.returncode == 1, "one has failed"
     found = json.loads(printed)
     assert (found["runs"], found["records"]) == (4, 3)
@@ -151,7 +151,7 @@ def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
         time.sleep(0.3)
         assert said == []
         write(_record(asked, 0), asked.record(asked.entries[0]))
-    waiting.join(timeout=30)
+    waiting.join(timeout=90)
     assert said == [Done(1.0)], "the other one's record is taken as it is"
     with worker._alone(folder / "0.lock", threading.Event()):
         stop.set()

@@ -228,7 +228,7 @@ def sweep_process(folder, *more: str) -> subprocess.Popen[str]:
 def test_killed_in_the_middle_then_to_the_end(folder):
     process = sweep_process(folder)
     trials = folder / "out" / "trials"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not list(trials.glob("0*.json")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

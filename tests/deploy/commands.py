@@ -17,7 +17,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
 
 
-def solera(*args: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def solera(*args: object, timeout: float = 180) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself."""
     command = [sys.executable, "-m", "solera", *map(str, args)]
     return subprocess.run(
@@ -26,7 +26,7 @@ def solera(*args: object, timeout: float = 60) -> subprocess.CompletedProcess[st
 
 
 def wait_for(process: Process, words: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while words not in process.said():
         assert process.is_running, process.said()
         assert time.monotonic() < end, process.said()

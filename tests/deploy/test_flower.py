@@ -155,7 +155,7 @@ def test_a_process_ends_with_children_that_left_its_session_and_with_orphans(tmp
         f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}], {more}); {ending}"
     )
     process = Process([sys.executable, "-c", code], environment(), tmp_path / "log")
-    until = time.monotonic() + 10
+    until = time.monotonic() + 40
     while not (children := family(process.pid)) and time.monotonic() < until:
         time.sleep(0.02)
     if "exit" in ending:
