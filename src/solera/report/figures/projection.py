@@ -34,7 +34,9 @@ def project(vectors: Table) -> Projection:
 
 def _t_sne(vectors: Table) -> Table:
     from sklearn.manifold import TSNE  # noqa: PLC0415 - an extra, and slow to load
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - comes with it
 
     perplexity = min(30.0, (len(vectors) - 1) / 3)
-    places: Table = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(vectors)
+    with threadpool_limits(limits=1):  # thousands of short steps: on busy cores, threads wait for each other
+        places: Table = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(vectors)
     return places
