@@ -154,7 +154,14 @@ def test_listenbrainz(tmp_path):
         archive.writestr("listens/2023/11.jsonl", lines)
         archive.writestr("feedback.jsonl", '{"score": 1}\n')
     assert READERS["listenbrainz"](tmp_path / "export.zip", {}) == expected
-    for wrong in ("{\n", "[1]\n", '{"listened_at": 3}\n', '{"listened_at": "x", "track_metadata": {}}\n'):
+    endless = '{"listened_at": 1e999, "track_metadata": {"artist_name": "x"}}'
+    for wrong in (
+        endless,
+        "{\n",
+        "[1]\n",
+        '{"listened_at": 3}\n',
+        '{"listened_at": "x", "track_metadata": {}}\n',
+    ):
         with pytest.raises(DataError, match="line 1"):
             read("listenbrainz", tmp_path / "wrong.jsonl", wrong)
 

@@ -29,7 +29,7 @@ def read_listenbrainz(path: Path, options: Mapping[str, str]) -> list[Entry]:
             entries.append(
                 Entry(str(track["artist_name"]), None, moment(int(listen["listened_at"])), None, others)
             )
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise malformed(path, line, "not a listen with listened_at and artist_name") from None
     return entries
 
