@@ -29,7 +29,7 @@ from solera.baselines import BASELINES
 from solera.bench.records import Record, read_all
 from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table, overview_table
 from solera.methods import PLUGINS, find
-from solera.privacy.figures import Figures
+from solera.privacy.figures import Figures, rounds_in_words
 from solera.privacy.poisoning.experiment import Outcome
 from solera.privacy.poisoning.records import PoisonRecord
 from solera.privacy.poisoning.records import read_all as read_poisoning
@@ -351,7 +351,7 @@ def _attack_table(attacks: Attacks, names: Sequence[str], cell: Callable[[Figure
         last = record.last_round
         for first, until in dict.fromkeys(((1, 1), (last, last), (1, last))):
             found = [record.find(name, (first, until)) for name in names]
-            uploads = f"round {first}" if first == until else f"rounds {first} to {until}"
+            uploads = rounds_in_words(first, until)
             cells = (cell(each.target) if each else "" for each in found)
             rows.append((f"`{record.method}`", record.protection, uploads, *cells))
     return table(("", "uploads travel", "seen", *names), rows) if rows else NONE_YET

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
+from unittest import mock
 
 import pytest
 
@@ -21,6 +23,7 @@ def solera(*args: object, cwd: Path | None = None) -> CompletedProcess[str]:
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(os.environ),  # what a command sets is for itself alone, as in a process of its own
         pytest.raises(SystemExit) as ended,
     ):
         patch.setattr(sys, "argv", ["solera", *given])

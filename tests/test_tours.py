@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solera.cli import main
+from in_process import solera
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = ("start.md", "explained.md", "faq.md", "tours/add-a-method.md", "tours/privacy.md")
@@ -70,7 +70,10 @@ class Follower:
                 self._monkeypatch.setenv(*words[1].split("=", 1))
                 return
             case "solera":
-                code = self._solera(words)
+                done = solera(*words[1:])
+                assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"
+                self.said[line] = done.stdout
+                return
             case "pytest":
                 code = subprocess.run(
                     [sys.executable, "-m", *words], check=False, capture_output=True
@@ -80,16 +83,6 @@ class Follower:
         heard = self._capsys.readouterr()
         assert code == expected, f"{line}\n{heard.out}{heard.err}"
         self.said[line] = heard.out
-
-    def _solera(self, words: list[str]) -> int:
-        """In this process: to load torch anew for every line would take longer than most of them."""
-        before = os.environ.get("SOLERA_METHODS")
-        self._monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        if before is None:  # as in a process of its own
-            os.environ.pop("SOLERA_METHODS", None)
-        return int(ended.value.code or 0)
 
 
 @pytest.fixture

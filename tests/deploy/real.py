@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from commands import environment, solera
 
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy import submit, superlink, supernode
+from solera.deploy.authority import make_keys
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.flower import Address
 from solera.deploy.folder import FederationFolder
@@ -29,6 +33,25 @@ from solera.engine import BlockTraining, Simulation
 from solera.privacy.dp.rounds import PrivateRounds
 
 SEED = 11
+
+
+@contextmanager
+def three_nodes(
+    root: Path, key: Path, monkeypatch: pytest.MonkeyPatch, *, masked: bool
+) -> Iterator[RealFederation]:
+    """FedMF on three running nodes with five people each; `masked` ones have a roster and trust it."""
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    keys = root / "keys"
+    make_keys(keys, 3)
+    if masked:
+        made = solera("federation", "roster", keys, "--json")
+        assert made.returncode == 0, made.stderr
+    with RealFederation(root, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
+        for number, device in enumerate(real.devices if masked else (), start=1):
+            assert supernode.pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
+        real.start()
+        yield real
 
 
 class RealFederation:

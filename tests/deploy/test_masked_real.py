@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from commands import environment, solera
-from real import RealFederation, people
+from real import three_nodes
 
-from solera.deploy.authority import make_keys
 from solera.deploy.folder import FederationFolder
 from solera.deploy.roster import read_roster
 from solera.deploy.secure_round import STAGES
-from solera.deploy.supernode import pin
 from solera.device.device import Device
 
 pytestmark = [
@@ -23,18 +20,10 @@ pytestmark = [
 
 @pytest.mark.slow
 def test_three_nodes(tmp_path, key, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    keys = tmp_path / "keys"
-    make_keys(keys, 3)
-    made = solera("federation", "roster", keys, "--json")
-    assert made.returncode == 0, made.stderr
-    with RealFederation(tmp_path, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
-        for number, device in enumerate(real.devices, start=1):
-            assert pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
-        real.start()
+    with three_nodes(tmp_path, key, monkeypatch, masked=True) as real:
         real.prepare(rounds=1, min_nodes=3, secure_aggregation=True)
-        FederationFolder(real.folder).keep_roster(read_roster(keys / "roster.json", keys / "ca.pem"))
+        roster = read_roster(real.keys / "roster.json", real.keys / "ca.pem")
+        FederationFolder(real.folder).keep_roster(roster)
         real.run()
         (entry,) = real.history
         assert (entry["clients"], entry["rejected"]) == (15, {})

@@ -7,11 +7,9 @@ import os
 
 import numpy as np
 import pytest
-from commands import environment, solera
-from real import RealFederation, people
+from commands import solera
+from real import three_nodes
 
-from solera.deploy.authority import make_keys
-from solera.deploy.supernode import pin
 from solera.device.device import Device
 from solera.privacy.dp.noise import Seeded
 from solera.privacy.dp.rounds import PrivateRounds
@@ -26,12 +24,7 @@ pytestmark = [
 @pytest.mark.slow
 def test_three_nodes(tmp_path, key, monkeypatch):
     """Under next to no noise, two rounds end where those of the simulator do; then, no third."""
-    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    keys = tmp_path / "keys"
-    make_keys(keys, 3)
-    with RealFederation(tmp_path, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
-        real.start()
+    with three_nodes(tmp_path, key, monkeypatch, masked=False) as real:
         asked = ("federation", "run", real.folder, "--json")
         with_dp = ("--bundle", real.bundle.path, "--nodes", 3, "--rounds", 2, "--dp")
         done = solera(*asked, *with_dp, "noise=1e-6,delta=1e-5,clip=0.01", timeout=300)
@@ -58,19 +51,11 @@ def test_three_nodes(tmp_path, key, monkeypatch):
 @pytest.mark.slow
 def test_shares_under_masks(tmp_path, key, monkeypatch):
     """The same where nodes add the noise, and the server sees sums alone."""
-    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    keys = tmp_path / "keys"
-    make_keys(keys, 3)
-    assert solera("federation", "roster", keys, "--json").returncode == 0
-    with RealFederation(tmp_path, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
-        for number, device in enumerate(real.devices, start=1):
-            assert pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
-        real.start()
+    with three_nodes(tmp_path, key, monkeypatch, masked=True) as real:
         asked = ("federation", "run", real.folder, "--json", "--secure-aggregation", "--roster")
         given = ("--bundle", real.bundle.path, "--nodes", 3, "--rounds", 1, "--dp")
         settings = "noise=1e-6,delta=1e-5,clip=0.01,mode=distributed"
-        done = solera(*asked, keys / "roster.json", *given, settings, timeout=300)
+        done = solera(*asked, real.keys / "roster.json", *given, settings, timeout=300)
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         assert found["last_round"]["masked"] == {"members": 3, "threshold": 3, "survivors": 3}

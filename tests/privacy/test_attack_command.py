@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 
 import pytest
 
 from in_process import solera
+from made_ratings import write_ratings
 
 SMALL = ("--rounds", "2", "--sums", "1,2", "--clients", "5", "--threads", "1")
 
 
 @pytest.fixture
 def ratings(tmp_path):
-    draw = random.Random(0)
-    lines = ["user,item,time"]
-    for user in range(30):
-        lines += [f"u{user},i{item},{len(lines) + n}" for n, item in enumerate(draw.sample(range(60), 8))]
-    path = tmp_path / "ratings.csv"
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    return write_ratings(tmp_path / "ratings.csv", users=30, items=60, each=8, seed=0)
 
 
 def test_tables_json_and_record_say_the_same(ratings, tmp_path):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import threading
 from pathlib import Path
 
 import pytest
 
+from made_ratings import write_ratings
 from solera.data.datasets import load
 from solera.runs import RunConfig, RunFolder, StoppedError, train
 from solera.runs.tracking import tracking
@@ -24,13 +24,7 @@ CONFIG = RunConfig(method="fedmf", dataset="ratings", rounds=3, options={"embedd
 
 @pytest.fixture
 def data(tmp_path):
-    draw = random.Random(1)
-    rows = ["user,item,time"]
-    for user in range(15):
-        rows += [f"u{user},i{item},{len(rows) + n}" for n, item in enumerate(draw.sample(range(30), 7))]
-    path = tmp_path / "ratings.csv"
-    path.write_text("\n".join(rows) + "\n")
-    return load(str(path))
+    return load(str(write_ratings(tmp_path / "ratings.csv", users=15, items=30, each=7, seed=1)))
 
 
 def tracked(place, data, out, **more):

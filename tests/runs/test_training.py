@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import threading
 
 import pytest
 
 import solera
+from made_ratings import write_ratings
 from solera.data.datasets import load
 from solera.runs import RunConfig, RunFolder, StoppedError, train
 from solera.runs.training import validate_rounds
@@ -15,13 +15,7 @@ from solera.runs.training import validate_rounds
 
 @pytest.fixture
 def data(tmp_path):
-    draw = random.Random(1)
-    rows = ["user,item,time"]
-    for user in range(25):
-        rows += [f"u{user},i{item},{len(rows) + n}" for n, item in enumerate(draw.sample(range(30), 7))]
-    path = tmp_path / "ratings.csv"
-    path.write_text("\n".join(rows) + "\n")
-    return load(str(path))
+    return load(str(write_ratings(tmp_path / "ratings.csv", users=25, items=30, each=7, seed=1)))
 
 
 def config(**changes) -> RunConfig:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +12,7 @@ from solera.cli import completion
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
+from solera.cli.provenance import made_by
 from solera.cli.runs import (
     DifferentialPrivacy,
     OptionalData,
@@ -165,23 +164,13 @@ def _alone(**given: Any) -> None:
 
 
 def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> AttackRecord:
-    from solera.bench.machine import anonymous, source
-    from solera.bench.records import asked
     from solera.privacy.records import AttackRecord
-    from solera.runs.environment import environment
 
-    wanted, (commit, dirty) = asked(config.full_method, config), source()
     return AttackRecord(
-        command=shlex.join(["solera", *(Path(x).name if Path(x).is_absolute() else x for x in sys.argv[1:])]),
         method=config.full_method,
         protection=_protection(config),
-        dataset=wanted.dataset,
-        protocol=config.protocol,
-        seed=config.seed,
-        config=wanted.config,
-        environment=anonymous(environment(threads, "cpu")),
-        code={"commit": commit, "dirty": dirty},
         findings=tuple(findings),
+        **made_by(config, threads),
     )
 
 
@@ -210,10 +199,7 @@ def _show(config: RunConfig, findings: Sequence[Finding]) -> None:
 
 def _rows(findings: Sequence[Finding]) -> Iterator[tuple[str | int | float | None, ...]]:
     for each in findings:
-        rounds = f"round {each.last_round}"
-        if each.first_round != each.last_round:
-            rounds = f"rounds {each.first_round} to {each.last_round}"
-        what = rounds if each.summed == 1 else f"{rounds}, sum of {each.summed}"
+        what = each.rounds if each.summed == 1 else f"{each.rounds}, sum of {each.summed}"
         anybody = (each.anybody.auc, each.anybody.precision) if each.anybody else (None, None)
         mine = each.target
         yield what, mine.clients, mine.auc, mine.precision, mine.auc_touched, *anybody

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.bench_progress import matrix_progress
+from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.data import DataDir, parse_pairs
 from solera.cli.output import Json, err, help_if_alone, out, print_json, table
 from solera.cli.runs import Data, Options, Seed
@@ -114,7 +114,6 @@ def _run(
     json: bool,
 ) -> None:
     from solera.bench.runner import make_plan, run_matrix
-    from solera.runs import StoppedError
 
     plan = make_plan(asked, retry_failed=retry_failed, replace=replace)
     if dry_run:
@@ -122,10 +121,7 @@ def _run(
         return
     with matrix_progress() as on_change:
         status = run_matrix(asked, plan, jobs=jobs, data_dir=data_dir, on_change=on_change)
-    if status.stopping and status.done < status.total:
-        raise StoppedError(
-            f"stopped with {status.done} of {status.total} records", "give the same command again to go on"
-        )
+    raise_if_stopped(status, "records")
     _show_end(asked, status, following, json)
 
 

@@ -43,6 +43,16 @@ def matrix_progress(
         yield update
 
 
+def raise_if_stopped(status: Status, what: str) -> None:
+    """An interrupted matrix says so, and how to go on."""
+    from solera.runs import StoppedError
+
+    if status.stopping and status.done < status.total:
+        raise StoppedError(
+            f"stopped with {status.done} of {status.total} {what}", "give the same command again to go on"
+        )
+
+
 class _Lines:
     """A line for every finished run, and now and then one about those that run."""
 

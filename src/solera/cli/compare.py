@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.bench_progress import matrix_progress
+from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.runs import Data, ProtocolName, Seed
@@ -51,7 +51,6 @@ def compare(
     from solera.bench.runner import make_plan, run_matrix
     from solera.core.errors import RunError
     from solera.evaluate import get
-    from solera.runs import StoppedError
 
     folder = out_dir or Path("compared") / f"{Path(data).stem}-{protocol}-r{rounds}-s{seed}"
     matrix = compared(
@@ -71,11 +70,7 @@ def compare(
         raise RunError(error.message, "give another --out, or take it away") from None
     with matrix_progress("runs") as on_change:
         status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
-    if status.stopping and status.done < status.total:
-        raise StoppedError(
-            f"stopped with {status.done} of {status.total} runs in {folder}",
-            "give the same command again to go on",
-        )
+    raise_if_stopped(status, f"runs in {folder}")
     records = [read(path) for entry in matrix.entries if (path := matrix.record(entry)).exists()]
     records.sort(key=lambda record: -record.figures.validation.full["ndcg@10"])
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +11,7 @@ from solera.cli import completion
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
+from solera.cli.provenance import made_by
 from solera.cli.runs import OptionalData, Options, Plugins, PresetName, ProtocolName, Threads, chosen_settings
 
 if TYPE_CHECKING:
@@ -128,24 +127,14 @@ def poison(
 
 
 def _record(config: RunConfig, plot: Plot, outcome: Outcome, threads: int) -> PoisonRecord:
-    from solera.bench.machine import anonymous, source
-    from solera.bench.records import asked
     from solera.privacy.poisoning.records import PoisonRecord
-    from solera.runs.environment import environment
 
-    wanted, (commit, dirty) = asked(config.full_method, config), source()
     return PoisonRecord(
-        command=shlex.join(["solera", *(Path(x).name if Path(x).is_absolute() else x for x in sys.argv[1:])]),
         method="+".join(name for name in (config.method, *config.plugins) if name != "robust"),
         defence="weights believed" if plot.trust_weights else _defence(config),
-        dataset=wanted.dataset,
-        protocol=config.protocol,
-        seed=config.seed,
         plot=plot,
         outcome=outcome,
-        config=wanted.config,
-        environment=anonymous(environment(threads, "cpu")),
-        code={"commit": commit, "dirty": dirty},
+        **made_by(config, threads),
     )
 
 

@@ -22,7 +22,7 @@ _SECONDS = 5.0  # between lines where there is no terminal
 def round_progress(title: str, rounds: int) -> Iterator[Callable[[Round], None]]:
     """A function to call after every round of a run."""
     with step_progress(title, rounds) as update:
-        yield lambda done: update(done.rounds_done, _figures(done))
+        yield lambda done: update(done.rounds_done, done.figures)
 
 
 @contextmanager
@@ -84,11 +84,6 @@ class _Lines:
             self._last = now
             parts = (self._title, f"{self._step} {done}/{total}", figures)
             err.print(" · ".join(filter(None, parts)), highlight=False)
-
-
-def _figures(done: Round) -> str:
-    validation = done.entry["validation"]["full"]["ndcg@10"]
-    return f"loss {done.entry['loss']:.4f} · validation NDCG@10 {validation:.4f}"
 
 
 def _loss(done: Epoch) -> str:

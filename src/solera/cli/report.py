@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from solera.cli.data import DataDir
 from solera.cli.output import Json, out, print_json
+
+if TYPE_CHECKING:
+    from solera.report.chart import Figure
 
 
 def report(
@@ -31,25 +35,16 @@ def report(
 
     Example: solera report runs/* -o report.html --figures
     """
-    from solera.core.errors import ConfigError, RunError
+    from solera.core.errors import RunError
     from solera.report import make_page, read_runs
     from solera.report.figures import make_figures
-    from solera.runs.environment import package_version
-    from solera.runs.folder import write_whole
 
-    if figures and package_version("matplotlib") is None:
-        raise ConfigError("--figures needs matplotlib", "pip install 'solera[plots]'")
+    check_drawable(figures)
     read = read_runs(runs, data_dir=data_dir, use_data=not no_data)
     made = make_figures(read)
-    written = [output]
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, make_page(read, made))
-        if figures:
-            from solera.report.picture import write_figures
-
-            folder = output.with_name(f"{output.stem}-figures")
-            written += write_figures((figure for some in made.values() for figure in some), folder)
+        written = write_page(output, make_page(read, made), made if figures else {})
     except OSError as error:
         raise RunError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
     if json:
@@ -70,3 +65,25 @@ def report(
     size = output.stat().st_size / 1e6
     more = f" and {len(written) - 1} files of figures beside it" if figures else ""
     out.print(f"report: {output} ({size:.2f} MB){more}", highlight=False)
+
+
+def check_drawable(figures: bool) -> None:
+    """Figures as files need what draws them: an error before any work is done."""
+    from solera.core.errors import ConfigError
+    from solera.runs.environment import package_version
+
+    if figures and package_version("matplotlib") is None:
+        raise ConfigError("--figures needs matplotlib", "pip install 'solera[plots]'")
+
+
+def write_page(page: Path, text: str, figures: Mapping[str, Sequence[Figure]]) -> list[Path]:
+    """The page, and beside it the figures that are given; what was written."""
+    from solera.runs.folder import write_whole
+
+    write_whole(page, text)
+    if not figures:
+        return [page]
+    from solera.report.picture import write_figures
+
+    folder = page.with_name(f"{page.stem}-figures")
+    return [page, *write_figures((figure for some in figures.values() for figure in some), folder)]

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.bench_progress import matrix_progress
+from solera.cli import completion
+from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
-from solera.cli.runs import Data, Options, Plugins, ProtocolName, Seed
+from solera.cli.report import check_drawable, write_page
+from solera.cli.runs import Data, DifferentialPrivacy, Options, Plugins, ProtocolName, Seed, Wire
 
 if TYPE_CHECKING:
     from solera.bench.runner import Status
@@ -26,7 +28,10 @@ Workers = Annotated[
 
 
 def sweep(
-    method: Annotated[str, typer.Argument(help="A method; `solera methods` lists them.")],
+    method: Annotated[
+        str,
+        typer.Argument(help="A method; `solera methods` lists them.", autocompletion=completion.methods),
+    ],
     data: Data,
     axis: Annotated[
         list[str] | None,
@@ -53,8 +58,8 @@ def sweep(
         bool,
         typer.Option("--test", help="Score test items too, for figures; they decide nothing."),
     ] = False,
-    dp: Annotated[str | None, typer.Option(help="As in `solera train`.")] = None,
-    wire: Annotated[str | None, typer.Option(help="As in `solera train`.")] = None,
+    dp: DifferentialPrivacy = None,
+    wire: Wire = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of the sweep (default: one under sweeps/)."),
@@ -113,8 +118,7 @@ def sweep(
     size = check_size(space, trials)
     if not is_grid(space) and package_version("optuna") is None:
         raise ConfigError("ranges need Optuna", "pip install 'solera[tune]', or give values: 0.01,0.1,1")
-    if figures and package_version("matplotlib") is None:
-        raise ConfigError("--figures needs matplotlib", "pip install 'solera[plots]'")
+    check_drawable(figures)
     asked = Sweep(config, space, size, out_dir or _default_folder(config, axes), test)
     run_sweep(asked, workers=workers, data_dir=data_dir, figures=figures, json=json)
 
@@ -133,7 +137,7 @@ def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figur
     from solera.bench.runner import make_plan, run_matrix
     from solera.bench.sweep import shown
     from solera.bench.trials import best
-    from solera.runs import StoppedError
+    from solera.report.sweep import sweep_figures, sweep_page
 
     study = asked.begin()
     plan = make_plan(asked.matrix, retry_failed=True)
@@ -149,12 +153,10 @@ def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figur
     with matrix_progress("trials", so_far) as on_change:
         status = run_matrix(asked.matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
     study = asked.save()
-    if status.stopping and status.done < status.total:
-        raise StoppedError(
-            f"stopped with {status.done} of {status.total} trials in {asked.folder}",
-            "give the same command again to go on",
-        )
-    written = [asked.write_best(study), *write_page(study, asked.folder / "sweep.html", figures)]
+    raise_if_stopped(status, f"trials in {asked.folder}")
+    made = sweep_figures(study)
+    page = write_page(asked.folder / "sweep.html", sweep_page(study, made), made if figures else {})
+    written = [asked.write_best(study), *page]
     failed = [error for _, error in status.failed]
     if json:
         print_json(
@@ -170,21 +172,6 @@ def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figur
         _show(study, asked, failed)
     if failed:
         raise typer.Exit(1)
-
-
-def write_page(study: Study, path: Path, figures: bool) -> list[Path]:
-    """The page, and with `figures` its figures beside it."""
-    from solera.report.sweep import sweep_figures, sweep_page
-    from solera.runs.folder import write_whole
-
-    made = sweep_figures(study)
-    write_whole(path, sweep_page(study, made))
-    if not figures:
-        return [path]
-    from solera.report.picture import write_figures
-
-    folder = path.with_name(f"{path.stem}-figures")
-    return [path, *write_figures((figure for some in made.values() for figure in some), folder)]
 
 
 def _trial(study: Study, trial: Any) -> dict[str, Any]:

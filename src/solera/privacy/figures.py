@@ -63,6 +63,16 @@ class Finding(BaseModel):
     target: Figures  # which items are the attacked client's
     anybody: Figures | None = None  # of a sum: which items anybody in it has
 
+    @property
+    def rounds(self) -> str:
+        """Which rounds' uploads, in words."""
+        return rounds_in_words(self.first_round, self.last_round)
+
+
+def rounds_in_words(first: int, last: int) -> str:
+    """Of one round, or of all from one to another."""
+    return f"round {first}" if first == last else f"rounds {first} to {last}"
+
 
 class Tally:
     """Successes of all attacks on one kind of thing, client after client."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,12 @@ from pydantic import BaseModel, ValidationError
 from solera.core.errors import RunError
 
 Record = TypeVar("Record", bound=BaseModel)
+
+
+def file_name(dataset: str, *parts: str) -> str:
+    """Where a record is kept within its folder: by data set, and by what tells it from others."""
+    named = "--".join(re.sub(r"[^a-z0-9.+=]+", "-", part.lower()) for part in parts)
+    return f"{dataset}/{named}.json"
 
 
 def write_record(record: BaseModel, path: Path) -> Path:

@@ -5,7 +5,6 @@ attacks/<data set>/<method>--<protection>.json
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from solera.privacy.figures import Finding
-from solera.privacy.keeping import read_records, write_record
+from solera.privacy.keeping import file_name, read_records, write_record
 
 
 class AttackRecord(BaseModel):
@@ -36,9 +35,7 @@ class AttackRecord(BaseModel):
     @property
     def name(self) -> str:
         """Its file, within the folder of attacks."""
-        parts = (self.method, self.protection.replace("ε = ", "epsilon="))
-        what = "--".join(re.sub(r"[^a-z0-9.+=]+", "-", part.lower()) for part in parts)
-        return f"{self.dataset}/{what}.json"
+        return file_name(self.dataset, self.method, self.protection.replace("ε = ", "epsilon="))
 
     def find(self, attack: str, rounds: tuple[int, int], summed: int = 1) -> Finding | None:
         """What an attack found in one kind of thing."""

@@ -13,6 +13,7 @@ from typing import Any
 from solera.report.chart import Cell, Figure
 from solera.report.recorded import Recorded
 from solera.report.svg import draw
+from solera.runs.result import flat
 
 
 def named(title: str) -> str:
@@ -66,13 +67,13 @@ def row(first: str, rest: Iterable[str], *, kind: str = "") -> str:
 
 def comparison(runs: Sequence[Recorded], contents: Sequence[Mapping[str, Any]]) -> str:
     """What nested records say, a line for each entry; those in which the runs differ are marked."""
-    flat = [dict(flatten(content)) for content in contents]
-    keys = list(dict.fromkeys(key for each in flat for key in each))
-    differ = {key for key in keys if len({repr(each.get(key)) for each in flat}) > 1}
+    found = [dict(flatten(content)) for content in contents]
+    keys = list(dict.fromkeys(key for each in found for key in each))
+    differ = {key for key in keys if len({repr(each.get(key)) for each in found}) > 1}
     rows = [
         row(
             escape(key),
-            (_exact(each.get(key)) for each in flat),
+            (_exact(each.get(key)) for each in found),
             kind="differs" if key in differ else "",
         )
         for key in sorted(keys, key=lambda key: key not in differ)
@@ -84,15 +85,10 @@ def _exact(value: Any) -> str:
     return cell(value) if isinstance(value, bool) or not isinstance(value, int | float) else f"{value:g}"
 
 
-def flatten(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
-    """Nested entries under names joined with dots."""
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{before}{key}.")
-        elif isinstance(value, list | tuple):
-            yield f"{before}{key}", ", ".join(map(str, value)) or "none"
-        else:
-            yield f"{before}{key}", value
+def flatten(content: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Nested entries under names joined with dots, lists as text."""
+    for key, value in flat(content):
+        yield key, (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else value
 
 
 def as_csv(figure: Figure) -> str:

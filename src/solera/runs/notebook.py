@@ -37,11 +37,9 @@ def notebook_progress(title: str) -> Iterator[Callable[[Progress], None]]:
 
 def progress_html(title: str, done: Progress) -> str:
     """Rounds done, loss and the figure on validation items."""
-    figure = done.entry["validation"]["full"]["ndcg@10"]
-    said = f"round {done.rounds_done}/{done.rounds} · loss {done.entry['loss']:.4f}"
     return (
         f'<p>{escape(title)} <progress value="{done.rounds_done}" max="{done.rounds}"></progress> '
-        f"{said} · validation NDCG@10 {figure:.4f}</p>"
+        f"round {done.rounds_done}/{done.rounds} · {done.figures}</p>"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -50,6 +51,15 @@ class _Result(BaseModel):
     items: int
     test: dict[str, dict[str, float]]
     validation: dict[str, dict[str, float]]
+
+
+def flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested entries under names joined with dots."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
 
 
 METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # of the many, those that are shown

@@ -16,6 +16,7 @@ from solera.core.errors import ConfigError
 from solera.runs.config import RunConfig
 from solera.runs.environment import package_version
 from solera.runs.folder import RunFolder
+from solera.runs.result import flat
 from solera.runs.run import Run
 from solera.runs.training import StoppedError
 
@@ -41,7 +42,7 @@ class Tracker:
         )
         name = f"{config.full_method} on {Path(config.dataset).name}, {config.protocol}, seed {config.seed}"
         self.run_id: str = self._client.create_run(experiment, run_name=name).info.run_id
-        params = [Param(key, str(value)) for key, value in _flat(config.model_dump(mode="json"))]
+        params = [Param(key, str(value)) for key, value in flat(config.model_dump(mode="json"))]
         self._client.log_batch(self.run_id, params=params)
         self._heard: set[int] = set()
 
@@ -70,7 +71,7 @@ class Tracker:
         self._client.set_terminated(self.run_id, status)
 
     def _log(self, figures: Mapping[str, Any], step: int) -> None:
-        names = ((key.replace("@", "_at_"), value) for key, value in _flat(figures))
+        names = ((key.replace("@", "_at_"), value) for key, value in flat(figures))
         metrics = [self._metric(name, float(value), 0, step) for name, value in names if value is not None]
         self._client.log_batch(self.run_id, metrics=metrics)
 
@@ -105,11 +106,3 @@ def _store(place: str) -> tuple[str, str | None]:
     except OSError as error:
         raise ConfigError(f"{place} cannot be made: {error.strerror}", "give another --mlflow") from None
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
-
-
-def _flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value

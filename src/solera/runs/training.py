@@ -43,6 +43,12 @@ class Progress(NamedTuple):
     rounds: int
     entry: dict[str, Any]  # the round's line of the history
 
+    @property
+    def figures(self) -> str:
+        """Loss and the figure on validation items, in words."""
+        validation = self.entry["validation"]["full"]["ndcg@10"]
+        return f"loss {self.entry['loss']:.4f} · validation NDCG@10 {validation:.4f}"
+
 
 class StoppedError(RunError):
     """The run was interrupted and can be resumed."""

@@ -5,14 +5,13 @@ poisoning/<data set>/<method>--<attack>-<share>--<defence>.json
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from solera.privacy.keeping import read_records, write_record
+from solera.privacy.keeping import file_name, read_records, write_record
 from solera.privacy.poisoning.experiment import Outcome, Plot
 
 
@@ -38,8 +37,7 @@ class PoisonRecord(BaseModel):
     def name(self) -> str:
         """Its file, within the folder of such records."""
         share = f"-{self.plot.malicious:g}x{self.plot.boost:g}" if self.outcome.malicious_clients else ""
-        parts = (self.method, self.plot.attack + share, self.defence)
-        return f"{self.dataset}/{'--'.join(re.sub(r'[^a-z0-9.+=]+', '-', x.lower()) for x in parts)}.json"
+        return file_name(self.dataset, self.method, self.plot.attack + share, self.defence)
 
 
 def write(record: PoisonRecord, folder: Path) -> Path:
