@@ -19,6 +19,7 @@ from solera.report.figures import make_figures, projection
 from solera.report.figures.abundance import abundance, abundance_by_user
 from solera.report.figures.by_option import Measured, against, by_option
 from solera.report.figures.item_maps import item_maps
+from solera.report.figures.owners import owners
 from solera.report.figures.sparsity import sparsity
 from solera.report.figures.spectra import own_spectra
 from solera.report.figures.table_maps import table_maps
@@ -184,9 +185,10 @@ def test_maps_without_scikit_learn_say_how_to_get_t_sne(trained, monkeypatch):
     users = runs[1].users
     own = {users.data.title(int(item)) for item in users.train.row(users.middle)}
     assert {row[1] for row in maps[-1].rows if row[0] == "the user's training items"} == own
-    assert len(maps[-1].rows) == users.data.n_items
+    assert [row[0] for row in maps[-1].rows].count("the user") == 1
+    assert len(maps[-1].rows) == users.data.n_items + 1
     shared = np.array([row[2:] for row in maps[2].rows])
-    table = users.tables["shared"]
+    table = np.vstack([users.tables["shared"], users.vector])
     assert (shared**2).sum() == pytest.approx(_plane_variance(table))
 
 
@@ -204,6 +206,18 @@ def test_numbers_of_a_shared_and_a_personal_table(trained):
     for figure, kind in ((shared, "shared"), (own, "the user's own")):
         found = np.array([row[1:] for row in figure.rows])
         assert (found == runs[1].users.tables[kind][items]).all()
+
+
+def test_tables_of_others_are_ranked_by_again(trained):
+    runs = read_runs(trained)
+    full, sampled = owners(runs)
+    assert full.chart.categories == ("their own", "the server's", "another user's")
+    for run, series in zip(runs, full.chart.series, strict=True):
+        again = Run.open(run.path)
+        found = [again.evaluate(owner).full["ndcg@10"] for owner in full.chart.categories]
+        assert series.y == pytest.approx(found)
+        assert found[0] == pytest.approx(run.result["test"]["full"]["ndcg@10"])
+    assert sampled.name == "owners-sampled99"
 
 
 def test_t_sne_keeps_apart_what_is_apart():

@@ -86,8 +86,9 @@ def _colour(each: Series) -> str:
 def _marks(axes: Axes, chart: Chart, each: Series, place: int) -> None:
     if chart.kind == "points" or len(each.x) == 1:
         axes.scatter(each.x, each.y, s=9, alpha=0.6, color=_colour(each), label=each.label, zorder=place)
-        return
-    axes.plot(each.x, each.y, color=_colour(each), linestyle="--" if each.leaky else "-", label=each.label)
+    else:
+        linestyle = "--" if each.leaky else "-"
+        axes.plot(each.x, each.y, color=_colour(each), linestyle=linestyle, label=each.label)
     if each.ring is not None:
         at = each.ring
         axes.plot(each.x[at], each.y[at], "o", markerfacecolor="none", color=_colour(each))

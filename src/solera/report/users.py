@@ -14,9 +14,10 @@ from solera.bench.statistics import SHOWN, Interval, by_activity, interval
 from solera.core.errors import RunError
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ints, Ragged
-from solera.evaluate import split
+from solera.evaluate import Evaluation, split
 from solera.report.linear import singular_values
 from solera.runs import Run
+from solera.runs.owners import THEIR_OWN
 from solera.runs.recorded import by_activity as least_active_first
 from solera.runs.recorded import middling, spread
 from solera.runs.tables import Table
@@ -34,7 +35,9 @@ class Users:
     intervals: Mapping[str, Mapping[str, Interval]]  # "full" and "sampled99", each with "hr@10", …
     groups: Sequence[Group]
     middle: int  # a user of middling activity,
-    tables: Mapping[str, Table]  # whose item tables these are, by what they are
+    tables: Mapping[str, Table]  # whose item tables these are, by what they are,
+    vector: Table | None  # and whose vector this is, if users have one
+    served: Mapping[str, Evaluation]  # with their own item tables, the server's, another user's
     some: Ints  # users, the least active first,
     spectra: Mapping[str, Table]  # and the singular values of their tables, [users, d]
 
@@ -66,6 +69,8 @@ def users_of(path: Path, result: Mapping[str, Any], data: Interactions) -> Users
         by_activity(sizes, test),
         middle,
         run.item_tables(middle),
+        run.user_vector(middle),
+        {owner: test if owner == THEIR_OWN else run.evaluate(owner) for owner in run.table_owners},
         some,
         _spectra(run, some),
     )

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from solera.core.choices import Merging, View
-from solera.core.method import Method
-from solera.core.spec import Home, Leaf, Params
+from solera.core.spec import Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.engine import Simulation
 from solera.runs.folder import write_tensors
 from solera.runs.recorded import by_activity, file_of, middling, spread
+from solera.runs.tables import user_vector
 
 USERS, ITEMS = 24, 30
 
@@ -114,18 +114,6 @@ class Recorder:
 def is_full(number: int, rounds: int) -> bool:
     """Whether all is kept of round `number`: of 1, 2, 5, 10, 20, 50, … and the last of `rounds`."""
     return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
-
-
-def user_vector(method: Method) -> str:
-    """The leaf that is a user's own vector; empty if users have none."""
-    return next(
-        (
-            leaf.name
-            for leaf in method.scorer.leaves
-            if leaf.home is Home.PERSONAL and not leaf.per_item and len(leaf.shape) == 1 and leaf.size > 1
-        ),
-        "",
-    )
 
 
 def merging_view(view: View | None) -> Merging | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,9 @@ from solera.methods import find
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.notebook import result_html
+from solera.runs.owners import THEIR_OWN, owners, scores_with
 from solera.runs.result import Figures
-from solera.runs.tables import Table, item_tables
+from solera.runs.tables import Table, item_tables, user_vector
 
 
 class Recommendation(NamedTuple):
@@ -85,14 +87,39 @@ class Run:
         figures: Figures = self.result["validation"]
         return figures
 
-    def evaluate(self) -> Evaluation:
-        """Rank the test items again, with the model that the figures in `test` are of: every user's ranks."""
-        parts = split(self.data, self.result["protocol"])
-        return Evaluator(parts, self.result["seed"]).test(self._simulation.serve(history(parts, "test")))
+    def evaluate(self, tables: str = THEIR_OWN) -> Evaluation:
+        """Rank the test items again, with the model that the figures in `test` are of: every user's ranks.
+
+        `tables` is one of `table_owners`: users keep their scorers, and see items as the server does, or as
+        another user does.
+        """
+        parts, simulation = split(self.data, self.result["protocol"]), self._simulation
+        score = simulation.serve(history(parts, "test"))
+        if tables != THEIR_OWN:
+            if not isinstance(simulation, Simulation) or tables not in self.table_owners:
+                raise RunError(
+                    f"users of this run cannot be served with {tables} item tables",
+                    f"it knows: {', '.join(self.table_owners) or 'one table for all'}",
+                )
+            score = partial(scores_with, simulation, tables)
+        return Evaluator(parts, self.result["seed"]).test(score)
+
+    @property
+    def table_owners(self) -> tuple[str, ...]:
+        """Whose item tables users can be served with; none where there is one table for all."""
+        return owners(self._simulation) if isinstance(self._simulation, Simulation) else ()
 
     def item_tables(self, user: int) -> dict[str, Table]:
         """The item tables that user number `user` has to do with, by what they are; none in closed form."""
         return item_tables(self._simulation, user) if isinstance(self._simulation, Simulation) else {}
+
+    def user_vector(self, user: int) -> Table | None:
+        """The vector that user number `user` scores items with; None where users have none."""
+        simulation = self._simulation
+        if not isinstance(simulation, Simulation) or not (name := user_vector(simulation.method)):
+            return None
+        found: Table = simulation.state.personal.whole[name][user].double().cpu().numpy()
+        return found
 
     def recommend(self, user: str | int, k: int = 10) -> list[Recommendation]:
         """The k items the user's device would show, without those the user already knows."""

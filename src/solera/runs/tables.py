@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from solera.core.method import Method
 from solera.core.spec import Home
 from solera.engine import Simulation
 
@@ -56,6 +57,18 @@ def told_apart(tables: Mapping[str, Table]) -> dict[str, Table]:
     if served is None or any(np.array_equal(served, table) for table in others.values()):
         return others
     return others | {SERVED: served}
+
+
+def user_vector(method: Method) -> str:
+    """The leaf that is a user's own vector; empty if users have none."""
+    return next(
+        (
+            leaf.name
+            for leaf in method.scorer.leaves
+            if leaf.home is Home.PERSONAL and not leaf.per_item and len(leaf.shape) == 1 and leaf.size > 1
+        ),
+        "",
+    )
 
 
 def _whole(values: torch.Tensor) -> Table:

@@ -19,6 +19,7 @@ from solera.report.figures.headline import headline
 from solera.report.figures.item_maps import item_maps
 from solera.report.figures.merging import merging_weights
 from solera.report.figures.mixing import mixing_weights
+from solera.report.figures.owners import owners
 from solera.report.figures.sparsity import sparsity
 from solera.report.figures.spectra import own_spectra, spectra
 from solera.report.figures.table_maps import table_maps
@@ -35,7 +36,7 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
     "rounds": (trajectories, merging_weights, mixing_weights, uploads),
-    "tables": (sparsity, spectra, own_spectra, abundance, abundance_by_user, table_maps, item_maps),
+    "tables": (owners, sparsity, spectra, own_spectra, abundance, abundance_by_user, table_maps, item_maps),
 }
 APART = {
     headline,
@@ -44,6 +45,7 @@ APART = {
     activity,
     quality_by_traffic,
     trajectories,
+    owners,
 }  # leaky runs in figures of their own
 
 

@@ -16,7 +16,7 @@ from solera.runs.recorded import spread
 from solera.runs.tables import Table, told_apart
 
 MOST = 400  # items drawn beside the user's own
-OTHERS, OWN = 9, 1  # colours
+OTHERS, OWN, USER = 9, 1, 2  # colours
 
 
 def item_maps(runs: Sequence[Recorded]) -> list[Figure]:
@@ -42,6 +42,7 @@ def _map(run: Recorded, users: Users, number: int, kind: str) -> Figure:
         items=items,
         own=own,
         vectors=table,
+        user=users.vector if users.vector is not None and users.vector.shape == table.shape[1:] else None,
     )
 
 
@@ -51,11 +52,20 @@ def drawable(vectors: Table) -> bool:
 
 
 def marked_map(
-    name: str, title: str, about: str, *, users: Users, items: Ints, own: NDArray[np.bool_], vectors: Table
+    name: str,
+    title: str,
+    about: str,
+    *,
+    users: Users,
+    items: Ints,
+    own: NDArray[np.bool_],
+    vectors: Table,
+    user: Table | None = None,
 ) -> Figure:
-    """The vectors of items, those that are the user's `own` marked; not all of the others are drawn."""
+    """Vectors of items, those that are the user's `own` marked, and the user's; not all others are drawn."""
     mine, others = np.flatnonzero(own), spread(np.flatnonzero(~own), MOST)
-    found = project(vectors[np.concatenate([others, mine])])
+    drawn = vectors[np.concatenate([others, mine])]
+    found = project(drawn if user is None else np.vstack([drawn, user]))
     groups = (("other items", others, OTHERS, 0), ("the user's training items", mine, OWN, len(others)))
     rows: list[list[Cell]] = []
     clouds = []
@@ -66,6 +76,12 @@ def marked_map(
             names = [users.data.title(int(items[place])) for place in places]
             clouds.append(Series(group, ys, xs, names=names, colour=colour, key=f"{name}-{colour}"))
             rows += [list(row) for row in zip([group] * len(xs), names, xs, ys, strict=True)]
+    if user is not None:
+        x, y = (float(place) for place in found.places[-1])
+        clouds.append(
+            Series("the user", [y], [x], names=["the user"], colour=USER, key=f"{name}-{USER}", ring=0)
+        )
+        rows.append(["the user", "", x, y])
     return Figure(
         name=name,
         title=title,
