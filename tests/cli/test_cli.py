@@ -12,8 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.text import Text
+from typer.main import get_command
 
 from in_process import solera
+from solera.cli import app
 
 NEEDS_DATA = pytest.mark.skipif(
     not os.environ.get("SOLERA_DATA"),
@@ -218,14 +221,30 @@ def test_json_of_every_other_command(ratings):
     assert "problems" in json.loads(solera("doctor", "--json").stdout)
 
 
-def test_help_has_an_example_for_every_command():
-    commands = [("train",), ("recommend",), ("baseline",), ("methods",), ("doctor",), ("bench", "engine")]
-    commands += [("data", "list"), ("data", "stats"), ("data", "audit")]
-    for command in commands:
-        done = solera(*command, "--help")
-        assert done.returncode == 0
-        assert f"Example: solera {' '.join(command)}" in " ".join(done.stdout.split())
+def commands(command, *path: str):
+    """Every command that does something, with the words that call it."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+    for name, each in (below or {}).items():
+        yield from commands(each, *path, name)
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in commands(get_command(app))]
+)
+def test_help_has_an_example_and_loses_nothing(path, command):
+    """What stands in brackets could be taken for colours."""
+    assert f"Example: solera {' '.join(path)}" in " ".join(command.help.split())
+    for text in (command.help, *(one.help or "" for one in command.params)):
+        assert Text.from_markup(text).plain == text
+
+
+def test_help_of_the_program_and_of_a_command():
     assert "Train and look" in solera().stdout
+    done = solera("bench", "engine", "--help")
+    assert done.returncode == 0
+    assert "Example: solera bench engine" in " ".join(done.stdout.split())
 
 
 def figures(folder: Path) -> dict:

@@ -62,9 +62,9 @@ def tune(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Look for the settings of a matrix's [[tune]] tables: as many trials for one method as for another.
+    """Look for the settings of a matrix's `tune` tables: as many trials for one method as for another.
 
-    Settings are judged on validation items alone. Needs the extra: pip install 'solera[tune]'
+    Settings are judged on validation items alone. Needs the extra `tune`.
 
     Example: solera bench tune matrix.toml --jobs 2
     """
@@ -399,7 +399,7 @@ def secagg(
 ) -> None:
     """Seconds and bytes of secure aggregation, and how many times those of plain sums.
 
-    Needs the extra: pip install 'solera[privacy]'
+    Needs the extra `privacy`.
 
     Example: solera bench secagg --values 100000,1000000 --clients 20
     """

@@ -105,6 +105,8 @@ def methods(
 def presets(json: Json = False) -> None:
     """Named settings, each one command: of published rows, and the best that equal tuning found.
 
+    Example: solera presets
+
     Example: solera train --preset paper:fedrap/ml-100k
 
     Example: solera baseline --preset strict:ease/ml-100k

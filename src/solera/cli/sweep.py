@@ -75,8 +75,8 @@ def sweep(
 ) -> None:
     """Try many settings of a method; validation items decide which are the best.
 
-    Lists of values are tried in all combinations; with a range, Optuna looks for the best (pip install
-    'solera[tune]'). After any interruption the same command goes on with the trials it has.
+    Lists of values are tried in all combinations; with a range, Optuna (extra `tune`) looks for the best.
+    After any interruption the same command goes on with the trials it has.
 
     Example: solera sweep fedmf --data ml-100k -s learning_rate=0.01,0.1 -s embedding_size=16,32
 
