@@ -59,6 +59,7 @@ HEADLINE = {  # label: how it is called, and whose published row it has
 SINGLE = ("touched", "popularity", "norm", "sign", "shadow")  # attacks on single uploads
 SUMMED = ("popularity", "sign", "shadow", "shadow+popularity")  # and on sums
 
+OF_WEIGHTS = ("weight-bound", "weights believed")  # poisoning: where clients are weighted by what they claim
 EPSILONS = (None, 8.0, 4.0, 1.0)  # None: without differential privacy
 
 Records = Sequence[Record]
@@ -454,7 +455,16 @@ def other_poisoning(records: Poisonings) -> str:
     for each in shown:
         plot = f"`{each.method}`", f"{each.plot.attack} × {each.plot.boost:g}", f"{each.plot.malicious:.1%}"
         found.setdefault(plot, {})[each.defence] = each.outcome
-    rows = [(*plot, *(_poisoned_cell(cells.get(d)) for d in defences)) for plot, cells in found.items()]
+    rows = [
+        (
+            *plot,
+            *(
+                "–" if d in OF_WEIGHTS and "weight" not in plot[1] else _poisoned_cell(cells.get(d))
+                for d in defences
+            ),
+        )
+        for plot, cells in found.items()
+    ]
     return table(("", "attack", "malicious", *defences), rows) if rows else NONE_YET
 
 
