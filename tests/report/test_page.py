@@ -14,9 +14,11 @@ import pytest
 from made import Page, write_run
 
 from in_process import solera
+from solera.cli import progress
 from solera.core.errors import RunError
 from solera.report import make_page, read_runs
 from solera.report.figures import make_figures
+from solera.report.html import FEW, LONG
 
 METRICS = [(kind, metric) for kind in ("full", "sampled99") for metric in ("hr@10", "ndcg@10")]
 
@@ -62,6 +64,16 @@ def test_convergence_is_the_history(tmp_path):
         losses = [json.loads(line)["loss"] for line in lines]
         found = [float(row[column]) for row in rows if row[column]]
         assert found == pytest.approx(losses, rel=1e-5)
+
+
+def test_of_many_rows_the_page_has_the_first_and_the_file_all(tmp_path):
+    write_run(tmp_path / "long", rounds=LONG + 1)
+    text = page_of(tmp_path / "long")
+    figure = text.split('id="convergence-loss"')[1].split("</figure>")[0]
+    assert figure.count("<tr>") == 1 + FEW + 1
+    assert f"… all {LONG + 1} rows are in the file below" in figure
+    link = re.search(r'href="data:text/csv;base64,([^"]+)"', figure)[1]
+    assert len(base64.b64decode(link).decode().splitlines()) == LONG + 2
 
 
 def test_a_leaky_run_says_so_in_red_everywhere(tmp_path):
@@ -206,6 +218,18 @@ def test_the_command_writes_the_page_and_its_figures(tmp_path):
     assert "headline-full-leaky.svg" in files
     svg = (tmp_path / "new" / "page-figures" / "headline-full-leaky.svg").read_text(encoding="utf-8")
     assert "(LEAKY)" in svg and "var(" not in svg
+
+
+def test_a_report_says_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS", 0.0)
+    write_run(tmp_path / "run")
+    done = solera("report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html"))
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("report · read ")
+    titles = [
+        figure.title for some in make_figures(read_runs([tmp_path / "run"])).values() for figure in some
+    ]
+    assert " ".join(lines[-len(titles) :]) == " ".join(f"report · drew {title}" for title in titles)
 
 
 def test_a_folder_that_is_no_run_is_an_error(tmp_path):

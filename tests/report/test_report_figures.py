@@ -177,7 +177,7 @@ def test_abundance_by_user_has_every_table_once(trained):
 def test_maps_without_scikit_learn_say_how_to_get_t_sne(trained, monkeypatch):
     monkeypatch.setattr(projection, "package_version", lambda name: None)
     runs = read_runs(trained)
-    maps = item_maps(runs)
+    maps = list(item_maps(runs))
     assert [figure.name for figure in maps] == [
         *("item-map-1-1", "item-map-1-2", "item-map-2-1", "item-map-2-2", "item-map-2-3"),
     ]

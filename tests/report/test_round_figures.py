@@ -162,4 +162,4 @@ def test_the_changes_of_matrix_factorization_tell_the_items_apart(recorded):
 
 
 def test_without_the_data_no_upload_is_shown(recorded):
-    assert uploads(read_runs([recorded], use_data=False)) == []
+    assert list(uploads(read_runs([recorded], use_data=False))) == []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from solera.cli.output import err
@@ -41,6 +42,24 @@ def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=rounds, figures="")
         yield lambda done, figures: bar.update(task, completed=done, figures=figures)
+
+
+@contextmanager
+def stage_progress(title: str) -> Iterator[Callable[[str], None]]:
+    """A function to call with what was just done, where nobody knows how much there will be."""
+    if not err.is_terminal:
+        last = time.monotonic()
+
+        def line(done: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _SECONDS:
+                last = time.monotonic()
+                err.print(f"{title} · {done}", highlight=False, markup=False)
+
+        yield line
+        return
+    with err.status(escape(title)) as status:
+        yield lambda done: status.update(escape(f"{title} · {done}"))
 
 
 @contextmanager

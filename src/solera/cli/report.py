@@ -10,6 +10,7 @@ import typer
 
 from solera.cli.data import DataDir
 from solera.cli.output import Json, out, print_json
+from solera.cli.progress import stage_progress
 
 if TYPE_CHECKING:
     from solera.report.chart import Figure
@@ -40,8 +41,11 @@ def report(
     from solera.report.figures import make_figures
 
     check_drawable(figures)
-    read = read_runs(runs, data_dir=data_dir, use_data=not no_data)
-    made = make_figures(read)
+    with stage_progress("report") as tell:
+        read = read_runs(
+            runs, data_dir=data_dir, use_data=not no_data, tell=lambda path: tell(f"read {path}")
+        )
+        made = make_figures(read, lambda title: tell(f"drew {title}"))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         written = write_page(output, make_page(read, made), made if figures else {})

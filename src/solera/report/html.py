@@ -15,6 +15,8 @@ from solera.report.recorded import Recorded
 from solera.report.svg import draw
 from solera.runs.result import flat
 
+LONG, FEW = 200, 20  # rows: of more than so many, only a few stand on the page
+
 
 def named(title: str) -> str:
     """A run's title; a leaky one in red."""
@@ -105,9 +107,12 @@ def _plain(value: Cell) -> Cell:
 
 
 def figure_html(figure: Figure) -> str:
-    """A figure with its data beside it: as a table to open, and as a file to keep."""
+    """A figure with its data beside it: as a table to open (of many rows, the first), and as a file."""
     link = base64.b64encode(as_csv(figure).encode()).decode()
-    rows = (row(cell(line[0]), map(cell, line[1:])) for line in figure.rows)
+    shown = figure.rows[:FEW] if len(figure.rows) > LONG else figure.rows
+    rows = [row(cell(line[0]), map(cell, line[1:])) for line in shown]
+    if len(shown) < len(figure.rows):
+        rows.append(row(f"… all {len(figure.rows)} rows are in the file below", ()))
     return (
         f'<figure id="{figure.name}"><h3>{_title(figure.title)}</h3>{draw(figure.chart, figure.title)}'
         f"<figcaption>{_title(figure.caption)}</figcaption>"

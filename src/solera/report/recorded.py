@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,16 @@ def data_name(dataset: str) -> str:
 
 
 def read_runs(
-    paths: Sequence[Path], *, data_dir: Path | None = None, use_data: bool = True
+    paths: Sequence[Path],
+    *,
+    data_dir: Path | None = None,
+    use_data: bool = True,
+    tell: Callable[[str], None] = lambda path: None,
 ) -> list[Recorded]:
     """The runs of these folders, those of one data set and protocol together, leaky ones last.
 
     With `use_data`, test items are ranked again where the data set is at hand; nothing is downloaded.
+    `tell` hears of each folder.
     """
     folders = [RunFolder.open(path) for path in dict.fromkeys(paths)]
     folders.sort(
@@ -62,10 +67,11 @@ def read_runs(
     )
     labels = _labels(folders)
     shelf: dict[str, Interactions] = {}
-    return [
-        _read(number, label, folder, shelf=shelf, data_dir=data_dir, use_data=use_data)
-        for number, (label, folder) in enumerate(zip(labels, folders, strict=True))
-    ]
+    found = []
+    for number, (label, folder) in enumerate(zip(labels, folders, strict=True)):
+        found.append(_read(number, label, folder, shelf=shelf, data_dir=data_dir, use_data=use_data))
+        tell(str(folder.path))
+    return found
 
 
 def _read(

@@ -6,7 +6,7 @@ function in a file here, entered below in the place where it shall stand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from solera.report.chart import Figure
@@ -27,7 +27,7 @@ from solera.report.figures.trajectories import trajectories
 from solera.report.figures.uploads import uploads
 from solera.report.recorded import Recorded
 
-Maker = Callable[[Sequence[Recorded]], list[Figure]]
+Maker = Callable[[Sequence[Recorded]], Iterable[Figure]]
 
 FIGURES: Mapping[str, Sequence[Maker]] = {
     "headline": (headline,),
@@ -49,20 +49,24 @@ APART = {
 }  # leaky runs in figures of their own
 
 
-def make_figures(runs: Sequence[Recorded]) -> dict[str, list[Figure]]:
-    """All figures that these runs have, by the page's section they stand in."""
-    return {
-        section: [figure for maker in makers for figure in _make(maker, runs)]
-        for section, makers in FIGURES.items()
-    }
+def make_figures(
+    runs: Sequence[Recorded], tell: Callable[[str], None] = lambda title: None
+) -> dict[str, list[Figure]]:
+    """All figures that these runs have, by the page's section they stand in; `tell` hears of each."""
+    made: dict[str, list[Figure]] = {}
+    for section, makers in FIGURES.items():
+        made[section] = []
+        for figure in (each for maker in makers for each in _make(maker, runs)):
+            made[section].append(figure)
+            tell(figure.title)
+    return made
 
 
-def _make(maker: Maker, runs: Sequence[Recorded]) -> list[Figure]:
+def _make(maker: Maker, runs: Sequence[Recorded]) -> Iterator[Figure]:
     """Leaky figures share no axis with honest ones."""
     if maker not in APART:
-        return maker(runs)
-    leaky = [
-        replace(figure, name=f"{figure.name}-leaky", title=f"{figure.title} (LEAKY)")
-        for figure in maker([run for run in runs if run.leaky])
-    ]
-    return maker([run for run in runs if not run.leaky]) + leaky
+        yield from maker(runs)
+        return
+    yield from maker([run for run in runs if not run.leaky])
+    for figure in maker([run for run in runs if run.leaky]):
+        yield replace(figure, name=f"{figure.name}-leaky", title=f"{figure.title} (LEAKY)")

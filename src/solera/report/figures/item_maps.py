@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,15 @@ MOST = 400  # items drawn beside the user's own
 OTHERS, OWN, USER = 9, 1, 2  # colours
 
 
-def item_maps(runs: Sequence[Recorded]) -> list[Figure]:
+def item_maps(runs: Sequence[Recorded]) -> Iterator[Figure]:
     """For every run whose data is at hand: the tables that a user of middling activity has to do with."""
-    return [
+    return (
         _map(run, run.users, number, kind)
         for run in runs
         if run.users
         for number, kind in enumerate(told_apart(run.users.tables), start=1)
         if drawable(run.users.tables[kind])
-    ]
+    )
 
 
 def _map(run: Recorded, users: Users, number: int, kind: str) -> Figure:

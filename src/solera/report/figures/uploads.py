@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,15 +13,15 @@ from solera.report.users import Users
 from solera.runs.recorded import Arrays
 
 
-def uploads(runs: Sequence[Recorded]) -> list[Figure]:
+def uploads(runs: Sequence[Recorded]) -> Iterator[Figure]:
     """For every run that recorded one and whose data is at hand: the last upload."""
-    return [
+    return (
         figure
         for run in runs
         if run.users
         for number, arrays in _last(run)
         for figure in _figures(run, run.users, number, arrays)
-    ]
+    )
 
 
 def _last(run: Recorded) -> list[tuple[int, Arrays]]:
@@ -38,7 +38,7 @@ def _is_wide(shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 and shape[1] > 1
 
 
-def _figures(run: Recorded, users: Users, number: int, arrays: Arrays) -> list[Figure]:
+def _figures(run: Recorded, users: Users, number: int, arrays: Arrays) -> Iterator[Figure]:
     change, before = (arrays[f"{_table(arrays)}/{part}"].astype(np.float64) for part in ("change", "before"))
     client, sent = int(arrays["upload/client"]), arrays["upload/rows"]
     own = np.isin(sent, users.train.row(client))
@@ -47,7 +47,7 @@ def _figures(run: Recorded, users: Users, number: int, arrays: Arrays) -> list[F
         "training items"
     )
     shown = (("rows", "the rows sent", before + change), ("change", "how the rows changed", change))
-    return [
+    return (
         marked_map(
             f"upload-{run.number + 1}-{name}",
             f"Upload of {run.title}: {title}",
@@ -59,4 +59,4 @@ def _figures(run: Recorded, users: Users, number: int, arrays: Arrays) -> list[F
         )
         for name, title, values in shown
         if drawable(values)
-    ]
+    )
