@@ -48,9 +48,14 @@ addEventListener("load", () => {{
   const inBar = {{ clientX: middle.left + middle.width / 2, clientY: middle.bottom - 1, bubbles: true }};
   bars.dispatchEvent(new frame.PointerEvent("pointermove", inBar));
   found.bar = inside.getElementById("hint").textContent;
-  const map = inside.querySelector("#merging-1-3 .chart"), cell = map.querySelectorAll("rect[data-y]")[3];
-  const where = cell.getBoundingClientRect();
-  const [clientX, clientY] = [where.left + where.width / 2, where.top + where.height / 2];
+  const map = inside.querySelector("#merging-1-3 .chart"), rows = [...map.querySelectorAll(".rows > g")];
+  const row = rows.findIndex(each => each.dataset.label === "user 3"), where = map.getBoundingClientRect();
+  const [left, top, across, down] = map.querySelector(".rows").dataset.box.split(" ").map(Number);
+  const unit = where.width / map.viewBox.baseVal.width;
+  const clientX = where.left + unit * (left + across * 1.5);
+  const clientY = where.top + unit * (top + down * (row + 0.5));
+  const isCell = path => path.getAttribute("d").includes(`M1 ${{row}}h`);
+  const cell = [...map.querySelectorAll(".cells path")].find(isCell);
   map.dispatchEvent(new frame.PointerEvent("pointermove", {{ clientX, clientY, bubbles: true }}));
   found.cell = inside.getElementById("hint").textContent;
   found.deep = frame.getComputedStyle(cell).fillOpacity;

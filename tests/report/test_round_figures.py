@@ -92,15 +92,15 @@ def test_depths_by_hand():
 
 def test_a_map_has_a_cell_for_every_number():
     text = draw(heat_chart((-1.0, 0.5), (0.25, 1.0)), "<map>", alone=True)
-    cells = re.findall(
-        r'<rect class="c(\d)"[^>]*fill-opacity="([^"]+)" data-x="([^"]+)" data-y="([^"]+)"', text
-    )
+    cells = re.findall(r'<path class="c(\d)" fill-opacity="([^"]+)" d="M(\d) (\d)h1v1h-1z"', text)
     assert cells == [
-        ("1", "1.00", "column 0", "-1"),
-        ("0", "0.50", "column 1", "0.5"),
-        ("0", "0.25", "column 0", "0.25"),
-        ("0", "1.00", "column 1", "1"),
+        ("1", "1.00", "0", "0"),
+        ("0", "0.50", "1", "0"),
+        ("0", "0.25", "0", "1"),
+        ("0", "1.00", "1", "1"),
     ]
+    assert 'data-columns="column 0|column 1"' in text
+    assert re.findall(r'data-y="([^"]+)"', text) == ["-1 0.5", "0.25 1"]
     assert 'aria-label="&lt;map&gt;"' in text and "var(" not in text
 
 

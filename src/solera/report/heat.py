@@ -46,14 +46,23 @@ def heat(chart: Chart, box: tuple[float, float, float, float], left: float, line
     x, y, width, height = box
     across, down = width / len(chart.categories), height / len(chart.series)
     depth, ends = depths(chart)
+    cells: dict[tuple[int, str], str] = {}  # of one colour and depth, in units of a cell
     for row, each in enumerate(chart.series):
-        cells = "".join(
-            f'<rect class="c{sign(value)}" x="{x + across * column:.1f}" y="{y + down * row:.1f}" '
-            f'width="{across:.1f}" height="{down:.1f}" fill-opacity="{depth(value):.2f}" '
-            f'data-x="{escape(chart.categories[column])}" data-y="{short(value)}"/>'
-            for column, value in enumerate(each.y)
-        )
-        yield f'<g data-key="{escape(each.key)}" data-label="{escape(each.label)}" {CRISP}>{cells}</g>'
+        for column, value in enumerate(each.y):
+            paint = sign(value), f"{depth(value):.2f}"
+            cells[paint] = cells.get(paint, "") + f"M{column} {row}h1v1h-1z"
+    paths = "".join(
+        f'<path class="c{colour}" fill-opacity="{deep}" d="{shape}"/>'
+        for (colour, deep), shape in cells.items()
+    )
+    to_box = f"translate({x} {y}) scale({across:.4f} {down:.4f})"
+    yield f'<g class="cells" transform="{to_box}" {CRISP}>{paths}</g>'
+    columns = escape("|".join(name.replace("|", "/") for name in chart.categories))
+    yield f'<g class="rows" data-box="{x} {y} {across:.4f} {down:.4f}" data-columns="{columns}">'
+    for each in chart.series:
+        values = " ".join(short(value).replace(",", "") for value in each.y)
+        yield f'<g data-key="{escape(each.key)}" data-label="{escape(each.label)}" data-y="{values}"/>'
+    yield "</g>"
     yield f'<path class="grid" d="M{x} {y}h{width}v{height}h-{width}z"/>'
     for row in _some(len(chart.series)):
         at, name = y + down * (row + 0.5) + 4, escape(_cut(chart.series[row].label, ROW))

@@ -110,7 +110,7 @@ def figure_html(figure: Figure) -> str:
     """A figure with its data beside it: as a table to open (of many rows, the first), and as a file."""
     link = base64.b64encode(as_csv(figure).encode()).decode()
     shown = figure.rows[:FEW] if len(figure.rows) > LONG else figure.rows
-    rows = [row(cell(line[0]), map(cell, line[1:])) for line in shown]
+    rows = [row(cell(line[0]), (cell(_plain(value)) for value in line[1:])) for line in shown]
     if len(shown) < len(figure.rows):
         rows.append(row(f"… all {len(figure.rows)} rows are in the file below", ()))
     return (

@@ -53,7 +53,7 @@ def draw(chart: Chart, label: str, *, alone: bool = False) -> str:
     style = ""
     if alone:
         painted = "".join(
-            f".line.c{n},.dots.c{n},.ring.c{n}{{stroke:{c}}}rect.c{n}{{fill:{c}}}"
+            f".line.c{n},.dots.c{n},.ring.c{n}{{stroke:{c}}}rect.c{n},.cells .c{n}{{fill:{c}}}"
             for n, c in enumerate(PALETTE)
         )
         style = f'<style>{ALONE}{painted}</style><rect width="100%" height="100%" fill="#fff"/>'
