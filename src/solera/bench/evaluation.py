@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solera.bench.machine import peak_bytes
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ints
 from solera.engine.threads import torch_threads
 from solera.evaluate import Evaluator, split
+from solera.runs.environment import peak_bytes
 
 EMBEDDING_SIZE = 32
 

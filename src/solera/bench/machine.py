@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import resource
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import solera
-
-
-def peak_bytes() -> int:
-    """The most memory this process has held."""
-    status = Path("/proc/self/status")
-    if status.exists():  # of this process alone; ru_maxrss begins with what the parent held
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
-        if found:
-            return int(found[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def anonymous(environment: Mapping[str, Any]) -> dict[str, Any]:

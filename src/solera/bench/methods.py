@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from solera.bench.machine import peak_bytes
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
 from solera.engine.threads import torch_threads
 from solera.evaluate import split
 from solera.methods import build
+from solera.runs.environment import peak_bytes
 
 FIVE = ("pfedrec", "fedrap", "pfedclr", "fedem", "plgc")
 

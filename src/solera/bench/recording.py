@@ -64,7 +64,7 @@ def record_of(
 
 
 def record_of_baseline(
-    wanted: Asked, run: BaselineRun, environment: Mapping[str, Any], code: Code, peak_bytes: int
+    wanted: Asked, run: BaselineRun, environment: Mapping[str, Any], code: Code, peak_bytes: int | None
 ) -> Record:
     """The record of a fitted baseline."""
     return Record(

@@ -20,7 +20,7 @@ import torch
 from solera.baselines import Epoch
 from solera.bench.axes import applied
 from solera.bench.best import rounded
-from solera.bench.machine import anonymous, peak_bytes, source
+from solera.bench.machine import anonymous, source
 from solera.bench.matrix import Entry, Readable, Tuning
 from solera.bench.recording import record_of, record_of_baseline
 from solera.bench.records import Code, Failure, Record, failure_path, write
@@ -36,7 +36,7 @@ from solera.evaluate import split
 from solera.runs import Progress, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import run_baseline, validate_baseline
 from solera.runs.config import BaselineConfig
-from solera.runs.environment import environment
+from solera.runs.environment import environment, peak_bytes
 from solera.runs.training import validate_rounds
 
 GROUPS = 5  # of users, in a trial that scores test items

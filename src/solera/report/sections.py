@@ -9,6 +9,7 @@ from typing import Any
 from solera.bench.machine import anonymous
 from solera.bench.statistics import SHOWN
 from solera.evaluate import get
+from solera.privacy.figures import Figures as Found
 from solera.privacy.records import of_run
 from solera.report.figures.headline import RANKINGS
 from solera.report.html import comparison, named, number, row, size, table
@@ -105,7 +106,7 @@ def _costs(run: Recorded) -> Iterator[str]:
     yield number(run.result["seconds_per_round"], 3)
     for part in ("train", "evaluate"):
         yield number(float(sum(entry["seconds"][part] for entry in run.history)), 1)
-    yield _bytes(run.result["peak_bytes"]) if "peak_bytes" in run.result else "not recorded"
+    yield _bytes(run.result["peak_bytes"]) if run.result.get("peak_bytes") else "not recorded"
 
 
 def _bytes(count: float) -> str:
@@ -132,22 +133,30 @@ def _privacy(run: Recorded) -> dict[str, Any]:
 
 
 def attacks_table(runs: Sequence[Recorded]) -> str:
-    """What `solera attack` found in the uploads of runs, by attack and by what was seen."""
-    lines = []
-    for run in runs:
-        record = of_run(run.path)
-        for found in record.findings if record else ():
-            rounds = f"{found.first_round}" if found.first_round == found.last_round else ""
-            rounds = rounds or f"{found.first_round} to {found.last_round}"
-            seen = "one client" if found.summed == 1 else f"sum of {found.summed}"
-            auc = "–" if found.target.auc is None else number(found.target.auc, 3)
-            cells = (escape(found.attack), rounds, seen, auc, number(found.target.precision, 3))
-            lines.append(row(named(run.title), cells))
-    if not lines:
+    """What `solera attack` found in the uploads of runs, by rounds and attack, and by clients in a sum."""
+    records = [(run, record.findings) for run in runs if (record := of_run(run.path))]
+    if not records:
         return ""
-    columns = ("run", "attack", "rounds", "uploads", "AUC", "precision")
-    about = "Which items are a client's, by what it uploads; 0.5 is chance, 1 is everything (solera attack)."
+    sums = sorted({found.summed for _, findings in records for found in findings})
+    lines = []
+    for run, findings in records:
+        found = {(each.rounds, each.attack, each.summed): each.target for each in findings}
+        for rounds, attack in dict.fromkeys((each.rounds, each.attack) for each in findings):
+            cells = (_leaked(found.get((rounds, attack, summed))) for summed in sums)
+            lines.append(row(named(run.title), (rounds, escape(attack), *cells)))
+    columns = ("run", "uploads of", "attack", *("one client" if n == 1 else f"sum of {n}" for n in sums))
+    about = (
+        "Which items are a client's, by what it uploads (solera attack): AUC, where 0.5 is chance and 1 is "
+        "everything; and the share of the client's items among the first as many."
+    )
     return f"<h3>Attacks</h3><p>{about}</p>{table(columns, lines)}"
+
+
+def _leaked(target: Found | None) -> str:
+    if target is None:
+        return "–"
+    auc = "–" if target.auc is None else number(target.auc, 3)
+    return f"{auc}<br><small>{number(target.precision, 3)}</small>"
 
 
 def configuration(runs: Sequence[Recorded]) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from solera.methods.own import digests
@@ -18,6 +21,20 @@ def package_version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def peak_bytes() -> int | None:
+    """The most memory this process has held; None on a system that does not say."""
+    status = Path("/proc/self/status")
+    if status.exists():  # of this process alone; ru_maxrss begins with what the parent held
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def environment(threads: int, device: str) -> dict[str, Any]:

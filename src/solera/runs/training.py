@@ -22,7 +22,7 @@ from solera.engine.threads import torch_threads
 from solera.evaluate import Evaluator, Score, get, split
 from solera.methods import find
 from solera.runs.config import RunConfig
-from solera.runs.environment import environment
+from solera.runs.environment import environment, peak_bytes
 from solera.runs.federation import federation
 from solera.runs.folder import Checkpoint, RunFolder, SavedState
 from solera.runs.interrupt import interruptible
@@ -248,6 +248,7 @@ class _Training:
             rounds=len(self.history),
             selected_round=chosen["round"],
             seconds_per_round=float(np.median(seconds)),
+            peak_bytes=peak_bytes(),
             bytes={way: float(np.mean([e["bytes"][way] for e in self.history])) for way in ("up", "down")},
             options=self.config.options,
             engine=self.config.engine,
