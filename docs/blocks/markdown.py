@@ -1,0 +1,16 @@
+"""Tables as Markdown has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+PAIR = "HR@10 / NDCG@10"
+NONE_YET = "There are no records yet."
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    titles = list(head)
+    cells = ((cell.replace("|", "\\|") for cell in row) for row in (titles, *rows))
+    first, *others = ("| " + "| ".join(f"{cell} " if cell else "" for cell in row) + "|" for row in cells)
+    return "\n".join((first, "|---" * len(titles) + "|", *others))

@@ -1,0 +1,146 @@
+"""What was measured, from records: published rows, the leaderboard, ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from statistics import mean, median, stdev
+
+from blocks.markdown import NONE_YET, PAIR, table
+from blocks.settings import METRICS, published
+
+from solera.bench.records import Record
+from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table
+from solera.runs.presets import preset, presets
+
+PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
+HEADLINE = {  # label: how it is called, and whose published row it has
+    "pfedrec": ("PFedRec", "paper:pfedrec/ml-100k"),
+    "fedrap": ("FedRAP", "paper:fedrap/ml-100k"),
+    "pfedclr": ("PFedCLR", "paper:pfedclr/ml-100k"),
+    "fedem": ("FedEM", "paper:fedem/ml-100k"),
+    "plgc": ("FedMF with PLGC", "paper:fedmf+plgc/ml-100k"),
+    "popularity": ("*popularity*", ""),
+    "ease": ("*EASE, centralized*", ""),
+    "sasrec": ("*SASRec, centralized*", ""),
+    "fedease": ("**FedEASE**, one round", ""),
+    "fedhist": ("**FedHist**", ""),
+    "fedslist": ("**FedSLIST**, one round", ""),
+}
+Records = Sequence[Record]
+
+
+def figures(name: str, records: Records) -> str:
+    """A preset's published and measured figures, and the commands that make the latter."""
+    rows = [("published", published(preset(name)), "", "")]
+    for protocol, label in PROTOCOLS.items():
+        runs = _runs(records, name, protocol)
+        seeds = ", ".join(map(str, sorted(run.seed for run in runs)))
+        rows.append((label, _measured(runs, "sampled99"), _measured(runs, "full"), seeds))
+    command = f"solera train --preset {name} --seed S --protocol"
+    below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
+    seconds = [run.seconds.per_round for run in records if run.preset == name and run.seconds.per_round]
+    time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
+    return table(("", f"99 negatives, {PAIR}", f"full ranking, {PAIR}", "seeds"), rows) + f"\n\n{below}{time}"
+
+
+def headline(records: Records) -> str:
+    """The published figures, the same with the leak, and what remains without it; HR@10 on ml-100k."""
+    rows = []
+    for label, (name, source) in HEADLINE.items():
+        there = preset(source).published["hr"] if source else None
+        leaky = _runs(records, source, "paper") if source else []
+        best = _best_on_validation(records, (label, f"{label}, defaults", source))
+        rows.append(
+            (
+                name,
+                f"{there:.3f}" if there else "",
+                _hr(leaky, "sampled99") if source else "",
+                _hr(best, "sampled99"),
+                _measured(best, "full"),
+            )
+        )
+    head = ("", "published", "`paper` (leaky)", "`strict`", f"`strict`, whole catalogue: {PAIR}")
+    return table(head, rows)
+
+
+def _best_on_validation(records: Records, labels: Iterable[str]) -> Records:
+    """Of a method's runs on ml-100k under strict, those of the settings that are best on validation items."""
+    groups = (
+        [run for run in records if (run.label, run.dataset, run.protocol) == (label, "ml-100k", "strict")]
+        for label in labels
+    )
+    return max(
+        filter(None, groups),
+        key=lambda runs: mean(run.figures.validation.full["ndcg@10"] for run in runs),
+        default=[],
+    )
+
+
+def _hr(runs: Records, part: str) -> str:
+    values = [getattr(run.figures.test, part)["hr@10"] for run in runs]
+    return _spread(values) if values else "not measured yet"
+
+
+def ablation(records: Records, dataset: str, first: str) -> str:
+    """One method with and without its parts."""
+    runs = [run for run in records if run.label.split("+")[0] == first]
+    return grid(main_table, blocks(runs), dataset)
+
+
+def strict(records: Records) -> list[Block]:
+    """What was tuned for the leaderboard, data set after data set."""
+    return blocks([run for run in records if run.protocol == "strict" and run.label != run.preset])
+
+
+def leaky_blocks(records: Records) -> list[Block]:
+    """Everything under the papers' protocol, data set after data set."""
+    return blocks([run for run in records if run.protocol == "paper"])
+
+
+def grid(make: Callable[[Block], Table], found: Sequence[Block], dataset: str) -> str:
+    """A data set's table, and below it what is missing there."""
+    block = next((block for block in found if block.dataset == dataset), None)
+    if block is None:
+        return NONE_YET
+    missing = ", ".join(
+        f"`{label}`" + (f" ({why})" if why != NOT_RUN else "") for label, why in block.missing.items()
+    )
+    below = f"\n\nNot run here: {missing}." if missing else ""
+    return make(replace(block, missing={})).grid() + below
+
+
+def by_activity(block: Block) -> Table:
+    """In full ranking."""
+    return activity_table(block, "full")
+
+
+def reproduction(records: Records, datasets: Sequence[str]) -> str:
+    """All presets: published, measured under both protocols, and how far from what was published."""
+    rows = []
+    there = (entry for entry in presets().values() if entry.published)
+    for entry in (entry for entry in there if not datasets or entry.dataset in datasets):
+        leaky, strict = (_runs(records, entry.name, protocol) for protocol in PROTOCOLS)
+        away = (
+            mean(run.figures.test.sampled99[metric] for run in leaky) - entry.published[key]
+            for key, metric in METRICS.items()
+            if leaky and entry.published
+        )
+        difference = " / ".join(f"{each:+.3f}" for each in away)
+        row = (f"`{entry.name}`", published(entry), _measured(leaky, "sampled99"), difference)
+        rows.append((*row, _measured(strict, "sampled99"), _measured(strict, "full")))
+    honest = ("`strict`, 99 negatives", "`strict`, full ranking")
+    return table(("preset", "published", PROTOCOLS["paper"], "difference", *honest), rows)
+
+
+def _runs(records: Records, name: str, protocol: str) -> Records:
+    return [run for run in records if (run.preset, run.protocol) == (name, protocol)]
+
+
+def _measured(runs: Records, part: str) -> str:
+    each = ([getattr(run.figures.test, part)[metric] for run in runs] for metric in METRICS.values())
+    return " / ".join(map(_spread, each)) if runs else "not measured yet"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")

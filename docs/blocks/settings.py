@@ -1,0 +1,99 @@
+"""What methods, plug-ins, baselines and presets are, from the program itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
+
+from blocks.markdown import NONE_YET, PAIR, table
+from pydantic import BaseModel
+
+from solera.baselines import BASELINES
+from solera.methods import PLUGINS, find
+from solera.runs.presets import Preset, presets
+
+METRICS = {"hr": "hr@10", "ndcg": "ndcg@10"}  # a preset's word for it, and a record's
+
+
+def choices(*names: str) -> str:
+    """The five choices of some methods."""
+    made = [(f"`{name}`", find(name).choices) for name in names]
+    return table(("method", *made[0][1]), ((name, *each.values()) for name, each in made))
+
+
+def options(name: str) -> str:
+    """A method's options, as `solera methods NAME` shows them."""
+    config = find(name).config
+    fields = type(config).model_fields
+    values = config.model_dump(mode="json").items()
+    rows = ((f"`{key}`", f"`{value}`", fields[key].description or "") for key, value in values)
+    return table(("`-o`", "default", "about"), rows)
+
+
+def plugin_choices(name: str, *plugins: str) -> str:
+    """The five choices of a method with each of some plug-ins."""
+    made = [(f"`{name} --with {plugin}`", find(name, {}, [plugin]).choices) for plugin in plugins]
+    return table(("method", *made[0][1]), ((title, *each.values()) for title, each in made))
+
+
+def plugin_options(*names: str) -> str:
+    """The options that plug-ins add to a method's."""
+    rows = [
+        (f"`{name}`", f"`{key}`", f"`{value}`", PLUGINS[name].config.model_fields[key].description or "")
+        for name in names
+        for key, value in PLUGINS[name].config().model_dump(mode="json").items()
+    ]
+    return table(("`--with`", "`-o`", "default", "about"), rows)
+
+
+def baseline_options(name: str) -> str:
+    """A baseline's options, whose descriptions stand below them in its config class."""
+    config = BASELINES[name].config
+    abouts = dict(_texts_below_fields(config))
+    shown = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in config()}
+    rows = [(f"`{key}`", f"`{value}`", abouts[key]) for key, value in shown.items()]
+    return table(("`-o`", "default", "about"), rows) if rows else f"`{name}` has no options."
+
+
+def _texts_below_fields(config: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    for cls in reversed(config.__mro__[: config.__mro__.index(BaseModel)]):
+        for parent in ast.parse(inspect.getsource(cls)).body:
+            for pair in pairwise(parent.body if isinstance(parent, ast.ClassDef) else []):
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(about))):
+                        yield key, about
+
+
+def preset_table(*names: str) -> str:
+    """The presets of published rows: of some methods and plug-ins, or all of them."""
+    rows = [
+        (f"`{p.name}`", f"`{p.protocol}`", str(p.rounds), _changed(p), published(p), p.source)
+        for p in presets().values()
+        if p.published and (not names or {p.method, *p.plugins} & set(names))
+    ]
+    head = ("preset", "protocol", "rounds", "not the defaults", f"published {PAIR}", "source")
+    return table(head, rows) if rows else "There is none."
+
+
+def _changed(entry: Preset) -> str:
+    assert entry.method
+    default = find(entry.method, {}, entry.plugins).config.model_dump(mode="json")
+    taken = find(entry.method, entry.options, entry.plugins).config.model_dump(mode="json")
+    return ", ".join(f"`{key}={taken[key]}`" for key in taken if taken[key] != default[key]) or "none"
+
+
+def published(entry: Preset) -> str:
+    """The figures of a published row."""
+    return " / ".join(f"{entry.published[key]:.3f}" for key in METRICS if entry.published)
+
+
+def tuned(dataset: str) -> str:
+    """The settings that equal tuning found on a data set."""
+    rows = [
+        (f"`{p.name}`", ", ".join(f"`{k}={v}`" for k, v in p.options.items()) or "defaults", p.source)
+        for p in presets().values()
+        if p.name.startswith("strict:") and p.dataset == dataset
+    ]
+    return table(("preset", "settings", "how"), rows) if rows else NONE_YET
