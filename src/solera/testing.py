@@ -229,16 +229,20 @@ class MethodConformance:
         Adam can make more of it. Its step is learning_rate · m / (√v + ε): where the samples' gradients all
         but cancel, m and √v are left with their rounding, and their quotient is a step of any size. With
         batches of 24, 2 of 9 084 values of TestAllThatAMethodMayDo differ by up to 2e-5 (reference and block
-        are equally far from float64 there), and on 150 users of MovieLens-100K some of FedMF's by 3e-5. So
-        what is asked is that no value is far off, and that the block engine is on average no further from
-        float64 than twice what the reference is.
+        are equally far from float64 there), and on 150 users of MovieLens-100K some of FedMF's by 3e-5. A
+        perceptron with kinks makes more still: of FedEM's adapters with popular negatives, rounding moves the
+        reference itself by up to 0.28 from float64, and the block engine by 9e-4 from the reference. So what
+        is asked is that no value is far off, or no further than a hundredth of the most that rounding does to
+        the reference, and that the block engine is on average no further from float64 than twice what the
+        reference is.
         """
         expected, exact = self.expected(torch.float32), _as_single(self.expected())
-        rounding = float(relative_differences(expected, exact).mean())
+        rounded = relative_differences(expected, exact)
+        rounding, far = float(rounded.mean()), max(2e-4, float(rounded.max()) / 100)
         for block_samples in (300, 10**9):
             got = state(run(self.method(), BlockTraining(1, block_samples), dtype=torch.float32))
             assert all(value.dtype is torch.float32 for value in got.values() if value.is_floating_point())
-            assert float(relative_differences(got, expected).max()) <= 2e-4
+            assert float(relative_differences(got, expected).max()) <= far
             assert float(relative_differences(got, exact).mean()) <= 2 * rounding
 
     def test_training_moves_everything_that_is_declared_to_move(self) -> None:
