@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -28,7 +29,6 @@ from blocks.attacks import (
     on,
     plain,
 )
-from blocks.markdown import NONE_YET
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
 from blocks.results import (
@@ -39,6 +39,7 @@ from blocks.results import (
     grid,
     headline,
     leaky_blocks,
+    overview,
     reproduction,
     strict,
 )
@@ -52,22 +53,41 @@ from blocks.settings import (
     tuned,
 )
 
-from solera.bench.records import read_all
-from solera.bench.tables import main_table, overview_table
+from solera.bench.records import Failure, read_all, read_failures
+from solera.bench.tables import main_table
 from solera.privacy.poisoning.records import read_all as read_poisoning
 from solera.privacy.records import read_all as read_attacks
 
 BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
 
 
+class Kept(NamedTuple):
+    """All records of a repository."""
+
+    records: Records
+    failures: Sequence[Failure]
+    ablations: Records
+    attacks: Attacks
+    poisonings: Poisonings
+    private: Private
+
+    @classmethod
+    def read(cls, root: Path) -> Kept:
+        """Those under `root`."""
+        return cls(
+            read_all(root / "results"),
+            read_failures(root / "results"),
+            read_all(root / "ablations"),
+            read_attacks(root / "attacks"),
+            read_poisoning(root / "poisoning"),
+            Private(read_all(root / "privacy"), asked_for(root / "benchmarks")),
+        )
+
+
 def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check all pages under `root`."""
     check = "--check" in arguments
-    records, ablations = read_all(root / "results"), read_all(root / "ablations")
-    attacks, poisonings = read_attacks(root / "attacks"), read_poisoning(root / "poisoning")
-    private = Private(read_all(root / "privacy"), asked_for(root / "benchmarks"))
-    told = attacks, poisonings, private
-    stale = False
+    kept, stale = Kept.read(root), False
     for page in (
         *sorted((root / "docs/methods").glob("*.md")),
         root / "docs/reproduction.md",
@@ -76,7 +96,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         root / "README.md",
     ):
         text = page.read_text("utf-8")
-        filled = BLOCK.sub(lambda block: fill(block, records, ablations, told), text)
+        filled = BLOCK.sub(lambda block: fill(block, kept), text)
         if filled != text:
             stale = True
             sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
@@ -85,14 +105,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
     return int(check and stale)
 
 
-def fill(
-    block: re.Match[str],
-    records: Records,
-    ablations: Records,
-    told: tuple[Attacks, Poisonings, Private],
-) -> str:
+def fill(block: re.Match[str], kept: Kept) -> str:
     """The block with its contents made anew."""
-    attacks, poisonings, private = told
+    records, failures, ablations, attacks, poisonings, private = kept
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
         "options": options,
@@ -102,12 +117,12 @@ def fill(
         "baseline options": baseline_options,
         "figures": lambda name: figures(name, records),
         "reproduction": lambda *datasets: reproduction(records, datasets),
-        "leaderboard": lambda dataset: grid(main_table, strict(records), dataset),
-        "activity": lambda dataset: grid(by_activity, strict(records), dataset),
+        "leaderboard": lambda dataset: grid(main_table, strict(records, failures), dataset),
+        "activity": lambda dataset: grid(by_activity, strict(records, failures), dataset),
         "ablation": lambda dataset, first: ablation(ablations, dataset, first),
         "leaky": lambda dataset: grid(main_table, leaky_blocks(records), dataset),
         "headline": lambda: headline(records),
-        "overview": lambda: overview_table(strict(records)).grid() if strict(records) else NONE_YET,
+        "overview": lambda: overview(strict(records, failures)),
         "tuned": tuned,
         "attacks on single uploads": lambda dataset: attacks_on_single(plain(attacks, dataset)),
         "attacks among touched rows": lambda dataset: attacks_among_touched(plain(attacks, dataset)),

@@ -9,8 +9,8 @@ from statistics import mean, median, stdev
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS, published
 
-from solera.bench.records import Record
-from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table
+from solera.bench.records import Failure, Record
+from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table, overview_table
 from solera.runs.presets import preset, presets
 
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
@@ -88,9 +88,14 @@ def ablation(records: Records, dataset: str, first: str) -> str:
     return grid(main_table, blocks(runs), dataset)
 
 
-def strict(records: Records) -> list[Block]:
+def strict(records: Records, failures: Sequence[Failure]) -> list[Block]:
     """What was tuned for the leaderboard, data set after data set."""
-    return blocks([run for run in records if run.protocol == "strict" and run.label != run.preset])
+    return blocks([run for run in records if run.protocol == "strict" and run.label != run.preset], failures)
+
+
+def overview(found: Sequence[Block]) -> str:
+    """All methods on all data sets."""
+    return overview_table(found).grid() if found else NONE_YET
 
 
 def leaky_blocks(records: Records) -> list[Block]:
