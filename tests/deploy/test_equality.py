@@ -41,14 +41,19 @@ def test_a_share_of_the_clients(local):
     assert max(federation.differences(federation.simulated()).values()) < 1e-9
 
 
-@pytest.mark.parametrize("method", ["fedease", "fedslist"])
-def test_methods_of_one_round(local, histories, method):
-    federation = local(method)
+@pytest.mark.parametrize(
+    ("method", "options"), [("fedease", {}), ("fedease", {"sketch": 6}), ("fedslist", {})]
+)
+def test_methods_of_one_round(local, histories, method, options):
+    federation = local(method, options)
     federation.round()
     federation.finish()
     known = Ragged.from_lists(histories)
     alone = OneRound(
-        find(method), ClientData(known, known, ITEMS), device=torch.device("cpu"), dtype=torch.float64
+        find(method, options),
+        ClientData(known, known, ITEMS),
+        device=torch.device("cpu"),
+        dtype=torch.float64,
     )
     alone.run_round(0)
     weights = alone.state.shared[WEIGHTS]

@@ -52,10 +52,13 @@ def test_the_first_round_differs_by_rounding_alone(masked):
     assert 0 < float(difference.abs().max()) <= 5 / 2 * 2.0**-36 / 11 + 1e-15
 
 
-@pytest.mark.parametrize(("method", "precision"), [("fedease", 1e-12), ("fedslist", 1e-5)])
-def test_methods_of_one_round(masked, local, method, precision):
-    """FedEASE sums whole numbers: nothing is rounded."""
-    federation, plain = masked(method), local(method, sizes=FIVE)
+@pytest.mark.parametrize(
+    ("method", "options", "precision"),
+    [("fedease", {}, 1e-12), ("fedease", {"sketch": 6}, 1e-12), ("fedslist", {}, 1e-5)],
+)
+def test_methods_of_one_round(masked, local, method, options, precision):
+    """FedEASE sums whole numbers, sketched or not: nothing is rounded."""
+    federation, plain = masked(method, options), local(method, options, sizes=FIVE)
     for each in (federation, plain):
         each.round()
     weights = plain.coordinator.state.shared[WEIGHTS]

@@ -93,7 +93,7 @@ def test_noise_on_symmetric_sums_is_symmetric(name):
     method, n, std = find(name), 600, 3.0
     zeros = {part: np.zeros(length) for part, length in lengths(method, n).items()}
     found = contribution_of(method, n, with_share(method, n, zeros, std, SystemNoise()), None)
-    for of, (rows, columns, symmetric) in method.update.sums.items():
+    for of, (rows, columns, symmetric, _) in method.update.sums.items():
         for row in range(rows):
             for column in range(row if symmetric else 0, columns):
                 block = found.blocks[of][row, :, column]

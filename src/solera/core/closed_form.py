@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -40,19 +41,24 @@ class ClosedFormConfig(BaseModel):
 class Channels(NamedTuple):
     """How many numbers a summed matrix has for a pair of items, as rows × columns.
 
-    Of a `symmetric` one, half is sent.
+    Of a `symmetric` one, half is sent. A sketch has rows of items, and `width` columns that are of none.
     """
 
     rows: int
     columns: int
     symmetric: bool = False
+    width: int | None = None
+
+    def shape(self, items: int) -> tuple[int, int, int, int]:
+        """Of a block on so many items: row channels, items, column channels, and items or the width."""
+        return self.rows, items, self.columns, self.width or items
 
 
 class Contribution(NamedTuple):
     """A client's part of every sum, which is zero outside its own items."""
 
     items: Ints  # distinct, [m]
-    blocks: Mapping[str, Floats]  # each [row channels, m, column channels, m]
+    blocks: Mapping[str, Floats]  # each of the `shape` that m items have
 
     def numbers(self, sums: Mapping[str, Channels]) -> int:
         """How many numbers are sent: item numbers, and what is not zero of every sum."""
@@ -140,7 +146,8 @@ class ClosedForm:
 
     def check(self, n_items: int) -> None:
         """Refuse a catalogue whose square does not fit."""
-        largest = max(each.rows * each.columns for each in self.update.sums.values()) * n_items**2 * 8
+        solved = self.scorer.channels * n_items**2
+        largest = max(solved, *(prod(each.shape(n_items)) for each in self.update.sums.values())) * 8
         if largest > MAX_BYTES:
             raise DataError(
                 f"{self.name!r} sums items × items, which for {n_items:,} items is {largest / 2**30:.1f} GiB"

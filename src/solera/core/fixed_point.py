@@ -75,9 +75,9 @@ def lengths(method: Method | ClosedForm, n_items: int) -> dict[str, int]:
     Of a symmetric sum's channels, those on the diagonal are symmetric themselves: half of them is enough.
     """
     if isinstance(method, ClosedForm):
-        half, whole = n_items * (n_items + 1) // 2, n_items**2
+        half, sums = n_items * (n_items + 1) // 2, method.update.sums
         blocks = {
-            name: half if is_half(method, of, row, column) else whole
+            name: half if is_half(method, of, row, column) else n_items * sums[of].shape(n_items)[-1]
             for name, of, row, column in sum_blocks(method)
         }
         return blocks | {USERS: 1}
@@ -96,9 +96,9 @@ def change(leaf: str) -> str:
 
 def sum_blocks(method: ClosedForm) -> Iterator[tuple[str, str, int, int]]:
     """The blocks that travel in a method of one round: name, sum, row and column channel."""
-    for of, (rows, columns, symmetric) in method.update.sums.items():
-        for row in range(rows):
-            for column in range(row if symmetric else 0, columns):
+    for of, each in method.update.sums.items():
+        for row in range(each.rows):
+            for column in range(row if each.symmetric else 0, each.columns):
                 yield f"sum/{of}/{row}/{column}", of, row, column
 
 

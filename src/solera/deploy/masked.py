@@ -28,6 +28,7 @@ from solera.core.method import Method
 from solera.core.spec import Params
 from solera.core.upload import Sums, Totals
 from solera.deploy.protocol import Reason, RefusalError
+from solera.deploy.uploads import norm_of
 from solera.engine.one_round import Sum
 from solera.privacy.secagg import Encoding, Part
 from solera.privacy.secagg.encoding import Floats
@@ -122,7 +123,7 @@ def contribution_of(
     method: ClosedForm, n_items: int, values: Mapping[str, Floats], max_norm: float | None
 ) -> Contribution:
     """The same of a method of one round; under noise, there is no telling how long it may be."""
-    blocks = {name: np.zeros((c.rows, n_items, c.columns, n_items)) for name, c in method.update.sums.items()}
+    blocks = {name: np.zeros(c.shape(n_items)) for name, c in method.update.sums.items()}
     for name, of, row, column in sum_blocks(method):
         block = blocks[of][row, :, column]
         if is_half(method, of, row, column):
@@ -132,8 +133,8 @@ def contribution_of(
                 block[item:, item] = block[item, item:]
                 begin += n_items - item
         else:
-            block[:] = values[name].reshape(n_items, n_items)
-    norm = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks.values())))
+            block[:] = values[name].reshape(n_items, -1)
+    norm = norm_of(method, blocks)
     if max_norm is not None and norm > max_norm * values[USERS][0]:
         raise RefusalError(Reason.NORM, f"norm {norm:.3g} is more than the users can have")
     return Contribution(np.arange(n_items), blocks)

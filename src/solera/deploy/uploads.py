@@ -12,6 +12,7 @@ Names, shapes and types follow from the method's declarations alone; there is no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from solera.core.choices import needs_single_uploads
-from solera.core.closed_form import ClosedForm, Contribution
+from solera.core.closed_form import ClosedForm, Contribution, Floats
 from solera.core.fixed_point import change, sum_blocks
 from solera.core.method import Method
 from solera.core.spec import Leaf, Params
@@ -56,7 +57,10 @@ class Bounds:
 def declared(method: Method | ClosedForm, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtype[Any], Shape]]:
     """Every array of an upload: its type and shape, with r rows, c clients, m items."""
     if isinstance(method, ClosedForm):
-        blocks = {name: (dtype, ("m", "m")) for name, *_ in sum_blocks(method)}
+        sums = method.update.sums
+        blocks: dict[str, tuple[np.dtype[Any], Shape]] = {
+            name: (dtype, ("m", sums[of].width or "m")) for name, of, *_ in sum_blocks(method)
+        }
         return {ITEMS: (_WHOLE, ("m",)), **blocks}
     if is_single(method):
         fixed: dict[str, tuple[np.dtype[Any], Shape]] = {
@@ -151,16 +155,21 @@ def unpack_matrices(method: ClosedForm, arrays: Mapping[str, NDArray[Any]], boun
     _check(method, arrays, bounds)
     items = arrays[ITEMS].astype(np.int64)
     _ascending(items, bounds.n_items)
-    sums = method.update.sums
-    blocks = {name: np.zeros((c.rows, len(items), c.columns, len(items))) for name, c in sums.items()}
+    blocks = {name: np.zeros(c.shape(len(items))) for name, c in method.update.sums.items()}
     for name, of, row, column in sum_blocks(method):
         blocks[of][row, :, column] = arrays[name]
-    norm = float(np.sqrt(sum(np.square(block).sum() for block in blocks.values())))
+    norm = norm_of(method, blocks)
     if norm > bounds.max_norm * bounds.clients:
         raise RefusalError(
             Reason.NORM, f"norm {norm / bounds.clients:.3g} per user, at most {bounds.max_norm:g}"
         )
     return Contribution(items, blocks)
+
+
+def norm_of(method: ClosedForm, blocks: Mapping[str, Floats]) -> float:
+    """Of all sums together; that of a sketch of ±1 is √width times that of its matrix, on average."""
+    widths = {name: each.width or 1 for name, each in method.update.sums.items()}
+    return math.sqrt(sum(float(np.square(block).sum()) / widths[name] for name, block in blocks.items()))
 
 
 def check_arrays(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 
 import numpy as np
 import torch
@@ -87,8 +88,8 @@ class OneRound:
 
     def _whole(self, sums: Channels) -> int:
         """How many numbers a client sends that covers all of a matrix."""
-        rows, columns = sums.rows * self.data.n_items, sums.columns * self.data.n_items
-        return rows * (rows + 1) // 2 if sums.symmetric else rows * columns
+        numbers, rows = prod(sums.shape(self.data.n_items)), sums.rows * self.data.n_items
+        return (numbers + rows) // 2 if sums.symmetric else numbers
 
     def _cover(self, clients: int) -> Cover | None:
         """What is done to the total of so many clients before anything is made of it."""
@@ -126,23 +127,24 @@ class Sum:
 
     def __init__(self, method: ClosedForm, n_items: int) -> None:
         self._method, self._n_items = method, n_items
-        self._totals = {
-            name: np.zeros((c.rows, n_items, c.columns, n_items)) for name, c in method.update.sums.items()
-        }
+        self._totals = {name: np.zeros(c.shape(n_items)) for name, c in method.update.sums.items()}
 
     def add(self, part: Contribution) -> None:
         """Take in what one client, or several together, have to send."""
-        place = np.ix_(part.items, part.items)
+        pairs = np.ix_(part.items, part.items)
         for name, block in part.blocks.items():
-            rows, columns, symmetric = self._method.update.sums[name]
+            rows, columns, symmetric, width = self._method.update.sums[name]
+            place = part.items if width else pairs
             for row in range(rows):
                 for column in range(row if symmetric else 0, columns):
                     self._totals[name][row, :, column][place] += block[row, :, column]
 
     def of(self, items: Ints) -> Contribution:
         """The same as a contribution, outside of whose items everything is zero."""
+        sums = self._method.update.sums
+        rows = {name: total[:, items] for name, total in self._totals.items()}
         return Contribution(
-            items, {name: total[:, items][:, :, :, items] for name, total in self._totals.items()}
+            items, {name: each if sums[name].width else each[..., items] for name, each in rows.items()}
         )
 
     def solve(self, device: torch.device, cover: Cover | None = None) -> Tensor:

@@ -7,6 +7,11 @@ the sum of their x_u x_uᵀ, where x_u marks the items of user u:
     server:     P = (Σ_u x_u x_uᵀ + reg · I)⁻¹,   B = I − P · diag(1 / diag P)
     device:     score(i) = Σ_k recency^age(k) · B_ki over its own items k
 
+With `sketch` = s the client sends x_u (x_uᵀ Ω) instead, s numbers for each of its items, where Ω [items, s]
+is of ±1 and known to all; the server makes Nyström's approximation of the sum from it (`core.sketch`). Under
+secure aggregation, where every client sends numbers for all items, that is items · s in the place of
+items² / 2.
+
 With `recency` 1 every item of the history counts alike, as in EASE. Below 1 the latest count most; the device
 knows its order, the server never does.
 """
@@ -17,12 +22,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Floats, Ints
 from solera.core.linear import without_diagonal
 from solera.core.parts import Plain
+from solera.core.sketch import of_items, symmetric_from
 
 
 class FedEASEConfig(ClosedFormConfig):
@@ -33,6 +40,9 @@ class FedEASEConfig(ClosedFormConfig):
     )
     recency: float = Field(
         1.0, gt=0, le=1, description="weight of an item against that of the next newer one"
+    )
+    sketch: int = Field(
+        0, ge=0, le=4096, description="numbers sent per item, a random sketch; 0: pairs of items themselves"
     )
 
 
@@ -67,6 +77,43 @@ class Pairs:
 
 
 @dataclass(frozen=True)
+class Sketch:
+    """Pairs of the own items, times a matrix of ±1 that all know."""
+
+    size: int
+
+    @property
+    def label(self) -> str:
+        """How much of it."""
+        return f"pairs of own items, sketched to {self.size}"
+
+    @property
+    def sums(self) -> Mapping[str, Channels]:
+        """Rows of items."""
+        return {"sketch": Channels(1, 1, width=self.size)}
+
+    def of(self, sequence: Ints) -> Contribution:
+        """x (xᵀ Ω)."""
+        items = np.unique(sequence)
+        added = of_items(items, self.size).sum(0, dtype=np.float64)
+        return Contribution(items, {"sketch": np.tile(added, (1, len(items), 1, 1))})
+
+
+@dataclass(frozen=True)
+class InverseOfSketched:
+    """EASE's closed form of what a sketch tells of the sum."""
+
+    reg: float
+    label: str = "sum, then EASE"
+
+    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+        """B."""
+        sketch = totals["sketch"].cpu().numpy()
+        gram = symmetric_from(sketch, of_items(np.arange(len(sketch)), sketch.shape[1]))
+        return without_diagonal(torch.from_numpy(gram).to(totals["sketch"]), self.reg)
+
+
+@dataclass(frozen=True)
 class InverseWithoutDiagonal:
     """EASE's closed form."""
 
@@ -85,7 +132,7 @@ def fedease(config: FedEASEConfig) -> ClosedForm:
         paper="after Steck 2019",
         config=config,
         scorer=Recency(config.recency),
-        update=Pairs(),
-        aggregate=InverseWithoutDiagonal(config.reg),
+        update=Sketch(config.sketch) if config.sketch else Pairs(),
+        aggregate=InverseOfSketched(config.reg) if config.sketch else InverseWithoutDiagonal(config.reg),
         wire=Plain(),
     )

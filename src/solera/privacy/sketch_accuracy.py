@@ -10,6 +10,7 @@ import torch
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.sketch import Floats, places, rectangular_from, signs, symmetric_from
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
@@ -17,7 +18,6 @@ from solera.engine import OneRound
 from solera.engine.one_round import WEIGHTS
 from solera.evaluate import Evaluator, split
 from solera.methods import find
-from solera.privacy.sketch import Floats, places, rectangular_from, signs, symmetric_from
 
 VALUE_BYTES = 4  # of a number modulo 2^32
 

@@ -95,6 +95,7 @@ def test_lengths():
     method = find("fedmf", {"embedding_size": 4})
     assert lengths(method, 10) == {change("items"): 40, "row_weights": 10, "weight": 1, "users": 1}
     assert lengths(find("fedease"), 10) == {"sum/gram/0/0": 55, "users": 1}
+    assert lengths(find("fedease", {"sketch": 3}), 10) == {"sum/sketch/0/0": 30, "users": 1}
 
 
 @pytest.mark.parametrize("name", names())

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solera.core.sketch import rectangular_from, signs, sketched, sketched_left, symmetric_from
 from solera.methods import find
 from solera.privacy.secagg import Part, Stage, make_setup, run_round
-from solera.privacy.sketch import rectangular_from, signs, sketched, sketched_left, symmetric_from
 
 N_ITEMS = 30
 HISTORIES = st.lists(
@@ -126,12 +126,18 @@ def test_sketches_are_summed_under_masks_exactly(identities):
 def test_with_whole_sums_the_accuracy_is_that_of_the_method(dataset):
     import solera
     from solera.privacy.sketch_accuracy import sketch_accuracy
+    from solera.runs import RunConfig, train
 
     data = dataset("filmtrust")
     whole, large = sketch_accuracy("fedease", data, [200])
     assert whole["ndcg@10"] == pytest.approx(solera.train("fedease", data).test["full"]["ndcg@10"], abs=1e-9)
     assert large["ndcg@10"] > 0.9 * whole["ndcg@10"]
     assert large["bytes"] < whole["bytes"] / 4
+    for masked in (False, True):
+        asked = {"method": "fedease", "dataset": "filmtrust", "options": {"sketch": 200}, "rounds": 1}
+        run = train(RunConfig.model_validate(asked | {"secure_aggregation": masked}), data)
+        assert run.test["full"]["ndcg@10"] == pytest.approx(large["ndcg@10"], abs=1e-9)
+    assert run.result["bytes"]["up"] == large["bytes"] + 4  # and the number of users
 
 
 def test_of_several_sums_every_one_is_whole(dataset):

@@ -13,6 +13,12 @@ _HINT = "choose a method whose aggregate is a mean over all clients, like fedmf"
 def check(method: Method | ClosedForm) -> None:
     """Refuse a method whose server uses anything but the noisy sum of clipped uploads."""
     if isinstance(method, ClosedForm):  # its server gets the total and nothing else
+        if any(each.width for each in method.update.sums.values()):
+            raise ConfigError(
+                f"{method.name!r} cannot send a sketch under differential privacy: what is made of one "
+                "would be made of its noise",
+                "leave -o sketch=… out",
+            )
         return
     aggregate = method.aggregate
     if not any(leaf.sent_as for leaf in method.leaves):

@@ -35,6 +35,8 @@ directions, where the ridge does not help.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,8 +48,18 @@ _ZERO = 1e-10  # of the largest eigenvalue: below it, there is none
 
 
 def signs(rows: int, size: int, seed: int) -> Signs:
-    """A test matrix of ±1, the same for all that know the seed."""
+    """A test matrix of ±1, the same for all that know the seed; one with more rows begins with the same."""
     return np.random.default_rng(seed).integers(0, 2, (rows, size), dtype=np.int8) * np.int8(2) - np.int8(1)
+
+
+def of_items(items: Ints, size: int) -> Signs:
+    """The rows of some items, [m, size], of a test matrix that is the same for all, however many items."""
+    return _whole(1 << int(items.max()).bit_length(), size)[items]
+
+
+@lru_cache(maxsize=4)
+def _whole(rows: int, size: int) -> Signs:
+    return signs(rows, size, seed=0)
 
 
 def sketched(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
