@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
+
+# Where the system can do it, a program that we start is asked to end when we are gone, however that came.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+def _follow() -> None:
+    assert _LIBC
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Process:
@@ -30,6 +41,7 @@ class Process:
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    preexec_fn=_follow if _LIBC else None,  # noqa: PLW1509 - one call into libc, nothing else
                 )
         except FileNotFoundError:
             raise ConfigError(f"{command[0]} is not installed", "pip install 'solera[deploy]'") from None
