@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +16,14 @@ from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
 
-# Where the system can do it, a program that we start is asked to end when we are gone, however that came.
+# On Linux, a program that our main thread starts is asked to end when we are gone, however that came. (Of any
+# other thread, the end of that thread would count.)
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
+
+
+def _can_follow() -> bool:
+    return _LIBC is not None and threading.current_thread() is threading.main_thread()
 
 
 def _follow() -> None:
@@ -41,7 +47,7 @@ class Process:
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=_follow if _LIBC else None,  # noqa: PLW1509 - one call into libc, nothing else
+                    preexec_fn=_follow if _can_follow() else None,  # noqa: PLW1509 - one call into libc, nothing else
                 )
         except FileNotFoundError:
             raise ConfigError(f"{command[0]} is not installed", "pip install 'solera[deploy]'") from None
