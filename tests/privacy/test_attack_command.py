@@ -47,13 +47,19 @@ def test_a_runs_folder_is_attacked_in_the_rounds_it_had(ratings, tmp_path):
     page = tmp_path / "report.html"
     assert solera("report", "run", "-o", page, "--no-data", cwd=tmp_path).returncode == 0
     attacks = page.read_text().split("<h3>Attacks</h3>")[1].split("</table>")[0]
-    head, *lines = attacks.split("<tr>")[1:]
+    head, *groups = attacks.split('<tr class="group">')
     columns = re.findall(r'<th scope="col">([^<]+)', head)
-    rows = {tuple(cells[1:3]): cells for line in lines if (cells := re.split(r"</td>|</th>", line))}
+    rows = {}
+    for group in groups:
+        about, *lines = group.split("<tr>")
+        rounds = re.search(r"<small>([^<]+)", about)[1]
+        rows |= {
+            (rounds, cells[0].split(">")[1]): cells for line in lines if (cells := re.split("</t[dh]>", line))
+        }
     for found in of_run["findings"]:  # what was found stands in the run's report
         first, last = found["first_round"], found["last_round"]
         rounds = f"round {first}" if first == last else f"rounds {first} to {last}"
-        cells = rows[f"<td>{rounds}", f"<td>{found['attack']}"]
+        cells = rows[rounds, found["attack"]]
         place = columns.index("one client" if found["summed"] == 1 else f"sum of {found['summed']}")
         shown = [float(value) for value in re.findall(r'<data value="([^"]+)"', cells[place])]
         assert shown == [found["target"][key] for key in ("auc", "precision")]

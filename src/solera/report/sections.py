@@ -40,6 +40,11 @@ def _group_line(run: Recorded, width: int) -> str:
         about = f'<span class="leaky">{about} · {LEAKY}</span>'
     else:
         about += f" <small>{escape(get(run.config.protocol).summary)}</small>"
+    return _group(about, width)
+
+
+def _group(about: str, width: int) -> str:
+    """What the rows below have in common."""
     return f'<tr class="group"><th colspan="{width}" scope="rowgroup"><div>{about}</div></th></tr>'
 
 
@@ -141,10 +146,12 @@ def attacks_table(runs: Sequence[Recorded]) -> str:
     lines = []
     for run, findings in records:
         found = {(each.rounds, each.attack, each.summed): each.target for each in findings}
-        for rounds, attack in dict.fromkeys((each.rounds, each.attack) for each in findings):
-            cells = (_leaked(found.get((rounds, attack, summed))) for summed in sums)
-            lines.append(row(named(run.title), (rounds, escape(attack), *cells)))
-    columns = ("run", "uploads of", "attack", *("one client" if n == 1 else f"sum of {n}" for n in sums))
+        for rounds in dict.fromkeys(each.rounds for each in findings):
+            lines.append(_group(f"{named(run.title)} <small>{rounds}</small>", len(sums) + 1))
+            for attack in dict.fromkeys(each.attack for each in findings if each.rounds == rounds):
+                cells = (_leaked(found.get((rounds, attack, summed))) for summed in sums)
+                lines.append(row(escape(attack), cells))
+    columns = ("attack", *("one client" if n == 1 else f"sum of {n}" for n in sums))
     about = (
         "Which items are a client's, by what it uploads (solera attack): AUC, where 0.5 is chance and 1 is "
         "everything; and the share of the client's items among the first as many."
