@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 
 import solera
+from made_ratings import write_ratings
 from solera.runs.tables import told_apart
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    draw = random.Random(1)
-    rows = ["user,item,time"]
-    for user in range(12):
-        rows += [f"u{user},i{item},{len(rows) + n}" for n, item in enumerate(draw.sample(range(20), 7))]
     path = tmp_path_factory.mktemp("data") / "ratings.csv"
-    path.write_text("\n".join(rows) + "\n")
+    write_ratings(path, users=12, items=20, each=7, seed=1)
     return solera.load(str(path))
 
 

@@ -48,15 +48,7 @@ def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None
 def stage_progress(title: str) -> Iterator[Callable[[str], None]]:
     """A function to call with what was just done, where nobody knows how much there will be."""
     if not err.is_terminal:
-        last = time.monotonic()
-
-        def line(done: str) -> None:
-            nonlocal last
-            if time.monotonic() - last >= _SECONDS:
-                last = time.monotonic()
-                err.print(f"{title} · {done}", highlight=False, markup=False)
-
-        yield line
+        yield _NowAndThen(title).say
         return
     with err.status(escape(title)) as status:
         yield lambda done: status.update(escape(f"{title} · {done}"))
@@ -91,18 +83,28 @@ def open_progress(title: str, step: str) -> Iterator[Callable[[int, int, str], N
         yield update
 
 
-class _Lines:
-    def __init__(self, title: str, step: str) -> None:
+class _NowAndThen:
+    """Lines where there is no terminal, not too many of them."""
+
+    def __init__(self, title: str) -> None:
         self._title = title
-        self._step = step
         self._last = time.monotonic()
 
-    def __call__(self, done: int, total: int, figures: str) -> None:
+    def say(self, *parts: str, due: bool = False) -> None:
+        """A line if it is `due`, or if the last one was long ago."""
         now = time.monotonic()
-        if now - self._last >= _SECONDS or done == total:
+        if due or now - self._last >= _SECONDS:
             self._last = now
-            parts = (self._title, f"{self._step} {done}/{total}", figures)
-            err.print(" · ".join(filter(None, parts)), highlight=False)
+            err.print(" · ".join(filter(None, (self._title, *parts))), highlight=False, markup=False)
+
+
+class _Lines(_NowAndThen):
+    def __init__(self, title: str, step: str) -> None:
+        super().__init__(title)
+        self._step = step
+
+    def __call__(self, done: int, total: int, figures: str) -> None:
+        self.say(f"{self._step} {done}/{total}", figures, due=done == total)
 
 
 def _loss(done: Epoch) -> str:

@@ -6,8 +6,9 @@ From the same description, `svg` draws a chart for the page and `picture` one fo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 from solera.report.recorded import Recorded
@@ -121,6 +122,16 @@ def short(value: float) -> str:
         mantissa, power = f"{value:.2e}".split("e")
         return f"{float(mantissa):g}e{int(power)}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def joined_names(names: Iterable[str]) -> str:
+    """Names in one attribute of a page, as its script takes them apart."""
+    return escape("|".join(name.replace("|", "/") for name in names))
+
+
+def joined_values(values: Iterable[float]) -> str:
+    """The same of numbers."""
+    return " ".join(short(value).replace(",", "") for value in values)
 
 
 def fits_log(values: Sequence[float]) -> bool:

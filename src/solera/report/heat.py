@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from html import escape
 
-from solera.report.chart import Chart, short
+from solera.report.chart import Chart, joined_names, joined_values, short
 
 POSITIVE, NEGATIVE = 0, 1  # colours
 STEPS = 8  # of the scale below the map
@@ -57,11 +57,11 @@ def heat(chart: Chart, box: tuple[float, float, float, float], left: float, line
     )
     to_box = f"translate({x} {y}) scale({across:.4f} {down:.4f})"
     yield f'<g class="cells" transform="{to_box}" {CRISP}>{paths}</g>'
-    columns = escape("|".join(name.replace("|", "/") for name in chart.categories))
+    columns = joined_names(chart.categories)
     yield f'<g class="rows" data-box="{x} {y} {across:.4f} {down:.4f}" data-columns="{columns}">'
     for each in chart.series:
-        values = " ".join(short(value).replace(",", "") for value in each.y)
-        yield f'<g data-key="{escape(each.key)}" data-label="{escape(each.label)}" data-y="{values}"/>'
+        about = f'data-key="{escape(each.key)}" data-label="{escape(each.label)}"'
+        yield f'<g {about} data-y="{joined_values(each.y)}"/>'
     yield "</g>"
     yield f'<path class="grid" d="M{x} {y}h{width}v{height}h-{width}z"/>'
     for row in _some(len(chart.series)):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from solera.report.chart import Chart, Series, extent, short, ticks
+from solera.report.chart import Chart, Series, extent, joined_names, joined_values, short, ticks
 from solera.report.heat import heat
 
 WIDTH, PLOT_HEIGHT = 400, 220
@@ -126,9 +126,9 @@ def _marks(chart: Chart, each: Series, x: Scale, y: Scale, classes: str) -> Iter
         path, shape = "".join(f"M{a:.1f},{b:.1f}h0" for a, b in places), "dots"
     else:
         path, shape = "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in places), "line"
-    joined = escape("|".join(name.replace("|", "/") for name in each.names or ()))
+    joined = joined_names(each.names or ())
     names = f' data-n="{joined}"' if joined else ""
-    xs, ys = (" ".join(short(value).replace(",", "") for value in values) for values in (each.x, each.y))
+    xs, ys = joined_values(each.x), joined_values(each.y)
     yield f'<path class="{shape} {classes}" d="{path}" data-x="{xs}" data-y="{ys}"{names}/>'
     if each.ring is not None:
         a, b = places[each.ring]

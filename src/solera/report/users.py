@@ -14,7 +14,7 @@ from solera.bench.statistics import SHOWN, Interval, by_activity, interval
 from solera.core.errors import RunError
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ints, Ragged
-from solera.evaluate import Evaluation, split
+from solera.evaluate import Evaluation
 from solera.report.linear import singular_values
 from solera.runs import Run
 from solera.runs.owners import THEIR_OWN
@@ -45,7 +45,7 @@ class Users:
 def users_of(path: Path, result: Mapping[str, Any], data: Interactions) -> Users:
     """Rank a finished run's test items again; a model that no longer gives its figures is an error."""
     run = Run.open(path, data=data)
-    test, parts = run.evaluate(), split(data, result["protocol"])
+    test, parts = run.evaluate(), run.parts
     rankings = {"full": test.full_ranking, "sampled99": test.sampled99_ranking}
     intervals = {
         kind: {metric: interval(ranking.per_user[metric]) for metric in SHOWN}

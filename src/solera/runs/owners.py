@@ -8,6 +8,7 @@ import torch
 from solera.core.spec import Home
 from solera.data.ragged import Ints
 from solera.engine import Simulation
+from solera.runs.tables import leaves_like
 
 OWNERS = THEIR_OWN, THE_SERVERS, ANOTHERS = "their own", "the server's", "another user's"
 
@@ -42,5 +43,5 @@ def _shared_table(simulation: Simulation) -> str:
     method = simulation.method
     with torch.no_grad():
         seen = method.view.see(simulation.held(np.array([0])))
-    tables = method.select(per_item=True, home=Home.SHARED)
-    return next((leaf.name for leaf in tables if leaf.shape == seen.shape[-1:] and not leaf.derived_from), "")
+    tables = leaves_like(method, tuple(seen.shape[-1:]))
+    return next((leaf.name for leaf in tables if leaf.home is Home.SHARED), "")

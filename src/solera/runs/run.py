@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from solera.core.method import Method
 from solera.core.spec import Home, Leaf
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.data.split import history
+from solera.data.split import Split, history
 from solera.engine import Simulation
 from solera.engine.one_round import WEIGHTS
 from solera.engine.serving import best_unseen
@@ -93,8 +93,8 @@ class Run:
         `tables` is one of `table_owners`: users keep their scorers, and see items as the server does, or as
         another user does.
         """
-        parts, simulation = split(self.data, self.result["protocol"]), self._simulation
-        score = simulation.serve(history(parts, "test"))
+        simulation = self._simulation
+        score = simulation.serve(history(self.parts, "test"))
         if tables != THEIR_OWN:
             if not isinstance(simulation, Simulation) or tables not in self.table_owners:
                 raise RunError(
@@ -102,7 +102,16 @@ class Run:
                     f"it knows: {', '.join(self.table_owners) or 'one table for all'}",
                 )
             score = partial(scores_with, simulation, tables)
-        return Evaluator(parts, self.result["seed"]).test(score)
+        return self._evaluator.test(score)
+
+    @cached_property
+    def parts(self) -> Split:
+        """Training, validation and test items, as the run had them."""
+        return split(self.data, self.result["protocol"])
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self.parts, self.result["seed"])
 
     @property
     def table_owners(self) -> tuple[str, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from solera.core.method import Method
-from solera.core.spec import Home
+from solera.core.spec import Home, Leaf
 from solera.engine import Simulation
 
 Table = NDArray[np.float64]  # [items, dimensions]
@@ -34,9 +34,7 @@ def item_tables(simulation: Simulation, user: int) -> dict[str, Table]:
     with torch.no_grad():
         served = _whole(method.view.see(held))
     tables = {}
-    for leaf in method.select(per_item=True):
-        if leaf.shape != served.shape[1:] or leaf.derived_from:
-            continue
+    for leaf in leaves_like(method, served.shape[1:]):
         if leaf.home is Home.PERSONAL:
             tables[OWN] = _whole(held[leaf.name])
             continue
@@ -48,6 +46,11 @@ def item_tables(simulation: Simulation, user: int) -> dict[str, Table]:
     if OWN not in tables and KEPT in tables:
         tables[ADDED] = served - tables[KEPT]
     return tables | {SERVED: served}
+
+
+def leaves_like(method: Method, row: tuple[int, ...]) -> Iterator[Leaf]:
+    """The tables, not derived from others, whose rows have the shape of those that the scorer sees."""
+    return (leaf for leaf in method.select(per_item=True) if leaf.shape == row and not leaf.derived_from)
 
 
 def told_apart(tables: Mapping[str, Table]) -> dict[str, Table]:

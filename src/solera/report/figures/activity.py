@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from solera.report.chart import Chart, Figure, series_of
-from solera.report.figures.headline import RANKINGS
+from solera.report.figures.headline import ONE_OF_EACH, RANKINGS
 from solera.report.recorded import Recorded
 
 QUARTERS = ("least active", "second", "third", "most active")
@@ -35,5 +35,5 @@ def activity(runs: Sequence[Recorded]) -> list[Figure]:
                 for quarter, group in zip(QUARTERS, groups, strict=True)
             ],
         )
-        for kind, metric in (("full", "ndcg@10"), ("sampled99", "hr@10"))
+        for kind, metric in ONE_OF_EACH.items()
     ]

@@ -8,6 +8,7 @@ from solera.bench.statistics import SHOWN
 from solera.report.chart import Cell, Chart, Figure, series_of
 from solera.report.recorded import Recorded
 
+ONE_OF_EACH = {"full": "ndcg@10", "sampled99": "hr@10"}  # the figure shown where there is room for one
 RANKINGS = {"full": "whole catalogue", "sampled99": "99 sampled negatives"}
 
 

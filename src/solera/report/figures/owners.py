@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 from solera.bench.statistics import interval
 from solera.report.chart import Cell, Chart, Figure, Series, series_of
-from solera.report.figures.headline import RANKINGS
+from solera.report.figures.headline import ONE_OF_EACH, RANKINGS
 from solera.report.recorded import Recorded
 from solera.report.users import Users
 from solera.runs.owners import OWNERS
-
-SHOWN = {"full": "ndcg@10", "sampled99": "hr@10"}
 
 
 def owners(runs: Sequence[Recorded]) -> list[Figure]:
     """Figures on test items by the owner of the item table, of runs whose users have tables of their own."""
     shown = [(run, run.users) for run in runs if run.users and run.users.served]
-    return [_figure(shown, kind, metric) for kind, metric in SHOWN.items()] if shown else []
+    return [_figure(shown, kind, metric) for kind, metric in ONE_OF_EACH.items()] if shown else []
 
 
 def _figure(shown: Sequence[tuple[Recorded, Users]], kind: str, metric: str) -> Figure:
