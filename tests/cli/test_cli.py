@@ -297,6 +297,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
     assert "stopping after this round" in said
     assert "stopped after round" in said
     assert "--resume" in said
+    assert said.count("error:") == 1
     folder = next(tmp_path.glob("runs/*"))
     assert list(folder.glob("checkpoint-*"))
 

@@ -91,6 +91,8 @@ def main() -> None:
     """Run the command line: an error is two lines on standard error, and an exit code that is not 0."""
     try:
         code = app(standalone_mode=False)
+        if code == _STOPPED:  # as some versions of typer say of Ctrl-C
+            raise KeyboardInterrupt
     except SoleraError as error:
         if os.environ.get("SOLERA_TRACEBACK"):
             raise
@@ -102,7 +104,6 @@ def main() -> None:
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = _STOPPED
-    if code == _STOPPED:  # as some versions of typer say of Ctrl-C
         _complain("stopped", "")
     sys.exit(code if isinstance(code, int) else 0)
 
