@@ -15,7 +15,6 @@ from solera.deploy.protocol import MESSAGE, Enrolment
 LIAR = 102
 
 
-@pytest.mark.xfail(strict=True, reason="wrong shares are not told apart")
 @attack(
     "lying node",
     "One node with wrong shares cannot void a masked round; it is named and left out.",

@@ -19,7 +19,7 @@ from solera.deploy.supernode import pin
 from solera.privacy.secagg import Setup, new_identity, public_identity
 
 SMALL = {"embedding_size": 4}
-HEAD = 4 + 1 + 32 + 2  # bytes of a masked upload before its vector
+HEAD = 4 + 1 + 32 + 2 + 2  # bytes of a masked upload before its vector
 
 
 def setup_in(packet: Packet) -> Setup:

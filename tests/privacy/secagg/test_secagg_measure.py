@@ -17,7 +17,7 @@ def test_what_a_round_costs():
     (found,) = run("secagg", "--values", "1000", "--clients", "4", "--dropped", "1", "--repeats", "1")
     stages = ["advertise", "share", "mask", "confirm", "unmask"]
     assert list(found["client_seconds"]) == list(found["server_seconds"]) == stages
-    assert found["plain_bytes_up"] == 4 + 1 + 32 + 2 + 4000
+    assert found["plain_bytes_up"] == 4 + 1 + 32 + 2 + 2 + 4000
     assert found["bytes_up"] > found["plain_bytes_up"]
     assert found["total_ratio"] > 1
 

@@ -103,32 +103,48 @@ def test_a_changed_box_is_refused(place, change):
         primitives.unseal(key, bytes(box))
 
 
+def split(secret, threshold, points):
+    line = shamir.polynomial(int.from_bytes(secret), threshold)
+    return {point: shamir.share(shamir.value(line, point)) for point in points}
+
+
+def test_the_field_is_one():
+    """2^256 + 297 passes Miller and Rabin's test for 40 bases: a composite does with a chance below 2^-80."""
+    odd, twos = shamir.PRIME - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for base in range(2, 42):
+        powers = [pow(base, odd << k, shamir.PRIME) for k in range(twos)]
+        assert powers[0] == 1 or shamir.PRIME - 1 in powers
+
+
 @given(st.binary(min_size=32, max_size=32), st.integers(2, 12), st.data())
 def test_any_threshold_of_shares_gives_the_secret(secret, threshold, data):
-    shares = shamir.split(secret, threshold, range(1, 13))
+    shares = split(secret, threshold, range(1, 13))
     points = data.draw(st.permutations(range(1, 13)))[:threshold]
     assert shamir.combine(shamir.weights(points), shares) == secret
 
 
 def test_shares_by_hand():
     """The line 5 + 3x, at 1 and 2: the value at 0 is 2 · 8 − 11."""
-    shares = {1: (8).to_bytes(66), 2: (11).to_bytes(66)}
+    shares = {1: (8).to_bytes(33), 2: (11).to_bytes(33)}
+    assert [shamir.value((5, 3), point) for point in (1, 2)] == [8, 11]
     assert shamir.weights([1, 2]) == {1: 2, 2: shamir.PRIME - 1}
     assert int.from_bytes(shamir.combine(shamir.weights([1, 2]), shares)) == 5
 
 
 def test_fewer_shares_fit_every_secret():
     """With t − 1 shares, each other secret has a polynomial through them: they tell nothing."""
-    shares = shamir.split(bytes(32), 3, [1, 2, 3])
+    shares = split(bytes(32), 3, [1, 2, 3])
     weights = shamir.weights([1, 2, 3])
     for other in (1, 2**255, 2**256 - 1):
         known = sum(weights[p] * shamir.number(shares[p]) for p in (1, 2))
         third = (other - known) * pow(weights[3], -1, shamir.PRIME) % shamir.PRIME
-        fake = {**shares, 3: third.to_bytes(66)}
+        fake = {**shares, 3: third.to_bytes(33)}
         assert int.from_bytes(shamir.combine(weights, fake)) == other
 
 
-@pytest.mark.parametrize("share", [b"", bytes(65), bytes(67), b"\xff" * 66, shamir.PRIME.to_bytes(66)])
+@pytest.mark.parametrize("share", [b"", bytes(32), bytes(34), b"\xff" * 33, shamir.PRIME.to_bytes(33)])
 def test_a_share_outside_the_field_is_refused(share):
     with pytest.raises(SecAggError, match="not of the field"):
         shamir.number(share)

@@ -93,18 +93,35 @@ def with_boxes(parties, client: int, boxes: dict[int, bytes]) -> bytes:
     return m.Inbox(parties.setup.context, tuple(sorted(boxes.items())), client).to_bytes()
 
 
-def test_boxes_that_were_changed_or_exchanged_are_refused(identities):
+def inboxes_of(parties) -> dict[int, dict[int, bytes]]:
+    return {c: dict(m.Inbox.from_bytes(parties.sent[c], parties.setup.context).entries) for c in parties.sent}
+
+
+PARCEL = 12 + 3 * 33 + 16 + 3 * 32 + 2 * 33  # nonce, shares, tag; hashes; challenge and expected value
+
+
+@pytest.mark.parametrize("place", [0, 12, 80, 126, 127, 180, 222, 250, 288])
+def test_a_box_that_was_changed_is_of_no_use_and_named(identities, place):
+    """In any of its parts; the client goes on without the shares in it."""
     parties = led_to(Stage.MASK, identities)
-    inboxes = {
-        c: dict(m.Inbox.from_bytes(parties.sent[c], parties.setup.context).entries) for c in parties.sent
-    }
-    mine = inboxes[0]
-    for place in (0, 12, 80, 159):
-        forged = with_boxes(parties, 0, {**mine, 1: changed(mine[1], place)})
-        refuses(parties, 0, forged, "another key, or changed")
-    refuses(parties, 0, with_boxes(parties, 0, {**mine, 1: mine[2]}), "another key, or changed")
-    refuses(parties, 0, with_boxes(parties, 0, {**mine, 1: inboxes[2][1]}), "another key, or changed")
-    refuses(parties, 0, with_boxes(parties, 0, {**mine, 1: mine[1][:-1]}), "another size")
+    mine = inboxes_of(parties)[0]
+    assert len(mine[1]) == PARCEL == 289
+    sent = parties.answer(0, with_boxes(parties, 0, {**mine, 1: changed(mine[1], place)}))
+    assert m.MaskedInput.from_bytes(sent, parties.setup.context).unusable == (1,)
+
+
+def test_boxes_that_were_exchanged_are_of_no_use(identities):
+    for forge in (lambda all_: all_[0][2], lambda all_: all_[2][1]):
+        parties = led_to(Stage.MASK, identities)
+        all_ = inboxes_of(parties)
+        sent = parties.answer(0, with_boxes(parties, 0, {**all_[0], 1: forge(all_)}))
+        assert m.MaskedInput.from_bytes(sent, parties.setup.context).unusable == (1,)
+
+
+def test_inboxes_that_cannot_be_are_refused(identities):
+    parties = led_to(Stage.MASK, identities)
+    mine = inboxes_of(parties)[0]
+    refuses(parties, 0, with_boxes(parties, 0, {**mine, 1: mine[1][:-1]}), "ends too early")
     refuses(parties, 0, with_boxes(parties, 0, {**mine, 0: mine[1]}), "without keys")
     refuses(parties, 0, with_boxes(parties, 0, {**mine, 9: mine[1]}), "without keys")
     refuses(parties, 0, with_boxes(parties, 0, {1: mine[1]}), "only 2 clients")
@@ -288,16 +305,32 @@ def test_keys_that_would_stop_all_clients_stop_at_the_server(identities, spoilt,
     assert reason in parties.server.refused[3]
 
 
-@pytest.mark.parametrize(("kind", "who"), [("seeds", 2), ("mask_keys", 1)])
-def test_a_false_share_is_noticed(identities, kind, who):
-    parties = led_to(Stage.UNMASK, identities, n=5, threshold=4, dropouts={1: Stage.MASK})
-    answers = {c: parties.answer(c) for c in parties.sent}
-    given = m.Reveal.from_bytes(answers[0], parties.setup.context)
+def with_false_share(parties, answers, client: int, kind: str, who: int) -> None:
+    """The client reveals another share than it was dealt."""
+    given = m.Reveal.from_bytes(answers[client], parties.setup.context)
     shares = dict(getattr(given, kind))
-    shares[who] = (int.from_bytes(shares[who]) ^ 1).to_bytes(66)
-    answers[0] = replace(given, **{kind: tuple(shares.items())}).to_bytes()
-    with pytest.raises(SecAggError, match=r"shares .* (wrong|not of one secret)"):
+    shares[who] = (int.from_bytes(shares[who]) ^ 1).to_bytes(33)
+    answers[client] = replace(given, **{kind: tuple(shares.items())}).to_bytes()
+
+
+@pytest.mark.parametrize(("kind", "who"), [("seeds", 2), ("mask_keys", 1)])
+@pytest.mark.parametrize("liar", [0, 3, 4])
+def test_a_false_share_is_left_out_and_its_sender_named(identities, kind, who, liar):
+    parties = led_to(Stage.UNMASK, identities, n=5, threshold=3, dropouts={1: Stage.MASK})
+    answers = {c: parties.answer(c) for c in parties.sent}
+    with_false_share(parties, answers, liar, kind, who)
+    assert parties.collect(answers)["x"].tolist() == [0.0] * 8
+    assert parties.server.faulty == {liar: f"revealed a wrong share of client {who}"}
+
+
+def test_too_many_false_shares_end_the_round_and_all_are_named(identities):
+    parties = led_to(Stage.UNMASK, identities, n=5, threshold=4)
+    answers = {c: parties.answer(c) for c in parties.sent}
+    for liar in (0, 3):
+        with_false_share(parties, answers, liar, "seeds", 2)
+    with pytest.raises(SecAggError, match="only 3 clients are left"):
         parties.collect(answers)
+    assert parties.server.faulty.keys() == {0, 3}
 
 
 def test_reveals_that_are_not_what_was_asked_for_are_left_out(identities):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from solera.privacy.secagg import rules, shamir
+from solera.privacy.secagg import rules, shamir, vss
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import Identity, is_signed, public_identity, sign
 from solera.privacy.secagg.messages import (
@@ -42,7 +42,7 @@ _BYTES = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="bas
 
 
 class Peer(BaseModel):
-    """What a client knows of another."""
+    """What a client knows of another; no shares if those that came could not be used."""
 
     model_config = _BYTES
 
@@ -139,52 +139,73 @@ class Client:
             raise SecAggError("the own keys are not among those of all")
         if len({key for peer in peers.values() for key in (peer.box_key, peer.mask_key)}) < 2 * len(peers):
             raise SecAggError("a key is there twice")
-        points = [client + 1 for client in peers]
-        of_seed = shamir.split(state.seed, setup.threshold, points)
-        of_mask_key = shamir.split(state.mask_secret, setup.threshold, points)
+        dealt = vss.deal(
+            state.seed,
+            state.mask_secret,
+            setup.threshold,
+            [client + 1 for client in peers],
+            rules.dealing(setup, state.number),
+        )
         secret, boxes = private_key(state.box_secret), []
         for client, peer in peers.items():
             if client != state.number:
                 key = rules.box_key(setup, secret, peer.box_key, state.number, client)
-                boxes.append((client, seal(key, of_seed[client + 1] + of_mask_key[client + 1])))
-        own.seed_share, own.mask_key_share = of_seed[state.number + 1], of_mask_key[state.number + 1]
+                boxes.append((client, seal(key, dealt.shares[client + 1].to_bytes())))
+        own.seed_share, own.mask_key_share, _ = dealt.shares[state.number + 1]
         state.peers, state.keys, state.stage = peers, hashlib.sha256(keys).digest(), Stage.MASK
-        return SealedShares(setup.context, tuple(boxes), state.number).to_bytes()
+        return SealedShares(
+            setup.context,
+            tuple(boxes),
+            state.number,
+            tuple((client, dealt.hashes[client + 1]) for client in peers),
+            tuple((place, shamir.share(each)) for place, each in enumerate(dealt.check)),
+        ).to_bytes()
 
     def mask(self, inbox: bytes, values: Mapping[str, ArrayLike]) -> bytes:
-        """Open the boxes, hide the values under the own mask and one with each peer; forget the secrets."""
+        """Open the boxes, hide the values under the own mask and one with each peer; forget the secrets.
+
+        Shares that cannot be used do not end the round: their dealer is named, and the others' are enough.
+        """
         state, setup = self._state, self._setup
         rules.at_stage(state.stage, Stage.MASK)
         received = Inbox.from_bytes(inbox, setup.context)
         if received.client != state.number:
             raise SecAggError("an inbox is of another client")
-        boxes = dict(received.entries)
-        if not boxes.keys() <= state.peers.keys() - {state.number}:
+        parcels = {client: rules.Parcel.from_bytes(data) for client, data in received.entries}
+        if not parcels.keys() <= state.peers.keys() - {state.number}:
             raise SecAggError("a box is of a client without keys")
-        sharers = sorted({*boxes, state.number})
+        sharers = sorted({*parcels, state.number})
         rules.enough(setup, sharers, "have shared their keys")
         box_secret, mask_secret = private_key(state.box_secret), private_key(state.mask_secret)
-        opened = {client: self._open(box_secret, client, box) for client, box in boxes.items()}
+        opened = {client: self._open(box_secret, client, parcel) for client, parcel in parcels.items()}
         vector = setup.encoding.encode(values)
         mask(vector, rules.self_mask(setup, state.seed, state.number))
-        for client in boxes:
+        for client in parcels:
             public = state.peers[client].mask_key
             key = rules.pair_mask(setup, mask_secret, public, state.number, client)
             mask(vector, key, subtract=client < state.number)
         for client, shares in opened.items():
-            state.peers[client].seed_share, state.peers[client].mask_key_share = shares
+            if shares is not None:
+                state.peers[client].seed_share, state.peers[client].mask_key_share, _ = shares
         state.box_secret = state.mask_secret = state.seed = b""
         state.sharers, state.stage = tuple(sharers), Stage.CONFIRM
-        return MaskedInput(setup.context, state.number, vector.view(np.uint8).data).to_bytes()
+        unusable = tuple(client for client, shares in opened.items() if shares is None)
+        return MaskedInput(setup.context, state.number, unusable, vector.view(np.uint8).data).to_bytes()
 
-    def confirm(self, survivors: bytes) -> bytes:
-        """Sign who is summed up: this client and enough others, all of whom it shares a mask with."""
+    def confirm(
+        self, survivors: bytes, approve: Callable[[tuple[int, ...]], None] = lambda clients: None
+    ) -> bytes:
+        """Sign who is summed up: this client and enough others, all of whom it shares a mask with.
+
+        `approve` raises an error if the node does not want to be summed up with these clients.
+        """
         state, setup = self._state, self._setup
         rules.at_stage(state.stage, Stage.CONFIRM)
         clients = Survivors.from_bytes(survivors, setup.context).clients
         if state.number not in clients or not set(clients) <= set(state.sharers):
             raise SecAggError("survivors without this client, or with one that has shared no keys")
         rules.enough(setup, clients, "have survived")
+        approve(clients)
         signature = sign(self._identity, rules.view(setup, state.keys, state.sharers, clients))
         state.survivors, state.stage = clients, Stage.UNMASK
         return Confirmation(setup.context, state.number, signature).to_bytes()
@@ -200,19 +221,33 @@ class Client:
             if client not in state.survivors or not is_signed(setup.roster[client], signature, said):
                 raise SecAggError(f"client {client} has not confirmed these survivors")
         dropped = sorted(set(state.sharers) - set(state.survivors))
-        seeds = tuple((client, state.peers[client].seed_share) for client in state.survivors)
-        mask_keys = tuple((client, state.peers[client].mask_key_share) for client in dropped)
+        seeds = ((client, state.peers[client].seed_share) for client in state.survivors)
+        mask_keys = ((client, state.peers[client].mask_key_share) for client in dropped)
+        reveal = Reveal(
+            setup.context,
+            state.number,
+            tuple(entry for entry in seeds if entry[1]),
+            tuple(entry for entry in mask_keys if entry[1]),
+        )
         state.peers, state.stage = {}, Stage.DONE
-        return Reveal(setup.context, state.number, seeds, mask_keys).to_bytes()
+        return reveal.to_bytes()
 
-    def _open(self, own: X25519PrivateKey, sender: int, box: bytes) -> tuple[bytes, bytes]:
-        state = self._state
-        if len(box) != rules.BOX_BYTES:
-            raise SecAggError("a box is of another size")
+    def _open(self, own: X25519PrivateKey, sender: int, parcel: rules.Parcel) -> vss.Shares | None:
+        """The shares in a box; None if they are not those that their dealer has published."""
+        state, setup = self._state, self._setup
         public = state.peers[sender].box_key
-        key = rules.box_key(self._setup, own, public, sender, state.number)
-        plain = unseal(key, box)
-        shares = plain[: shamir.SHARE_BYTES], plain[shamir.SHARE_BYTES :]
-        for share in shares:
-            shamir.number(share)
-        return shares
+        key = rules.box_key(setup, own, public, sender, state.number)
+        try:
+            shares = vss.Shares.from_bytes(unseal(key, parcel.box))
+        except SecAggError:
+            return None
+        purpose, point = rules.dealing(setup, sender), state.number + 1
+        hold = vss.holds(
+            purpose,
+            point,
+            shares,
+            hashes=parcel.hashes,
+            challenge=parcel.challenge,
+            expected=parcel.expected,
+        )
+        return shares if hold else None

@@ -71,7 +71,7 @@ def _plain(vectors: Vectors, dropped: int) -> dict[str, Any]:
     context = bytes(32)
     begin = time.thread_time()
     sent = [
-        MaskedInput(context, n, vector.view(np.uint8).data).to_bytes()
+        MaskedInput(context, n, (), vector.view(np.uint8).data).to_bytes()
         for n, vector in enumerate(vectors[dropped:])
     ]
     middle = time.thread_time()

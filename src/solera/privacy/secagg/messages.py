@@ -110,34 +110,50 @@ class _Boxes(_List):
         return cls(context, reader.entries(), reader.number())
 
 
+@dataclass(frozen=True)
 class SealedShares(_Boxes):
-    """From a client: a box for every other one, with a share of its seed and one of its mask key."""
+    """From a client: a box with shares for every other one, and by what all shares can be checked: see `vss`.
+
+    `hashes` are of the shares of every client, itself among them; `check` are the coefficients of h.
+    """
 
     KIND = 2
+    LIMIT = _HEAD + 3 * _LIST
+
+    hashes: Entries
+    check: Entries
+
+    def _body(self) -> tuple[bytes, ...]:
+        return (*super()._body(), wire.entries(self.hashes), wire.entries(self.check))
+
+    @classmethod
+    def _read(cls, context: bytes, reader: Reader) -> Self:
+        return cls(context, reader.entries(), reader.number(), reader.entries(), reader.entries())
 
 
 class Inbox(_Boxes):
-    """To a client: the boxes that others have sealed for it."""
+    """To a client: the boxes that others have sealed for it, each with what it can be checked by."""
 
     KIND = 3
 
 
 @dataclass(frozen=True)
 class MaskedInput(Message):
-    """From a client: its values under all masks."""
+    """From a client: its values under all masks, and whose shares it could not use."""
 
     KIND = 4
-    LIMIT = _HEAD + 2 + 8 * MAX_VALUES
+    LIMIT = _HEAD + 4 + 2 * MAX_CLIENTS + 8 * MAX_VALUES
 
     client: int
+    unusable: tuple[int, ...]
     vector: bytes | memoryview
 
     def _body(self) -> tuple[bytes | memoryview, ...]:
-        return (wire.number(self.client), self.vector)
+        return (wire.number(self.client), wire.numbers(self.unusable), self.vector)
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
-        return cls(context, reader.number(), reader.rest())
+        return cls(context, reader.number(), reader.numbers(), reader.rest())
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from solera.privacy.secagg import wire
+from solera.privacy.secagg import shamir, vss, wire
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import is_signed
 from solera.privacy.secagg.messages import Advertisement
 from solera.privacy.secagg.primitives import NONCE_BYTES, TAG_BYTES, agree, derive
 from solera.privacy.secagg.setup import Setup
-from solera.privacy.secagg.shamir import SHARE_BYTES
 
-BOX_BYTES = NONCE_BYTES + 2 * SHARE_BYTES + TAG_BYTES
+BOX_BYTES = NONCE_BYTES + vss.SHARES_BYTES + TAG_BYTES
 
 
 class Stage(IntEnum):
@@ -66,6 +66,33 @@ def view(setup: Setup, keys: bytes, sharers: Iterable[int], survivors: Iterable[
     `keys` is the SHA-256 of the message with all advertisements.
     """
     return setup.purpose("survivors") + keys + wire.numbers(sharers) + wire.numbers(survivors)
+
+
+class Parcel(NamedTuple):
+    """What a client gets of another's shares: a box, and by what its content can be checked."""
+
+    box: bytes
+    hashes: bytes
+    challenge: int
+    expected: int
+
+    def to_bytes(self) -> bytes:
+        """One after the other, of fixed length."""
+        return self.box + self.hashes + shamir.share(self.challenge) + shamir.share(self.expected)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Parcel:
+        """The reverse."""
+        reader = wire.Reader(data)
+        box, hashes = reader.take(BOX_BYTES), reader.take(vss.HASHES_BYTES)
+        numbers = [shamir.number(reader.take(shamir.SHARE_BYTES)) for _ in range(2)]
+        reader.end()
+        return cls(box, hashes, *numbers)
+
+
+def dealing(setup: Setup, dealer: int) -> bytes:
+    """What the hashes of a client's shares are for."""
+    return setup.purpose("shares", dealer)
 
 
 def box_key(setup: Setup, own: X25519PrivateKey, public: bytes, sender: int, receiver: int) -> bytes:

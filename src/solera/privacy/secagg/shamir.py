@@ -1,4 +1,4 @@
-"""Shamir's secret sharing of 32 bytes over the prime field of 2^521 − 1.
+"""Shamir's secret sharing of 32 bytes over the prime field of 2^256 + 297.
 
 A secret is the constant term of a polynomial of degree t − 1 whose other coefficients are random; a share is
 its value at a point. Any t shares give the secret, fewer tell nothing of it.
@@ -12,26 +12,28 @@ Python's integers take no constant time: a client's machine must be its own.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.primitives import SECRET_BYTES
 
-PRIME = 2**521 - 1
-SHARE_BYTES = 66
+PRIME = 2**256 + 297
+SHARE_BYTES = 33
+
+Polynomial = tuple[int, ...]  # coefficients, the constant term first
 
 
-def split(secret: bytes, threshold: int, points: Iterable[int]) -> dict[int, bytes]:
-    """One share for every point; points are not 0."""
-    coefficients = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
-    coefficients.append(int.from_bytes(secret))
-    shares = {}
-    for point in points:
-        value = 0
-        for coefficient in coefficients:
-            value = (value * point + coefficient) % PRIME
-        shares[point] = value.to_bytes(SHARE_BYTES)
-    return shares
+def polynomial(constant: int, threshold: int) -> Polynomial:
+    """A random polynomial with this constant term, of which `threshold` values tell everything."""
+    return (constant, *(secrets.randbelow(PRIME) for _ in range(threshold - 1)))
+
+
+def value(coefficients: Polynomial, point: int) -> int:
+    """The polynomial's value at a point."""
+    found = 0
+    for coefficient in reversed(coefficients):
+        found = (found * point + coefficient) % PRIME
+    return found
 
 
 def weights(points: Sequence[int]) -> dict[int, int]:
@@ -49,15 +51,20 @@ def weights(points: Sequence[int]) -> dict[int, int]:
 
 def combine(weight: Mapping[int, int], shares: Mapping[int, bytes]) -> bytes:
     """The secret, from shares at exactly the points that the weights are of."""
-    value = sum(weight[point] * number(shares[point]) for point in weight) % PRIME
-    if value >= 1 << 8 * SECRET_BYTES:
+    found = sum(weight[point] * number(shares[point]) for point in weight) % PRIME
+    if found >= 1 << 8 * SECRET_BYTES:
         raise SecAggError("shares are not of one secret")
-    return value.to_bytes(SECRET_BYTES)
+    return found.to_bytes(SECRET_BYTES)
 
 
 def number(share: bytes) -> int:
     """A share as an element of the field."""
-    value = int.from_bytes(share)
-    if len(share) != SHARE_BYTES or value >= PRIME:
+    found = int.from_bytes(share)
+    if len(share) != SHARE_BYTES or found >= PRIME:
         raise SecAggError("a share is not of the field")
-    return value
+    return found
+
+
+def share(element: int) -> bytes:
+    """An element of the field as a share."""
+    return element.to_bytes(SHARE_BYTES)
