@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,21 @@ import torch
 
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.deploy.authority import ROSTER_PUBLIC
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.membership import Membership
 from solera.deploy.messages import from_content, to_content
 from solera.deploy.node import Node
 from solera.deploy.protocol import Packet, Reason, RefusalError
-from solera.deploy.roster import make_roster
+from solera.deploy.roster import Roster, make_roster, read_roster_key
 from solera.deploy.secure import open_node
-from solera.deploy.secure_round import run_masked
+from solera.deploy.secure_round import finish_opening, run_masked
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
+from solera.device.ledger import Ledger
+from solera.device.policy import Policy
 from solera.device.publish import start
 from solera.engine import BlockTraining, Simulation
 
@@ -62,7 +66,8 @@ class Local:
             users = {f"u{u}": [str(i) for i in histories[u]] for u in range(first, first + size)}
             self.add_node(100 + number, users)
             first += size
-        settings = {"rounds": 3, "min_nodes": 1, **settings}
+        few = {"least_nodes": 3, "least_users": 3} if node_keys is not None else {}
+        settings = {"rounds": 3, "min_nodes": 1, **few, **settings}
         if node_keys is not None:
             self.pin(node_keys)
         self.server = FederationFolder.create(folder / "server", self.bundle, Settings(**settings))
@@ -74,16 +79,22 @@ class Local:
     def add_node(self, number: int, users: dict[str, list[str]], bundle: Bundle | None = None) -> Device:
         device = Device.create(self.folder / f"node{number}", bundle or self.bundle)
         fill(device, users)
+        Ledger(device.store).join_next()
         self.devices[number] = device
         return device
 
     def pin(self, keys: Path) -> None:
-        """All nodes have the authority's roster, and so has the server."""
+        """All nodes have the signed list of nodes, those who are here, and so has the server."""
         roster = make_roster(keys)
         (self.folder / "server").mkdir()
         FederationFolder(self.folder / "server").keep_roster(roster)
         for place, device in enumerate(self.devices.values(), start=1):
-            Membership(key=keys / "nodes" / f"node-{place}", roster=roster).write(device.path)
+            self.membership(keys, place, roster).write(device.store)
+            Policy(least_nodes=3, least_users=3, allow_plain=False).write(device.store)
+
+    def membership(self, keys: Path, place: int, roster: Roster) -> Membership:
+        signer = base64.b64encode(read_roster_key(keys / ROSTER_PUBLIC)).decode()
+        return Membership(key=keys / "nodes" / f"node-{place}", roster_key=signer, roster=roster)
 
     def close(self) -> None:
         for device in self.devices.values():
@@ -113,6 +124,8 @@ class Local:
     def round(self, online: set[int] | None = None, attempt: int = 0) -> dict[str, Any] | None:
         online = set(self.devices) if online is None else online
         self.exchange("enrol", self.coordinator.invite(online), self.coordinator.enrol)
+        if self.coordinator.pending is not None:
+            return finish_opening(self.coordinator, self.coordinator.pending, self.exchange)
         if self.coordinator.settings.secure_aggregation:
             return run_masked(self.coordinator, attempt, online, self.exchange)
         self.exchange("train", self.coordinator.begin(attempt, online), self.coordinator.take)

@@ -25,7 +25,7 @@ ALLOWED = {
     "runs": LIBRARY | {"privacy.dp"},
     "api": LIBRARY | {"runs", "privacy.dp"},
     "bench": LIBRARY | {"runs", "privacy.dp", "api", "device", "deploy"},
-    "device": {"core", "data", "methods", "engine", "runs"},
+    "device": {"core", "data", "methods", "engine", "runs", "privacy.dp"},
     "privacy": {"core", "data", "methods", "engine", "runs", "evaluate", "privacy.dp"},
     "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "privacy.dp"},
     "report": {"core", "data", "evaluate", "runs", "bench", "privacy"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,19 @@ def node_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def five_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("five-keys")
+    make_keys(folder, 5)
+    return folder
+
+
+@pytest.fixture
+def five(world, five_keys: Path) -> Callable[..., Local]:
+    """Five nodes that mask, and a roster of these five."""
+    return partial(world, keys=five_keys)
+
+
 @pytest.fixture
 def world(publisher_key: Path, node_keys: Path, tmp_path: Path) -> Iterator[Callable[..., Local]]:
     """Makes a federation of FedMF in this process; unless told otherwise, five nodes that mask."""
@@ -75,6 +89,7 @@ def world(publisher_key: Path, node_keys: Path, tmp_path: Path) -> Iterator[Call
         *,
         sizes: tuple[int, ...] = (3, 2, 2, 2, 2),
         masked: bool = True,
+        keys: Path | None = None,
         **settings: Any,
     ) -> Local:
         folder = tmp_path / f"{len(made)}"
@@ -94,7 +109,7 @@ def world(publisher_key: Path, node_keys: Path, tmp_path: Path) -> Iterator[Call
                 precision="double",
                 sizes=sizes,
                 settings=usual | settings,
-                node_keys=node_keys if masked else None,
+                node_keys=(keys or node_keys) if masked else None,
             )
         )
         return made[-1]

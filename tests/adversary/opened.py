@@ -16,11 +16,12 @@ def keep_opened(monkeypatch: pytest.MonkeyPatch) -> list[Values]:
     """All sums that are opened from now on; the server takes none of them in."""
     opened: list[Values] = []
 
-    def conclude(self: object, values: Values) -> None:
-        opened.append({name: each.copy() for name, each in values.items()})
+    def conclude(self: secure_round.MaskedRound) -> None:
+        for session in self._sessions:
+            opened.append({name: each.copy() for name, each in session.sum.values.items()})
         raise RefusalError(Reason.MEMBERS, "kept")
 
-    monkeypatch.setattr(secure_round.MaskedRound, "_conclude", conclude)
+    monkeypatch.setattr(secure_round.MaskedRound, "conclude", conclude)
     return opened
 
 

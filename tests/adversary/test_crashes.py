@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
+from pathlib import Path
 
 import pytest
 from attack import attack
+from opened import declined
 
-from solera.deploy import secure_round
+from solera.core.errors import RunError
+from solera.deploy.folder import FederationFolder
 from solera.deploy.metrics import FolderCollector
+from solera.deploy.protocol import Packet
 from solera.deploy.secure import open_node
 
 NOISE = {"noise": 2.0, "delta": 1e-5, "clip": 1.0}
 
 
-@pytest.mark.xfail(strict=True, reason="a torn line stays")
 @pytest.mark.parametrize("name", ["events.jsonl", "history.jsonl"])
 @attack(
     "crash",
@@ -35,29 +40,99 @@ def test_a_torn_line(world, name, reached):
     reached("repaired")
 
 
-@pytest.mark.xfail(strict=True, reason="the line is not synced")
+@pytest.mark.parametrize("mode", ["masked", "masked with noise"])
 @attack(
     "crash",
     "An opened sum is on the disk before it is opened: no power cut makes it free.",
-    before="one opened sum more than was accounted for",
+    before="one opened sum more than was accounted for; without noise, it was not written down at all",
 )
-def test_a_power_cut_after_the_opening(world, monkeypatch, reached):
-    synced: list[int] = []
-    monkeypatch.setattr("os.fsync", synced.append)
-    federation = world(dp=NOISE | {"mode": "distributed"}, rounds=3)
+def test_a_power_cut_after_the_opening(five, monkeypatch, mode, reached):
+    """What was synced before the first node is asked to reveal."""
+    federation = five(**({"dp": NOISE | {"mode": "distributed"}} if "noise" in mode else {}))
+    synced: list[str] = []
+    real = os.fsync
 
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
+    def fsync(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        real(handle)
 
-    monkeypatch.setattr(secure_round.MaskedRound, "_conclude", die)
-    synced.clear()
-    with pytest.raises(KeyboardInterrupt):
+    class PowerCutError(Exception):
+        pass
+
+    def cut(node: int, kind: str, packet: Packet) -> Packet:
+        if kind == "unmask":
+            raise PowerCutError
+        return packet
+
+    federation.forge = cut
+    monkeypatch.setattr("os.fsync", fsync)
+    with pytest.raises(PowerCutError):
         federation.round()
-    assert synced
-    reached("synced before the opening")
+    assert {"openings.jsonl", ".opening.json.partial", ".sum-0.bin.partial"} <= set(synced)
+    assert federation.server.opened_rounds() == {0}
+    reached("synced before the first node is asked")
 
 
-@pytest.mark.xfail(strict=True, reason="refusals are not recorded")
+@pytest.mark.parametrize("moment", ["confirm", "unmask", "save"])
+@attack(
+    "crash",
+    "A server that is killed while it opens a sum ends that round: no second sum of it is opened.",
+    before="the round was run again over seven of eight nodes, from the same state with the same draws",
+)
+def test_a_kill_while_a_sum_is_opened(five, monkeypatch, moment, reached):
+    federation = five()
+
+    class KilledError(Exception):
+        pass
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    def lost(node: int, kind: str, packet: Packet) -> Packet:
+        if kind == moment and node == 104:
+            raise KilledError
+        return packet
+
+    federation.tamper = lost
+    with monkeypatch.context() as patched, pytest.raises(KilledError):
+        if moment == "save":
+            patched.setattr(FederationFolder, "save", killed)
+        federation.round()
+    federation.tamper = lambda node, kind, packet: packet
+    federation.restart_server()
+    online = {100, 101, 102, 103}  # one node is gone
+    entry = federation.round(online, attempt=1)
+    if moment == "confirm":  # nothing was opened: nodes that had confirmed decline another cohort
+        assert sum("cohort that differs" in words for words in declined(federation)) > 0
+        assert federation.server.opened_rounds() <= {0}
+    else:
+        assert entry["masked"]["survivors"] == 5
+        assert federation.server.opened_rounds() == {0}
+    reached("the same sum is opened, or none")
+
+
+@attack(
+    "crash",
+    "A full disk is an error with a next step, and nothing is lost by it.",
+    before="a traceback, and a torn line that stopped later starts",
+)
+def test_a_full_disk(five, monkeypatch, reached):
+    federation = five()
+    federation.round()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(RunError) as found:
+        patched.setattr("os.fsync", full)
+        federation.round()
+    assert "make room on the disk" in found.value.hint
+    federation.restart_server()
+    assert federation.round() is not None
+    assert [line["round"] for line in federation.server.lines("history.jsonl")] == [1, 2]
+    reached("error with a next step; the round is done after that")
+
+
 @attack(
     "lying server",
     "A refusal is in the outbox too, and names no place on the device.",

@@ -25,9 +25,12 @@ from solera.deploy.coordinator import Coordinator
 from solera.deploy.flower import Address
 from solera.deploy.folder import FederationFolder
 from solera.deploy.members import Members
+from solera.deploy.membership import pin
 from solera.deploy.processes import free_port
 from solera.device.bundle import Bundle
 from solera.device.device import Device
+from solera.device.ledger import Ledger
+from solera.device.policy import Policy
 from solera.device.publish import catalogue_of, start
 from solera.engine import BlockTraining, Simulation
 from solera.privacy.dp.rounds import PrivateRounds
@@ -49,7 +52,7 @@ def three_nodes(
         assert made.returncode == 0, made.stderr
     with RealFederation(root, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
         for number, device in enumerate(real.devices if masked else (), start=1):
-            assert supernode.pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
+            assert pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
         real.start()
         yield real
 
@@ -79,6 +82,8 @@ class RealFederation:
                 self.histories[f"u{user}"] = items[np.sort(once)]
                 rows = [(data.item_map.id(int(item)), time) for time, item in enumerate(items)]
                 device.add_all(rows, f"u{user}", "test")
+            Ledger(device.store).join_next()
+            Policy(least_nodes=2, least_users=1, rounds_per_day=100_000).write(device.store)
             device.close()
             first += count
         self.server_process: Any = None
@@ -166,7 +171,8 @@ class RealFederation:
 def _settings(given: dict[str, Any]) -> Any:
     from solera.deploy.settings import Settings
 
-    return Settings(**{"over_selection": 1.0, "patience": 90, "deadline": 120, **given})
+    few = {"least_nodes": 2, "least_users": 1}
+    return Settings(**{"over_selection": 1.0, "patience": 90, "deadline": 120, **few, **given})
 
 
 def people() -> Interactions:

@@ -20,10 +20,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_files_and_who_may_read_them(tmp_path):
     written = make_keys(tmp_path, 2)
-    names = {"ca.pem", "ca.key", "server.pem", "server.key"}
+    names = {"ca.pem", "ca.key", "server.pem", "server.key", "roster.pub", "roster.key"}
     names |= {"nodes/node-1", "nodes/node-1.pub", "nodes/node-2", "nodes/node-2.pub"}
     assert {str(path.relative_to(tmp_path)) for path in written} == set(contents(tmp_path)) == names
-    for name in ("ca.key", "server.key", "nodes/node-1", "nodes/node-2"):
+    for name in ("ca.key", "server.key", "roster.key", "nodes/node-1", "nodes/node-2"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 

@@ -37,7 +37,9 @@ def prepare(folder: Path, key: Path, parts: Split, *, method: str, nodes: int, *
     folder.mkdir()
     data, users = parts.data, parts.data.n_users
     bundle = start(method, catalogue_of(data), folder / "start.bundle", key, precision="double")
-    FederationFolder.create(folder, bundle, Settings(over_selection=1.0, min_nodes=nodes, **settings))
+    FederationFolder.create(
+        folder, bundle, Settings(over_selection=1.0, min_nodes=nodes, users_per_node=1000, **settings)
+    )
     (folder / NODES).mkdir()
     for node, mine in enumerate(np.array_split(np.arange(users), nodes)):
         device = Device.create(folder / NODES / str(node), bundle)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from solera.device.device import Device
+from solera.device.policy import Policy
 
 SMALL = {"embedding_size": 4}
 
@@ -29,6 +30,7 @@ def test_a_node_killed_while_it_writes(local, tmp_path, kills):
     orders = tmp_path / "orders"
     orders.write_bytes(pickle.dumps([replace(order, fields=fields) for fields in accepted]))
     device = federation.devices.pop(100)
+    Policy(rounds_per_day=1_000_000).write(device.store)
     device.close()
     path, draw, done = device.path, random.Random(5), 0
     leaves = federation.devices[101].kept("u5").keys()

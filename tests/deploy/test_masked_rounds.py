@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from federation import FIVE, ITEMS
 
+from federation import FIVE, ITEMS
 from solera.core.errors import ConfigError, RunError
 from solera.core.fixed_point import FixedPoint
+from solera.deploy.folder import FederationFolder
+from solera.deploy.membership import Membership
 from solera.deploy.protocol import Packet, Reason
 from solera.deploy.secure_round import STAGES, run_masked
 from solera.device.device import Device
@@ -106,7 +108,11 @@ def test_below_the_threshold_the_round_is_void_and_the_next_attempt_works(masked
     assert federation.round(attempt=1) is not None
     assert federation.round() is not None
     federation.finish()
-    assert max(federation.differences(federation.simulated()).values()) < 1e-9
+    # Uploads that may have been seen are not sent twice: users draw anew, by a secret seed. Before any
+    # upload, and while a sum is being opened, the round is the same as if nothing had happened.
+    drawn_anew = stage in ("mask", "confirm")
+    assert (max(federation.differences(federation.simulated()).values()) > 1e-3) == drawn_anew
+    assert (max(federation.differences(federation.simulated()).values()) < 1e-9) != drawn_anew
 
 
 def test_too_few_users_are_noticed_before_the_masks_come_off(masked):
@@ -143,10 +149,65 @@ def test_a_server_killed_in_mid_round_goes_on(masked):
     with pytest.raises(KeyboardInterrupt):
         run_masked(federation.coordinator, 0, set(federation.devices), killed)
     federation.restart_server()
+    assert federation.coordinator.pending is None
     federation.round()
     federation.round()
     federation.finish()
+    assert [line["round"] for line in federation.server.lines("history.jsonl")] == [1, 2, 3]
+    assert max(federation.differences(federation.simulated()).values()) > 1e-3  # users have drawn anew
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "saving"])
+def test_a_server_killed_while_it_opens_a_sum_ends_that_round(masked, monkeypatch, moment):
+    """Before anybody has revealed, after all have, or when the outcome is saved: one sum, the same one."""
+    federation = masked("fedmf", SMALL)
+    federation.round()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def exchange(kind, packets, take):
+        if kind == "unmask" and moment == "before":
+            raise KeyboardInterrupt
+        federation.exchange(kind, packets, take)
+        if kind == "unmask" and moment == "after":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        if moment == "saving":
+            patched.setattr(FederationFolder, "save", killed)
+        run_masked(federation.coordinator, 0, set(federation.devices), exchange)
+    federation.restart_server()
+    assert federation.coordinator.pending is not None
+    assert federation.round() is not None
+    assert federation.round() is not None
+    federation.finish()
+    assert not (federation.server.path / "opening").exists()
+    assert sorted(federation.server.opened_rounds()) == [0, 1, 2]
     assert max(federation.differences(federation.simulated()).values()) < 1e-9
+
+
+def test_a_sum_that_cannot_be_opened_any_more_is_given_up(masked):
+    """The nodes have revealed, the server has lost it: that number is never used again."""
+    federation = masked("fedmf", SMALL)
+
+    def killed(kind, packets, take):
+        federation.exchange(kind, packets, take)
+        if kind == "unmask":
+            raise KeyboardInterrupt
+
+    federation.exchange(
+        "enrol", federation.coordinator.invite(set(federation.devices)), federation.coordinator.enrol
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_masked(federation.coordinator, 0, set(federation.devices), killed)
+    federation.restart_server()
+    federation.coordinator.give_up_opening()
+    assert federation.coordinator.progress.number == 1
+    entry = federation.round()
+    assert (entry["round"], federation.coordinator.progress.rounds_done) == (2, 1)
+    federation.restart_server()
+    assert federation.coordinator.progress.number == 2
 
 
 @pytest.mark.parametrize("method", ["fedem", "gpfedrec", "pfedgraph", "fedfast", "perfedrec"])
@@ -158,12 +219,12 @@ def test_methods_that_need_single_uploads_are_refused(masked, method):
 def test_nodes_without_a_roster_are_left_out(masked):
     federation = masked("fedmf", SMALL, threshold=1.0)
     for node in (101, 103):
-        (federation.devices[node].path / "flower" / "secure.json").unlink()
+        Membership.forget(federation.devices[node].store)
     entry = federation.round()
     assert (entry["nodes"], entry["clients"]) == (3, 7)
     assert federation.rejected() == [Reason.SECURE] * 2
     for device in federation.devices.values():
-        (device.path / "flower" / "secure.json").unlink(missing_ok=True)
+        Membership.forget(device.store)
     federation.restart_server()
     federation.coordinator.progress.ledger.nodes.clear()
     with pytest.raises(RunError, match="masked rounds"):

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 from commands import environment, is_running, solera, wait_for
-from federation import fill
 
+from federation import fill
 from solera.core.errors import DeployError
 from solera.deploy import flower, submit
 from solera.deploy.authority import make_keys
@@ -53,7 +53,9 @@ def federation(keys: Path, bundle: Bundle, histories, start: Callable[..., Proce
         fill(made, {f"u{number}": [str(item) for item in histories[number]]})
         made.close()
         access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / f"node-{number}")
-        start("node", "start", device, "--superlink", f"localhost:{port}", *access, until="takes part")
+        start(
+            "node", "start", device, "--superlink", f"localhost:{port}", *access, "--join", until="takes part"
+        )
     return Federation(root / "server", Address("127.0.0.1", port, keys / "ca.pem"), server, devices)
 
 

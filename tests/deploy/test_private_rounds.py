@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federation import ITEMS
 from silence import CPU, SHORT, SMALL, Silent, dp, length, silenced, simulated, uploads
 
+from federation import ITEMS
 from solera.core.errors import ConfigError, RunError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -269,7 +269,7 @@ def test_an_older_checkpoint_is_not_gone_on_from(local, tmp_path):
     federation.round()
     shutil.rmtree(federation.server.path / "checkpoint-2")
     shutil.copytree(tmp_path / "copy", federation.server.path / "checkpoint-1")
-    with pytest.raises(RunError, match="round 2 was released, and the checkpoint is of round 1"):
+    with pytest.raises(RunError, match="2 rounds were released, and the checkpoint is of 1"):
         federation.restart_server()
 
 

@@ -8,17 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from federation import ITEMS
 
+from federation import ITEMS
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import DeviceError, RunError
 from solera.deploy.folder import FederationFolder
 from solera.deploy.node import Node
-from solera.deploy.protocol import Packet, Reason
+from solera.deploy.protocol import PROTOCOL, Packet, Reason, declined
 from solera.deploy.settings import Settings
 from solera.deploy.uploads import declared
 from solera.device.bundle import Item
 from solera.device.device import Device
+from solera.device.ledger import Ledger
 from solera.device.publish import extend, start
 from solera.methods import find, names
 
@@ -72,7 +73,9 @@ WRONG = {
         lambda p: spoil(p, "row_weights", p.arrays["row_weights"] * 50),
         Reason.NORM,
     ),
-    "a refusal": (lambda p: Packet({"declined": "no"}), Reason.DECLINED),
+    "a refusal": (lambda p: declined("no"), Reason.DECLINED),
+    "a refusal of an older node": (lambda p: Packet({"declined": "no"}), Reason.PROTOCOL),
+    "an answer of a newer node": (lambda p: other(p, protocol=PROTOCOL + 1), Reason.PROTOCOL),
 }
 
 
@@ -190,8 +193,8 @@ def test_what_leaves_is_what_is_declared_and_in_the_outbox(local, method):
     wanted = declared(federation.coordinator.method, np.dtype("<f8"))
     for _, kind, _, answer in federation.sent:
         fields = {
-            "enrol": {"federation", "version", "catalogue", "method", "slots"},
-            "train": {"federation", "round", "attempt", "version", "trained", "slots"},
+            "enrol": {"protocol", "federation", "version", "catalogue", "method", "slots"},
+            "train": {"protocol", "federation", "round", "attempt", "version", "trained", "slots"},
         }
         assert answer.fields.keys() == fields.get(kind, fields["train"])
         expected = wanted if kind == "train" and answer.fields["trained"] else {}
@@ -290,8 +293,8 @@ def test_a_full_disk_is_a_refusal_and_nothing_is_lost(local):
     entry = federation.round()
     assert entry["rejected"] == {"declined": 1}
     events = [line for line in federation.server.lines("events.jsonl") if line["event"] == "rejected"]
-    assert "full" in events[-1]["message"]
-    assert len(device.outbox()) == sent
+    assert "its log says why" in events[-1]["message"]
+    assert [each["kind"] for each in device.outbox()[sent:]] == ["declined"]
     device.store.connection.execute("PRAGMA max_page_count = 1000000")
     assert federation.round()["clients"] == 11
     assert device.store.rows("SELECT COUNT(*) FROM interactions")[0][0] == before
@@ -314,7 +317,7 @@ def test_an_order_that_is_not_meant_for_the_node_is_declined(local):
         answer = node.answer("train", packet)
         assert words in answer.fields["declined"]
         assert answer.arrays == {}
-        assert len(federation.devices[100].outbox()) == sent
+        assert [each["kind"] for each in federation.devices[100].outbox()[sent:]] == ["declined"]
 
 
 def test_another_federation_begins_anew(local):
@@ -324,6 +327,7 @@ def test_another_federation_begins_anew(local):
     shutil.rmtree(second.devices[100].path)
     shutil.copytree(first.devices[100].path, second.devices[100].path)
     second.devices[100] = Device.open(second.devices[100].path)
+    Ledger(second.devices[100].store).join_next()
     second.run()
     ((name, held),) = second.coordinator.state.held.items()
     for number, (node, user) in second.user_of().items():  # the server knows everybody's table as it is

@@ -123,10 +123,19 @@ def test_own_parameters_come_back_as_they_were(device):
 
 def test_the_outbox_records_what_is_sent(device):
     assert device.outbox() == []
-    device.sent({"items": (2, 3)}, b"abc", round_=4, steps=["clip 1.0", "noise 0.5"])
+    device.sent(
+        {"items": (2, 3)},
+        b"abc",
+        round_=4,
+        steps=["clip 1.0", "noise 0.5"],
+        kind="train",
+        federation="f" * 32,
+    )
     (entry,) = device.outbox()
     assert entry | {"time": 0} == {
         "time": 0,
+        "kind": "train",
+        "federation": "f" * 32,
         "round": 4,
         "tensors": {"items": [2, 3]},
         "bytes": 3,
@@ -194,14 +203,34 @@ def test_folders_that_are_no_device(device, bundled, tmp_path):
     (other / "cat.jpg").touch()
     with pytest.raises(DeviceError, match="something that is no device"):
         Device.create(other, bundle)
-    device.store.connection.execute("PRAGMA user_version = 1")
-    with pytest.raises(DeviceError, match="another version"):
-        Device.open(device.path)
+    for version, words in ((1, "too old"), (99, "newer version")):
+        device.store.connection.execute(f"PRAGMA user_version = {version}")
+        with pytest.raises(DeviceError, match=words):
+            Device.open(device.path)
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / DATABASE).write_text("no database at all, but long enough to be read as one" * 100)
     with pytest.raises(DeviceError, match="not a database"):
         Device.open(broken)
+
+
+def test_a_device_of_version_0_1_is_brought_up_to_date(device):
+    """Its history stays; what it has sent is in the outbox as before."""
+    device.add("3")
+    device.sent({"items": (2, 3)}, b"abc", round_=4, steps=[])
+    connection = device.store.connection
+    for table in ("federations", "rounds"):
+        connection.execute(f"DROP TABLE {table}")
+    for column in ("kind", "federation"):
+        connection.execute(f"ALTER TABLE outbox DROP COLUMN {column}")
+    connection.execute("CREATE TABLE masked_rounds (context TEXT)")
+    connection.execute("PRAGMA user_version = 2")
+    device.close()
+    again = Device.open(device.path)
+    assert again.history() == ["3"]
+    assert [(each["round"], each["kind"]) for each in again.outbox()] == [(4, "")]
+    assert again.status()["federations"] == []
+    again.close()
 
 
 def test_an_interrupted_start_is_taken_up(bundled, tmp_path):

@@ -35,6 +35,8 @@ from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.importers import READERS, import_file
 from solera.device.keys import make_keys
+from solera.device.ledger import Ledger
+from solera.device.policy import Policy
 from solera.device.publish import start
 from solera.methods import find
 from solera.runs import Run, RunConfig, train
@@ -88,6 +90,8 @@ def device(bundle, tmp_path):
     made = Device.create(tmp_path / "device", bundle)
     for user in ("a", "b"):
         made.add_all([(str(item), item) for item in range(4)], user, "test")
+    Ledger(made.store).join_next()
+    Policy(rounds_per_day=1_000_000).write(made.store)
     yield made
     made.close()
 

@@ -17,15 +17,18 @@ import numpy as np
 from solera.bench.flower_echo import PLAN
 from solera.data.interactions import Interactions
 from solera.deploy import flower, submit, superlink, supernode
+from solera.deploy.authority import ROSTER_PUBLIC
 from solera.deploy.authority import make_keys as make_node_keys
 from solera.deploy.flower import Address
 from solera.deploy.folder import FederationFolder
 from solera.deploy.households import Households
+from solera.deploy.membership import pin
 from solera.deploy.processes import Process, free_port
 from solera.deploy.roster import ROSTER, make_roster
 from solera.deploy.settings import Settings
 from solera.device.device import Device
 from solera.device.keys import make_keys
+from solera.device.policy import Policy
 from solera.device.publish import catalogue_of, start
 
 Say = Callable[[str], None]
@@ -75,7 +78,12 @@ def measure(
         with _nodes(devices, address, keys) as running:
             bundle = Device.open(devices[0]).bundle
             settings = Settings(
-                rounds=rounds, min_nodes=nodes, over_selection=1, secure_aggregation=secure_aggregation
+                rounds=rounds,
+                min_nodes=nodes,
+                over_selection=1,
+                secure_aggregation=secure_aggregation,
+                least_nodes=2,
+                least_users=1,
             )
             FederationFolder.create(root / "server", bundle, settings)
             submit.run(root / "server", lambda entry: None, nodes=nodes)
@@ -111,7 +119,7 @@ def _devices(root: Path, data: Interactions, method: str, nodes: int, users: int
     secret, _ = make_keys(root / "publisher")
     bundle = start(method, catalogue_of(data), root / "start.bundle", secret)
     households = Households.choose(data, [root / f"node{node}" for node in range(nodes)], users)
-    households.create(bundle)
+    households.create(bundle, Policy(least_nodes=2, least_users=1))
     return households.folders
 
 
@@ -120,7 +128,7 @@ def _pin(server: Path, devices: list[Path], keys: Path) -> None:
     server.mkdir()
     FederationFolder(server).keep_roster(make_roster(keys))
     for number, device in enumerate(devices):
-        supernode.pin(device, _key(keys, number), keys / "ca.pem", server / ROSTER, least_nodes=2)
+        pin(device, _key(keys, number), keys / "ca.pem", server / ROSTER, keys / ROSTER_PUBLIC)
 
 
 def _key(keys: Path, number: int) -> Path:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solera.cli.consent import join, leave, policy
 from solera.cli.data import parse_columns
 from solera.cli.demo import shapes
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
@@ -19,6 +20,9 @@ app = typer.Typer(
     help="A person's own device: history and recommendations, offline.", invoke_without_command=True
 )
 app.callback()(help_if_alone)
+app.command()(policy)
+app.command()(join)
+app.command()(leave)
 
 Folder = Annotated[Path, typer.Argument(help="The device's folder.")]
 User = Annotated[str, typer.Option(help="Whose history, where a folder holds several.")]
@@ -194,6 +198,18 @@ def recommend(
     table(f"For {user}", columns, rows)
 
 
+def _offered(offer: dict[str, Any]) -> str:
+    said = ["masked sums" if offer.get("masked") else "uploads that the server sees"]
+    said += [f"noise of {offer['noise']:g} clips"] if offer.get("noise") else []
+    said += [f"{offer['rounds']} rounds"] if offer.get("rounds") else []
+    return ", ".join(said)
+
+
+def _spent(federation: dict[str, Any]) -> str:
+    epsilon = federation["epsilon"]
+    return "no noise" if epsilon is None else f"{epsilon:.3g} (δ = {federation['delta']:g})"
+
+
 def _as_json(one: Recommendation, why: bool) -> dict[str, Any]:
     plain: dict[str, Any] = {"rank": one.rank, "item": one.item, "title": one.title, "score": one.score}
     if why:
@@ -227,10 +243,11 @@ def outbox(folder: Folder, json: Json = False) -> None:
         return
     table(
         "What left this device",
-        ("time (UTC)", "round", "tensors", "bytes", "sha256", "wire"),
+        ("time (UTC)", "message", "round", "tensors", "bytes", "sha256", "wire"),
         (
             (
                 f"{datetime.fromtimestamp(each['time'], UTC):%Y-%m-%d %H:%M:%S}",
+                each["kind"],
                 each["round"],
                 shapes(each),
                 each["bytes"],
@@ -288,12 +305,28 @@ def status(folder: Folder, json: Json = False) -> None:
         print_json(found)
         return
     users, newest = found.pop("users"), found.pop("newest_catalogue")
+    federations, allowed = found.pop("federations"), found.pop("policy")
     table("Device", ("", "value"), [(name.replace("_", " "), show(value)) for name, value in found.items()])
     if users:
         columns = ("user", "interactions", "items", "own tensors")
         table("Users", columns, (tuple(user.values()) for user in users))
     else:
         out.print("no history yet")
+    if federations:
+        table(
+            "Federations",
+            ("federation", "you have", "offers", "uploads", "ε spent"),
+            (
+                (each["id"][:12], each["standing"], _offered(each["offer"]), each["uploads"], _spent(each))
+                for each in federations
+            ),
+        )
+        waiting = [each["id"][:12] for each in federations if each["standing"] == "asked"]
+        if waiting:
+            hint = f"next: solera device join {folder} {waiting[0]}, if you agree to what it offers"
+            out.print(hint, style="dim", highlight=False, soft_wrap=True)
+    limits = ", ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in allowed.items() if value)
+    out.print(f"policy: {limits}", highlight=False, soft_wrap=True)
     if newest > found["catalogue_version"]:
         out.print(
             f"the federation has catalogue version {newest}: new items are not recommended here yet",

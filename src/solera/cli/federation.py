@@ -71,20 +71,26 @@ def roster(
 ) -> None:
     """Sign the list of all nodes' public keys, which nodes need for secure aggregation.
 
-    Nodes get it with ca.pem. DIR/ca.key must be out of the reach of the server's operator, who could sign a
-    list of nodes that are none.
+    Nodes get it with ca.pem and roster.pub. A list that is there already is continued: nodes that have it
+    take the new one, and no other. The digest that is printed is the same for all members; let them compare
+    it. DIR/roster.key must be out of the reach of the server's operator, who could sign a list of nodes that
+    do not exist.
 
     Example: solera federation roster keys -o roster.json
     """
     from solera.deploy.roster import ROSTER, make_roster
     from solera.runs.folder import write_whole
 
-    made, path = make_roster(folder), to or folder / ROSTER
+    path = to or folder / ROSTER
+    made = make_roster(folder, path)
     write_whole(path, made.model_dump_json(indent=2) + "\n")
     if json:
-        print_json({"written": str(path), "nodes": list(made.nodes)})
+        found = {"nodes": list(made.nodes), "number": len(made.former) + 1, "digest": made.digest}
+        print_json({"written": str(path)} | found)
         return
-    out.print(f"{path}: {len(made.nodes)} nodes, {', '.join(made.nodes)}", highlight=False, soft_wrap=True)
+    said = f"{path}: list {len(made.former) + 1}, {len(made.nodes)} nodes, {', '.join(made.nodes)}"
+    out.print(said, highlight=False, soft_wrap=True)
+    out.print(f"digest {made.digest}", highlight=False)
 
 
 @app.command()
@@ -111,7 +117,11 @@ def run(
         typer.Option(help="Users asked for every user needed, where not all take part (1.3).", min=1),
     ] = None,
     max_norm: Annotated[
-        float | None, typer.Option(help="Norm up to which one user's change is taken (10000).", min=0)
+        float | None,
+        typer.Option(help="L2 norm up to which one user's change is taken (from the others').", min=0),
+    ] = None,
+    users_per_node: Annotated[
+        int | None, typer.Option(help="Users that one node may have (100).", min=1)
     ] = None,
     secure_aggregation: Annotated[
         bool | None,
@@ -122,6 +132,20 @@ def run(
         typer.Option(
             help="Share of a masked round's nodes that must stay to its end (0.67).", min=0.51, max=1
         ),
+    ] = None,
+    least_nodes: Annotated[
+        int | None, typer.Option(help="Nodes that a masked sum is over, at the least (10).", min=2)
+    ] = None,
+    least_share: Annotated[
+        float | None,
+        typer.Option(help="Share of the roster that these are, at the least (0.5).", min=0, max=1),
+    ] = None,
+    least_users: Annotated[
+        int | None, typer.Option(help="Users that a masked sum is over, at the least (10).", min=1)
+    ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(help="Groups of nodes whose masked sums are opened one by one and compared (1).", min=1),
     ] = None,
     roster: Annotated[
         Path | None,
@@ -160,8 +184,13 @@ def run(
         "min_replies": min_replies,
         "over_selection": over_selection,
         "max_norm": max_norm,
+        "users_per_node": users_per_node,
         "secure_aggregation": secure_aggregation,
         "threshold": threshold,
+        "least_nodes": least_nodes,
+        "least_share": least_share,
+        "least_users": least_users,
+        "groups": groups,
         "dp": None if dp is None else DP.parse(dp),
     }
     submit.check(folder)
@@ -213,9 +242,14 @@ def simulate(
             f"solera device init {folder}/nodes/0 --bundle FILE makes one",
         )
     prepare_environment(folder)
+    from solera.deploy.simulated import MANY
     from solera.deploy.simulated import simulate as run_simulation
 
-    given: dict[str, Any] = {"min_nodes": 1, "dp": None if dp is None else DP.parse(dp)}
+    given: dict[str, Any] = {
+        "min_nodes": 1,
+        "users_per_node": MANY,
+        "dp": None if dp is None else DP.parse(dp),
+    }
     given |= {} if rounds is None else {"rounds": rounds}
     federation = FederationFolder.prepare(folder, Bundle.open(bundle), given, resume=False)
     _tell(federation.privacy)

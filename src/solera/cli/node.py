@@ -26,30 +26,31 @@ def start(
     ] = False,
     roster: Annotated[
         Path | None,
-        typer.Option(help="The nodes' keys, signed by the authority (default: roster.json beside ca.pem)."),
+        typer.Option(help="The signed list of nodes, to mask (default: roster.json beside ca.pem)."),
     ] = None,
-    least_nodes: Annotated[
-        int, typer.Option(help="Nodes that a masked sum must be over, at the least.", min=2)
-    ] = 3,
-    least_users: Annotated[
-        int, typer.Option(help="Users of this node whom a masked round must ask for.", min=1)
-    ] = 1,
-    allow_plain: Annotated[
-        bool, typer.Option("--allow-plain", help="With a roster: answer rounds without masks as well.")
+    roster_key: Annotated[
+        Path | None, typer.Option(help="The key that signs it (default: roster.pub beside the list).")
+    ] = None,
+    join: Annotated[
+        bool, typer.Option("--join", help="Agree to the next federation that asks, within your policy.")
     ] = False,
     show_commands: ShowCommands = False,
 ) -> None:
     """Take part in a federation, and stay until Ctrl-C. What leaves the device: `solera device outbox`.
 
-    With a roster, nothing is sent but sums over several nodes, under masks: see docs/secure-aggregation.md.
+    A device takes part in what its owner has agreed to: give --join, or `solera device join` when the server
+    has asked. What it never does, whatever a server asks for: `solera device policy`. With a roster, nothing
+    is sent but sums over many nodes, under masks: see docs/secure-aggregation.md.
 
-    Example: solera node start me --superlink recommender.example.org:8000 --ca ca.pem --key node-1
+    Example: solera node start me --superlink recommender.example.org:8000 --ca ca.pem --key node-1 --join
     """
     from solera.core.errors import ConfigError
     from solera.deploy import supernode
     from solera.deploy.flower import Address
+    from solera.deploy.membership import pin
     from solera.deploy.processes import ended_by_signals
     from solera.device.device import Device
+    from solera.device.ledger import Ledger
 
     if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
         raise ConfigError(
@@ -63,18 +64,25 @@ def start(
         return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
-    Device.open(device).close()
-    pinned = supernode.pin(
-        device,
-        key,
-        ca,
-        roster,
-        least_nodes=least_nodes,
-        least_users=least_users,
-        allow_plain=allow_plain,
-    )
+    pinned = pin(device, key, ca, roster, roster_key)
+    opened = Device.open(device)
+    if join:
+        Ledger(opened.store).join_next()
+    joined = [each["id"] for each in Ledger(opened.store).federations() if each["standing"] == "joined"]
+    opened.close()
     if pinned:
-        out.print(f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster", highlight=False)
+        out.print(
+            f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
+            f" {pinned.roster.digest[:16]}",
+            highlight=False,
+        )
+    if not joined and not join:
+        out.print(
+            "you have not agreed to any federation yet: this node will decline until you do;"
+            f" see solera device status {device}",
+            highlight=False,
+            soft_wrap=True,
+        )
     with ended_by_signals(), supernode.running(device, address, key) as node:
         said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
         out.print(said, highlight=False, soft_wrap=True)

@@ -29,6 +29,7 @@ CLIP = 4096.0  # of one user's change of one number: tuned PFedRec has come to 1
 SUM_CLIP = 1024.0  # of one number of one user's sums, in a method of one round
 _RANGE: dict[int, int] = {32: (1 << 31) - 1, 64: 1 << 53}
 _LEAST_BITS, _LEAST_BITS_OF_SUMS = 16, 8  # for the fraction, below which 32 in all are too few
+_MOST_BITS = 52  # for the fraction: a double has no more
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,29 @@ class FixedPoint:
     heaviest: int  # the largest weight that the users of one place have together
     fraction_bits: int
     bits: Literal[32, 64]
+    margin: float = 0.0  # what one place may add beside its users' numbers: noise
 
     @classmethod
-    def of(cls, method: Method | ClosedForm, n_items: int, *, places: int, users: int = 1) -> FixedPoint:
-        """For a method's uploads from so many places with at most so many users each."""
+    def of(
+        cls,
+        method: Method | ClosedForm,
+        n_items: int,
+        *,
+        places: int,
+        users: int = 1,
+        bound: float | None = None,
+        margin: float = 0.0,
+    ) -> FixedPoint:
+        """For a method's uploads from so many places with at most so many users each.
+
+        `bound` is what one user's numbers are known to be cut off at, if that is known.
+        """
         check_summable(method)
         weighted = isinstance(method, Method) and method.aggregate.weighted
         heaviest = users * (n_items if weighted else 1)
-        clip = SUM_CLIP if isinstance(method, ClosedForm) else CLIP
-        narrow, wide = (_fraction_bits(bits, places * clip * heaviest) for bits in (32, 64))
+        clip = min(SUM_CLIP if isinstance(method, ClosedForm) else CLIP, bound or math.inf)
+        largest = places * (clip * heaviest + margin)
+        narrow, wide = (_fraction_bits(bits, largest) for bits in (32, 64))
         if wide < 0 or places * heaviest > _RANGE[64]:
             raise ConfigError(
                 f"sums over {places:,} × {users:,} users of {n_items:,} items do not fit into 64 bits",
@@ -55,13 +70,13 @@ class FixedPoint:
             )
         least = _LEAST_BITS_OF_SUMS if isinstance(method, ClosedForm) else _LEAST_BITS
         if narrow < least:
-            return cls(clip, heaviest, wide, 64)
-        return cls(clip, heaviest, narrow, 32)
+            return cls(clip, heaviest, wide, 64, margin)
+        return cls(clip, heaviest, narrow, 32, margin)
 
     @property
     def largest(self) -> float:
         """The largest number that one place sends."""
-        return self.clip * self.heaviest
+        return self.clip * self.heaviest + self.margin
 
     def rounded(self, values: Tensor) -> Tensor:
         """Multiples of one ulp, nearest to the values; exact in double precision."""
@@ -117,4 +132,4 @@ def check_summable(method: Method | ClosedForm) -> None:
 
 
 def _fraction_bits(bits: int, largest: float) -> int:
-    return math.floor(math.log2(_RANGE[bits] / largest))
+    return math.floor(min(_MOST_BITS, math.log2(_RANGE[bits] / max(largest, 1e-9))))

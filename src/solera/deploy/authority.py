@@ -2,6 +2,7 @@
 
     DIR/ca.pem, ca.key          the authority; nodes need ca.pem, making certificates needs ca.key
     DIR/server.pem, server.key  what the server shows to nodes
+    DIR/roster.pub, roster.key  what the list of nodes is signed with, for masked rounds
     DIR/nodes/NAME, NAME.pub    what a node signs with; the server knows the .pub files
 
 Nothing is ever overwritten: what is missing is made, what is there is kept.
@@ -31,6 +32,7 @@ try:
 except ImportError:
     raise ConfigError("keys need cryptography", "pip install 'solera[deploy]'") from None
 
+ROSTER_KEY, ROSTER_PUBLIC = "roster.key", "roster.pub"
 LOCAL = ("localhost", "127.0.0.1", "::1")  # in every server certificate: the server talks to itself
 CA_DAYS = 3650
 
@@ -46,7 +48,7 @@ def make_keys(
     now = now or datetime.now(UTC)
     try:
         (folder / "nodes").mkdir(parents=True, exist_ok=True)
-        written = _authority(folder, now) + _server(folder, (*LOCAL, *hosts), days, now)
+        written = _authority(folder, now) + _server(folder, (*LOCAL, *hosts), days, now) + _roster(folder)
         for number in range(1, nodes + 1):
             written += _node(folder / "nodes" / f"node-{number}")
     except OSError as error:
@@ -129,6 +131,16 @@ def _server(folder: Path, hosts: tuple[str, ...], days: int, now: datetime) -> l
     )
     _write_new(secret, _pem(key), 0o600)
     _write_new(public, builder.sign(signer, hashes.SHA384()).public_bytes(Encoding.PEM))
+    return [public, secret]
+
+
+def _roster(folder: Path) -> list[Path]:
+    secret, public = folder / ROSTER_KEY, folder / ROSTER_PUBLIC
+    if secret.exists() or public.exists():
+        return []
+    key = ec.generate_private_key(ec.SECP384R1())
+    _write_new(secret, _pem(key), 0o600)
+    _write_new(public, key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     return [public, secret]
 
 

@@ -20,9 +20,10 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
 from solera.core.fixed_point import check_summable
 from solera.data.ragged import Ints
-from solera.deploy.folder import FederationFolder, Progress
+from solera.deploy.folder import FederationFolder
 from solera.deploy.masked import check_size
 from solera.deploy.node import deployable
+from solera.deploy.openings import Opening, Progress
 from solera.deploy.private import PrivateFederation, check_progress, settled
 from solera.deploy.protocol import Answer, Enrolment, Invitation, Order, Packet, Reason, RefusalError
 from solera.deploy.server_state import ServerState
@@ -34,8 +35,6 @@ from solera.engine.server import Server
 from solera.engine.simulation import choose
 from solera.privacy.dp.noise import Randomness, System
 
-OPENING = "opening"  # the event
-
 
 @dataclass
 class Round:
@@ -44,7 +43,9 @@ class Round:
     number: int
     attempt: int
     wanted: int  # users
+    able: int  # users who might have been drawn
     least: int  # users, or nodes where it goes by nodes, below which it does not count
+    least_nodes: int  # that are enough as well: users are what nodes claim, and claims may be false
     orders: dict[int, Order]  # by node
     server: Server | Sum
     began: float = field(default_factory=time.monotonic)
@@ -62,10 +63,16 @@ class Round:
         """Whether there is no need to wait for anybody else."""
         return len(self.answered) == len(self.orders) or (not self.by_nodes and self.users >= self.wanted)
 
+    def is_enough(self, users: int, nodes: int) -> bool:
+        """Whether so many users on so many nodes make a round that counts."""
+        if self.by_nodes:
+            return nodes >= self.least
+        return users >= self.least or (users > 0 and nodes >= self.least_nodes)
+
     @property
     def counts(self) -> bool:
         """Whether enough have come."""
-        return (len(self.nodes) if self.by_nodes else self.users) >= self.least
+        return self.is_enough(self.users, len(self.nodes))
 
 
 class Coordinator:
@@ -89,18 +96,19 @@ class Coordinator:
             check_size(self.method, self.n_items)
         self.private: PrivateFederation | None = None
         self._lost = 0  # sums that were opened, and of which nothing came
+        self.pending = self._pending()
         if self.settings.dp is not None:
             check_progress(self.progress.rounds_done, folder.lines("history.jsonl"))
             dp = settled(self.settings, self.method).dp
             assert dp is not None
             self.private = PrivateFederation(dp, self.method, randomness or System())
-            self._count_lost()
-            if self.rounds < 1:
-                raise RunError(
-                    "all sums that ε was accounted for were opened, and nothing came of them",
-                    "begin another federation; its ε adds to this one's",
-                )
-        self._trusted = set(folder.roster.nodes.values()) if self.settings.secure_aggregation else set()
+        self._count_lost()
+        if self.private and self.rounds < 1:
+            raise RunError(
+                "all sums that ε was accounted for were opened, and nothing came of them",
+                "begin another federation; its ε adds to this one's",
+            )
+        self.roster = folder.roster if self.settings.secure_aggregation else None
         self.round: Round | None = None
         self._ask_again: set[int] = set()
 
@@ -111,16 +119,35 @@ class Coordinator:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the federation takes; what was opened and lost is not to be had again."""
-        return (1 if isinstance(self.method, ClosedForm) else self.settings.rounds) - self._lost
+        """How many rounds the federation takes.
+
+        Under --dp, a sum that was opened and then lost cannot be recovered; its privacy cost stays spent.
+        """
+        return (1 if isinstance(self.method, ClosedForm) else self.settings.rounds) - (
+            self._lost if self.private else 0
+        )
+
+    @property
+    def bound(self) -> float | None:
+        """Where a user's numbers are cut off, if that is known from earlier rounds."""
+        return None if self.private else self.progress.bound
+
+    @property
+    def max_norm(self) -> float:
+        """The L2 norm up to which one user's change is taken."""
+        return self.settings.max_norm or 1e4
+
+    def journal(self, kind: str, **what: Any) -> None:
+        """Tell whoever watches."""
+        self.folder.event(kind, **what)
 
     def invite(self, online: Collection[int]) -> dict[int, Packet]:
         """Invitations for nodes that have not enrolled, or declined, say for another catalogue."""
-        asked = Packet(Invitation(federation=self.identity.federation).model_dump())
+        asked = Packet(self._invitation().model_dump(exclude_none=True))
         known = {
             node
             for node, entry in self.progress.ledger.nodes.items()
-            if entry.identity or not self.settings.secure_aggregation
+            if entry.identity or self.roster is None
         }
         new = set(online) - known | self._ask_again.intersection(online)
         self._ask_again.clear()
@@ -138,21 +165,36 @@ class Coordinator:
             )
         if enrolment.method != self.method.name:
             raise RefusalError(Reason.CATALOGUE, f"a device of {enrolment.method!r}")
-        if self.settings.secure_aggregation and enrolment.identity not in self._trusted:
+        if self.roster is not None and enrolment.identity not in self.roster.nodes.values():
             what = "is not in the roster" if enrolment.identity else "was started without --roster"
             raise RefusalError(Reason.SECURE, f"the node {what}")
+        self.check_claim(enrolment.slots)
         self.progress.ledger.enrol(node, enrolment)
         self.state.make_room(self._users)
         self.folder.event("enrolled", node=str(node), users=len(enrolment.slots), catalogue=enrolment.version)
 
+    def check_claim(self, slots: list[int]) -> None:
+        """Refuse more users than a node may have, or one that is there twice."""
+        if len(slots) > self.settings.users_per_node:
+            raise RefusalError(
+                Reason.MEMBERS, f"{len(slots)} users on one node, at most {self.settings.users_per_node}"
+            )
+        if len(set(slots)) != len(slots):
+            raise RefusalError(Reason.MEMBERS, "a user is there twice")
+
     def begin(self, attempt: int, online: Collection[int]) -> dict[int, Packet]:
-        """Choose the round's users, and say to every node that has any what it is to do."""
-        number, ledger = self.progress.rounds_done, self.progress.ledger
+        """Plan a round, and say to every node that has any of its users what it is to do."""
+        now = self.plan(attempt, online)
+        packets = {node: self._packet(order) for node, order in now.orders.items()}
+        now.bytes_down = sum(packet.bytes for packet in packets.values())
+        return packets
+
+    def plan(self, attempt: int, online: Collection[int]) -> Round:
+        """Choose the round's users. Nodes with faults are left out for a while."""
+        number, ledger = self.progress.number, self.progress.ledger
+        able_nodes = {n for n, entry in ledger.nodes.items() if n in online and entry.out_until <= number}
         where = {
-            client: (node, slot)
-            for node, entry in ledger.nodes.items()
-            if node in online
-            for slot, client in entry.numbers.items()
+            client: (node, slot) for node in able_nodes for slot, client in ledger.nodes[node].numbers.items()
         }
         if not where:
             raise RunError("no node has any users", "import a history on a device, then run again")
@@ -160,17 +202,57 @@ class Coordinator:
         wanted, chosen = self._choose(able, number)
         by_node: dict[int, list[tuple[int, int]]] = {}
         if self.private:  # who was drawn does not show in who is asked
-            by_node = {node: [] for node in ledger.nodes if node in online}
+            by_node = {node: [] for node in ledger.nodes if node in able_nodes}
         for client in chosen.tolist():
             node, slot = where[client]
             by_node.setdefault(node, []).append((slot, client))
         orders = {node: self._order(node, number, attempt, pairs) for node, pairs in by_node.items()}
         least = max(1, math.ceil(self.settings.min_replies * (len(orders) if self.private else wanted)))
         server = self.state.begin(self.private.begin(len(able), number) if self.private else None)
-        self.round = Round(number, attempt, wanted, least, orders, server, by_nodes=self.private is not None)
-        packets = {node: self._packet(order) for node, order in orders.items()}
-        self.round.bytes_down = sum(packet.bytes for packet in packets.values())
-        return packets
+        self.round = Round(
+            number,
+            attempt,
+            wanted,
+            len(able),
+            least,
+            max(1, math.ceil(self.settings.min_replies * len(orders))),
+            orders,
+            server,
+            by_nodes=self.private is not None,
+        )
+        return self.round
+
+    def open(self, opening: Opening) -> None:
+        """The sums of a round are about to be known here: they count, whatever comes of them."""
+        self.folder.open_sums(opening)
+        self.pending = opening
+
+    def resume(self, opening: Opening) -> Round:
+        """The round whose sums were being opened when the server stopped."""
+        self.folder.note_opening(opening)
+        self.progress = opening.progress
+        self.state.make_room(self._users)
+        private = self.private.begin(opening.able, opening.terms.round) if self.private else None
+        self.round = Round(
+            opening.terms.round,
+            opening.terms.attempt,
+            opening.wanted,
+            opening.able,
+            1,
+            1,
+            opening.orders,
+            self.state.begin(private),
+            by_nodes=self.private is not None,
+        )
+        return self.round
+
+    def give_up_opening(self) -> None:
+        """Go on without the sums that were being opened. What they cost stays spent."""
+        if self.pending is not None:
+            self.journal("lost", round=self.pending.terms.round + 1)
+            self.pending = None
+            self.folder.close_opening()
+            self._count_lost()
 
     def take(self, node: int, packet: Packet) -> None:
         """Check a reply and take it in, or say why not."""
@@ -196,6 +278,13 @@ class Coordinator:
         self.round.nodes.append(node)
         left = self.progress.ledger.members(node, slots)
         self.state.erase(left)
+
+    def fault(self, node: int, message: str) -> None:
+        """Name a node that sent what no honest node sends, and leave it out: the longer, the more often."""
+        entry = self.progress.ledger.nodes[node]
+        entry.faults += 1
+        entry.out_until = self.progress.number + 2 ** min(entry.faults, 20)
+        self.reject(node, Reason.FAULTY, message)
 
     def reject(self, node: int, reason: Reason, message: str) -> None:
         """Count something that was not taken, and tell whoever watches."""
@@ -225,9 +314,12 @@ class Coordinator:
         self.state.conclude(now.server, now.number, cover)
         for node, entry in self.progress.ledger.nodes.items():
             entry.behind += node not in now.nodes
-        self.progress.rounds_done = now.number + 1
+        self.progress.rounds_done += 1
+        self.progress.number = now.number + 1
         self.state.make_room(self._users)
         self.folder.save(self.progress, self.state.shared, self.state.held)
+        self.pending = None
+        self.folder.close_opening()
         entry_ = {
             "round": now.number + 1,
             "rounds": self.rounds,
@@ -251,19 +343,44 @@ class Coordinator:
                 packets[node] = self._packet(order)
         return packets
 
-    def opening(self) -> None:
-        """A sum is about to be known here: from now on it counts, whatever comes of it."""
-        if self.private and self.round:
-            self.folder.event(OPENING, round=self.round.number + 1, attempt=self.round.attempt)
+    def arrays(self) -> Arrays:
+        """The state that all members of a masked round train from."""
+        return self.state.arrays_for(self.progress.number, [], self.n_items)
+
+    def _invitation(self) -> Invitation:
+        """What this federation offers."""
+        private = self.private
+        return Invitation(
+            federation=self.identity.federation,
+            masked=self.roster is not None,
+            clip=private.clip if private else None,
+            noise=private.share if private else None,
+            rounds=self.rounds,
+            roster=self.roster.model_dump_json() if self.roster else None,
+        )
+
+    def _pending(self) -> Opening | None:
+        """Sums that were being opened when the server stopped; none if their round was saved after that."""
+        found = self.folder.opening()
+        if found is not None and found.terms.round < max(self.progress.number, self.progress.rounds_done):
+            self.folder.close_opening()
+            return None
+        return found
 
     def _count_lost(self) -> None:
-        opened = sum(line["event"] == OPENING for line in self.folder.lines("events.jsonl"))
-        self._lost = max(0, opened - self.progress.rounds_done)
+        """Rounds whose sums were opened, and of which nothing came: their numbers are not used again."""
+        opened = self.folder.opened_rounds()
+        if self.pending is not None:
+            opened -= {self.pending.terms.round}
+        self.progress.number = max(
+            self.progress.number, self.progress.rounds_done, max(opened, default=-1) + 1
+        )
+        self._lost = max(0, len(opened) - self.progress.rounds_done)
 
     def _choose(self, able: Ints, number: int) -> tuple[int, Ints]:
         """How many users a round needs, and whom to ask."""
         if self.private:
-            if number >= self.rounds:
+            if self.progress.rounds_done >= self.rounds:
                 raise RunError(
                     f"all {self.rounds} rounds that ε was accounted for are done",
                     "begin another federation; its ε adds to this one's",
@@ -283,8 +400,6 @@ class Coordinator:
         for node, entry in self.progress.ledger.nodes.items():
             entry.accepted = before[node].accepted if node in before else ""
         self.state.undo_round(saved[1] if saved else None, self._users)
-        if self.private:
-            self._count_lost()
 
     def _order(self, node: int, number: int | None, attempt: int, pairs: list[tuple[int, int]]) -> Order:
         entry = self.progress.ledger.nodes[node]
@@ -298,12 +413,12 @@ class Coordinator:
             slots=[slot for slot, _ in pairs],
             numbers=[client for _, client in pairs],
             clip=self.private.clip if self.private and number is not None else None,
-            noise=self.private.share if self.private and number is not None else None,
+            bound=self.bound if number is not None else None,
         )
 
     def _packet(self, order: Order) -> Packet:
         n_items = self.bundles[order.version].manifest.items
-        return Packet(order.model_dump(), self.state.arrays_for(order, n_items))
+        return Packet(order.model_dump(), self.state.arrays_for(order.round, order.numbers, n_items))
 
     def _same_federation(self, federation: str) -> None:
         if federation != self.identity.federation:
@@ -321,8 +436,9 @@ class Coordinator:
         asked = set(order.slots)
         if len(set(answer.trained)) != len(answer.trained) or not set(answer.trained) <= asked:
             raise RefusalError(Reason.MEMBERS, "users have trained who were not asked, or twice")
-        if not set(answer.trained) <= set(answer.slots) or len(set(answer.slots)) != len(answer.slots):
+        if not set(answer.trained) <= set(answer.slots):
             raise RefusalError(Reason.MEMBERS, "users have trained who are not there")
+        self.check_claim(answer.slots)
 
     def _add(self, now: Round, answer: Answer, order: Order, arrays: Arrays) -> None:
         number = dict(zip(order.slots, order.numbers, strict=True))
@@ -338,7 +454,7 @@ class Coordinator:
         return Bounds(
             n_items=self.bundles[order.version].manifest.items,
             clients=clients,
-            max_norm=self.private.longest if self.private else self.settings.max_norm,
+            max_norm=self.private.longest if self.private else self.max_norm,
             dtype=np.dtype("<f8") if self.private else self.state.wire,
             alike=self.private is not None,
         )

@@ -6,13 +6,14 @@ catalogue-N.bundle    the signed bundle of every version of the catalogue
 privacy.json          what is guaranteed, under --dp
 history.jsonl         one line per finished round
 events.jsonl          everything worth knowing in between: who came, what was refused and why
+openings.jsonl        one line per round whose masked sums were opened, written before they are
+opening/              what the sums that are being opened need, until their round is done
 checkpoint-N/         the state after round N, to go on from
 """
 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import time
@@ -25,15 +26,21 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
 from solera.core.method import Method
 from solera.core.spec import Params
-from solera.deploy.ledger import Ledger
+from solera.deploy.journal import Journal, unwritable
+from solera.deploy.openings import Opening, Progress, drop_opening, read_opening, write_opening
 from solera.deploy.private import changed, check_given, settled, statement
 from solera.deploy.roster import ROSTER, Roster
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle
 from solera.device.model import method_of
-from solera.runs.folder import SavedState, write_whole
+from solera.runs.folder import SavedState, sync_names, write_whole
 
-_SETTINGS, _PRIVACY, _CHECKPOINT = "settings.json", "privacy.json", "checkpoint-"
+_SETTINGS, _PRIVACY, _CHECKPOINT, _OPENINGS = (
+    "settings.json",
+    "privacy.json",
+    "checkpoint-",
+    "openings.jsonl",
+)
 Read = TypeVar("Read", bound=BaseModel)
 
 
@@ -44,15 +51,6 @@ class Identity(BaseModel):
 
     federation: str = Field(pattern="^[0-9a-f]{32}$")
     settings: Settings
-
-
-class Progress(BaseModel):
-    """How far it has come: rounds that counted, and everybody who took part."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    rounds_done: int = 0
-    ledger: Ledger = Field(default_factory=Ledger)
 
 
 class FederationFolder:
@@ -158,29 +156,55 @@ class FederationFolder:
 
     def event(self, kind: str, **what: Any) -> None:
         """One line for whoever watches."""
-        line = {"time": round(time.time(), 3), "event": kind, **what}
-        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        Journal(self.path / "events.jsonl").append({"time": round(time.time(), 3), "event": kind, **what})
 
     def add_round(self, entry: dict[str, Any]) -> None:
         """One more round that counted, and when."""
         line = entry | {"time": round(time.time(), 3)}
-        with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        Journal(self.path / "history.jsonl").append(line, sync=True)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """The lines of history.jsonl or events.jsonl; one that a kill cut short is none."""
-        path = self.path / name
-        if not path.exists():
-            return []
-        return [
-            json.loads(line)
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True)
-            if line.endswith("\n")
-        ]
+        """The lines of history.jsonl or events.jsonl."""
+        return Journal(self.path / name).lines()
+
+    def open_sums(self, opening: Opening) -> None:
+        """Keep what is about to be opened, and that it is: both are on the disk when this returns."""
+        try:
+            write_opening(self.path, opening)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        self.note_opening(opening)
+
+    def note_opening(self, opening: Opening) -> None:
+        """Write down that the sums of a round are opened, once."""
+        round_ = opening.terms.round
+        if round_ not in self.opened_rounds():
+            line = {"round": round_, "attempt": opening.terms.attempt, "time": round(time.time(), 3)}
+            Journal(self.path / _OPENINGS).append(line, sync=True)
+
+    def opened_rounds(self) -> set[int]:
+        """The numbers of all rounds whose sums were opened, or are being opened."""
+        former = {  # as version 0.1 wrote them, which counted rounds from 1
+            line["round"] - 1 for line in self.lines("events.jsonl") if line["event"] == "opening"
+        }
+        return former | {int(line["round"]) for line in self.lines(_OPENINGS)}
+
+    def opening(self) -> Opening | None:
+        """What was being opened when the server stopped, if anything was."""
+        return read_opening(self.path)
+
+    def close_opening(self) -> None:
+        """The sums were taken in, or are given up."""
+        drop_opening(self.path)
 
     def save(self, progress: Progress, shared: Params, held: Params) -> None:
         """Replace the former checkpoint; a kill in between leaves one of the two."""
+        try:
+            self._save(progress, shared, held)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
+    def _save(self, progress: Progress, shared: Params, held: Params) -> None:
         partial = self.path / ".checkpoint.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
@@ -189,9 +213,9 @@ class FederationFolder:
         former = self._checkpoints()
         final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
         shutil.rmtree(final, ignore_errors=True)
-        _sync_names(partial)
+        sync_names(partial)
         partial.replace(final)
-        _sync_names(self.path)
+        sync_names(self.path)
         for old in former:
             if old != final:
                 shutil.rmtree(old)
@@ -213,15 +237,6 @@ class FederationFolder:
             return kind.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
-
-
-def _sync_names(folder: Path) -> None:
-    """Make sure that what was renamed is on disk under its name: what is sent from now on was kept."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _check_continues(old: Bundle, new: Bundle) -> None:

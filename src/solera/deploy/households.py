@@ -17,7 +17,9 @@ from solera.data.ragged import Ints, Ragged
 from solera.data.split import Split, history
 from solera.device.bundle import Bundle
 from solera.device.device import Device
+from solera.device.ledger import Ledger
 from solera.device.model import Model, method_of
+from solera.device.policy import Policy
 from solera.device.tensors import Arrays
 from solera.engine import State
 from solera.engine.one_round import WEIGHTS
@@ -60,14 +62,17 @@ class Households:
         """The one item that the user's device does not know of."""
         return int(self.split.test.row(user)[0])
 
-    def create(self, bundle: Bundle) -> None:
-        """Make the devices, with everything their users know."""
+    def create(self, bundle: Bundle, policy: Policy | None = None) -> None:
+        """Make the devices, with all their users know. They agree to whichever federation asks first."""
         ids, known = self.split.data.item_map.ids, self.knows()
         for folder, users in zip(self.folders, self.users, strict=True):
             device = Device.create(folder, bundle)
             for user in users.tolist():
                 rows = [(str(ids[item]), time) for time, item in enumerate(known.row(user).tolist())]
                 device.add_all(rows, self.name(user), _SOURCE)
+            if policy is not None:
+                policy.write(device.store)
+            Ledger(device.store).join_next()
             device.close()
 
     def evaluate(self, start: tuple[Arrays, Arrays] | None = None) -> Evaluation:

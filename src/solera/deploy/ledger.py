@@ -17,6 +17,8 @@ class NodeEntry(BaseModel):
     identity: str = ""  # the public key of a node that can mask
     accepted: str = ""
     behind: int = 0  # rounds since that
+    faults: int = 0  # times that it sent what no honest node sends
+    out_until: int = 0  # number of the round before which it is not asked, for its faults
 
 
 class Ledger(BaseModel):
@@ -39,10 +41,10 @@ class Ledger(BaseModel):
 
     def members(self, node: int, slots: list[int]) -> list[int]:
         """The users who are there by now: new ones get numbers. The numbers of those who left."""
-        entry = self.nodes[node]
-        left = [number for slot, number in entry.numbers.items() if slot not in set(slots)]
-        entry.numbers = {slot: n for slot, n in entry.numbers.items() if n not in set(left)}
-        for slot in sorted(set(slots) - entry.numbers.keys()):
+        entry, here = self.nodes[node], set(slots)
+        left = [number for slot, number in entry.numbers.items() if slot not in here]
+        entry.numbers = {slot: number for slot, number in entry.numbers.items() if slot in here}
+        for slot in sorted(here - entry.numbers.keys()):
             entry.numbers[slot] = self.next_number
             self.next_number += 1
         return left

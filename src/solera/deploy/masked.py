@@ -37,10 +37,11 @@ Values = dict[str, Floats]
 MAX_NUMBERS = 1 << 26  # of one upload: 256 MiB at 32 bits
 
 
-def encoding_of(method: Method | ClosedForm, n_items: int, *, members: int, capacity: int) -> Encoding:
-    """What uploads are written in: it follows from the method and the numbers of items, nodes and users."""
+def encoding_of(
+    method: Method | ClosedForm, n_items: int, fixed: FixedPoint, *, members: int, capacity: int
+) -> Encoding:
+    """What uploads are written in, for so many nodes with at most `capacity` users each."""
     check_size(method, n_items)
-    fixed = FixedPoint.of(method, n_items, places=members, users=capacity)
     whole = {ROW_WEIGHTS: fixed.heaviest, WEIGHT: fixed.heaviest, USERS: capacity}
     parts = tuple(
         Part(name=name, length=length, clip=whole.get(name, fixed.largest), fraction_bits=fixed.fraction_bits)

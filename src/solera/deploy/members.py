@@ -83,8 +83,10 @@ class Members:
         token: str,
         pending: Mapping[str, Arrays],
         shared: Mapping[str | None, Arrays],
-        sent: Packet | None,
+        *,
+        sent: Packet,
         steps: Sequence[str],
+        kind: str,
     ) -> None:
         """Keep what a round gave, by user (None: all), and record what is about to leave: one step."""
         ids = {row["name"]: int(row["id"]) for row in self._store.rows("SELECT id, name FROM users")}
@@ -94,15 +96,21 @@ class Members:
             for owner, tensors in shared.items():
                 put_tensors(connection, "shared", None if owner is None else ids[owner], tensors)
             self._set({_PENDING: token})
-            if sent is not None:
-                self.record(sent, steps)
+            self.record(sent, steps, kind)
 
-    def record(self, sent: Packet, steps: Sequence[str]) -> None:
+    def record(self, sent: Packet, steps: Sequence[str], kind: str) -> None:
         """Enter what is about to leave into the outbox."""
         shapes = {name: list(values.shape) for name, values in sent.arrays.items()}
         shapes |= {f: [len(v)] for f, v in sent.fields.items() if isinstance(v, list)}
         round_ = sent.fields.get("round")
-        self.device.sent(shapes, sent.to_bytes(), round_=-1 if round_ is None else round_, steps=steps)
+        self.device.sent(
+            shapes,
+            sent.to_bytes(),
+            round_=-1 if round_ is None else round_,
+            steps=steps,
+            kind=kind,
+            federation=str(sent.fields.get("federation", self.federation)),
+        )
 
     def tell_newest(self, version: int) -> None:
         """Remember which catalogue the server has, for `solera device status`."""

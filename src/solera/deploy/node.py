@@ -17,13 +17,15 @@ import numpy as np
 import torch
 
 from solera.core.closed_form import ClosedForm
-from solera.core.errors import DeviceError, SoleraError
+from solera.core.errors import ConfigError, DeviceError, SoleraError
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
+from solera.deploy.approval import check_day
 from solera.deploy.members import Members
+from solera.deploy.membership import Membership
 from solera.deploy.protocol import (
     Answer,
     Enrolment,
@@ -43,13 +45,16 @@ from solera.deploy.uploads import (
     pack_sums,
 )
 from solera.device.device import Device
+from solera.device.ledger import JOINED, LEFT, Ledger
 from solera.device.model import method_of
+from solera.device.policy import Policy
 from solera.device.tensors import Arrays
 from solera.engine import BlockTraining, Simulation
 from solera.engine.one_round import WEIGHTS, Sum, clipped
 from solera.engine.server import derived
 from solera.privacy.dp.fitness import check as check_private
 from solera.privacy.dp.mechanism import Clip
+from solera.privacy.secagg import SecAggError
 
 _LOG = logging.getLogger(__name__)
 Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
@@ -72,13 +77,14 @@ class Node:
 
     def __init__(self, device: Device, threads: int = 0) -> None:
         self.device, self.members = device, Members(device)
+        self.policy, self.ledger = Policy.read(device.store), Ledger(device.store)
         manifest = device.bundle.manifest
         self.method = method_of(device.bundle)
         self.version, self.n_items, self.seed = manifest.catalogue_version, manifest.items, manifest.seed
         self.dtype = torch.float64 if manifest.precision == "double" else torch.float32
         self._wire = np.dtype("<f8" if manifest.precision == "double" else "<f4")
         self._train = BlockTraining(threads)
-        self.identity: str | None = None  # of a node that can mask
+        self.membership: Membership | None = None  # of a node that can mask
         self.kinds: dict[str, Callable[[Packet], Packet]] = {
             "enrol": self.enrol,
             "train": self.train,
@@ -96,11 +102,30 @@ class Node:
             return self.kinds[kind](packet)
         except SoleraError as error:
             _LOG.warning("declined to %s: %s", kind, error)
-            return declined(error.message)
+            return self._declined(error)
+
+    def _declined(self, error: SoleraError) -> Packet:
+        """A refusal, recorded like everything that leaves.
+
+        What the server is told are sentences made for it. Other errors may name files of this device, or what
+        is in them: they stay in the log.
+        """
+        told = isinstance(error, RefusalError | SecAggError | ConfigError)
+        reply = declined(error.message if told else "this node could not answer; its log says why")
+        try:
+            self.members.record(reply, (), "declined")
+        except DeviceError as unwritable:  # then nothing but this fixed sentence leaves
+            _LOG.warning("the refusal could not be recorded: %s", unwritable)
+            return declined("this node could not answer, nor record that it did not")
+        return reply
 
     def enrol(self, packet: Packet) -> Packet:
-        """Say which catalogue and which slots are here."""
+        """Say which catalogue and which slots are here, if the owner has agreed to what is offered."""
         asked = Invitation.of(packet)
+        self._check_consent(asked)
+        if self.membership is not None and asked.roster is not None:
+            self.membership = self.membership.taking(asked.roster)
+            self.membership.write(self.device.store)
         if asked.federation != self.members.federation:
             leaves = self.method.leaves if isinstance(self.method, Method) else ()
             self.members.join(asked.federation, [leaf.name for leaf in leaves if leaf.feeds])
@@ -110,17 +135,37 @@ class Node:
             catalogue=self.members.catalogue,
             method=self.method.name,
             slots=list(self.members.slots()),
-            identity=self.identity,
+            identity=self.membership.public if self.membership else None,
         )
         reply = Packet(answer.model_dump(exclude_none=True))
-        self.members.record(reply, ())
+        self.members.record(reply, (), "enrol")
         return reply
+
+    def _check_consent(self, asked: Invitation) -> None:
+        """Refuse a federation that the owner has not agreed to, or that offers less than it did then."""
+        standing = self.ledger.standing(asked.federation)
+        if standing is None or (
+            standing == JOINED and not _is_as_good(asked.offer, self.ledger.offer(asked.federation))
+        ):
+            standing = self.ledger.asked(asked.federation, asked.offer)
+        if standing == LEFT:
+            raise RefusalError(Reason.CONSENT, "the owner of this device has left this federation")
+        if standing != JOINED:
+            raise RefusalError(Reason.CONSENT, "the owner of this device has yet to agree to this federation")
+
+    def check_joined(self, federation: str, *, masked: bool) -> None:
+        """Refuse messages of a federation that this node does not take part in, or not in this way."""
+        if federation != self.members.federation:
+            raise RefusalError(Reason.FEDERATION, "this node has not enrolled in that federation")
+        if self.ledger.standing(federation) != JOINED:
+            raise RefusalError(Reason.CONSENT, "the owner of this device has not agreed to this federation")
+        if not masked and (not self.policy.allow_plain or self.ledger.offer(federation).get("masked")):
+            raise RefusalError(Reason.POLICY, "this device answers masked rounds alone")
 
     def train(self, packet: Packet) -> Packet:
         """Train the users that were asked for, and send what the method declares."""
         order = self.order(packet)
-        if order.noise:
-            raise RefusalError(Reason.SECURE, "a share of the noise covers nothing without masks")
+        self._check_plain(order)
         here = self.members.slots()
         cohort = self.cohort(order, here)
         total, pending = self.work(order, packet.arrays, cohort)
@@ -135,9 +180,21 @@ class Node:
         wire = _DOUBLE if order.clip else self._wire
         reply = Packet(answer.model_dump(), self._packed(total, cohort.histories, wire))
         shared = self.shared_by_owner(order, packet.arrays, here)
-        steps = (*noted(order), self.method.wire.label)
-        self.members.stage(order.token, pending, shared, reply, steps)
+        steps = (*_noted(order), self.method.wire.label)
+        with self.device.store.writing():
+            self.ledger.plain(order.federation, order.round or 0, order.attempt)
+            self.members.stage(order.token, pending, shared, sent=reply, steps=steps, kind="train")
         return reply
+
+    def _check_plain(self, order: Order) -> None:
+        """Refuse an upload that the server sees, if the owner does not allow such uploads."""
+        self.check_joined(order.federation, masked=False)
+        policy = self.policy
+        if policy.least_noise or policy.epsilon or policy.total_epsilon:
+            raise RefusalError(Reason.POLICY, "this device asks for noise that it adds itself, under masks")
+        if policy.largest_clip is not None and not (order.clip and order.clip <= policy.largest_clip):
+            raise RefusalError(Reason.POLICY, f"no clip of at most {policy.largest_clip:g}")
+        check_day(policy, self.ledger)
 
     def finish(self, packet: Packet) -> Packet:
         """Take the final state; nothing is sent but that it was taken."""
@@ -153,7 +210,7 @@ class Node:
             slots=list(here),
         )
         reply = Packet(answer.model_dump())
-        self.members.stage("", {}, shared, reply, ())
+        self.members.stage("", {}, shared, sent=reply, steps=(), kind="finish")
         return reply
 
     def order(self, packet: Packet) -> Order:
@@ -163,8 +220,6 @@ class Node:
             raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
         if len(set(order.slots)) != len(order.slots):
             raise RefusalError(Reason.MALFORMED, "an order names a user twice")
-        if order.noise and not order.clip:
-            raise RefusalError(Reason.MALFORMED, "noise is worth nothing without a clip")
         if order.clip:
             check_private(self.method)
         return order
@@ -197,9 +252,18 @@ class Node:
         )
 
     def work(
-        self, order: Order, received: Arrays, cohort: Cohort, limit: float = math.inf
+        self,
+        order: Order,
+        received: Arrays,
+        cohort: Cohort,
+        limit: float = math.inf,
+        *,
+        seed: int | None = None,
     ) -> tuple[Total, dict[str, Arrays]]:
-        """What the users have to send, every number of each cut off at `limit`; what they keep, by user."""
+        """What the users have to send, every number of each cut off at `limit`; what they keep, by user.
+
+        Users draw by the bundle's seed, as in a simulation, or by another one.
+        """
         users, histories = cohort.users, cohort.histories
         if not users:
             return None, {}
@@ -219,6 +283,8 @@ class Node:
         )
         shared = self._downloaded(self.method, received, cohort.places)
         simulation.restore(shared, simulation.state.personal.tensors())
+        if seed is not None:
+            simulation.seed = seed
         for client, user in enumerate(users):
             simulation.state.personal.take_client(client, self.members.personal(user))
         sent = self._trained(self.method, simulation, order, histories.lengths, limit)
@@ -284,9 +350,18 @@ class Node:
         return {} if kept == {None: {}} else kept
 
 
-def noted(order: Order) -> tuple[str, ...]:
+def _is_as_good(now: dict[str, Any], then: dict[str, Any]) -> bool:
+    """Whether an offer protects at least as well as an earlier one."""
+    return (
+        now["masked"] >= then["masked"]
+        and (then["noise"] is None or (now["noise"] or 0.0) >= then["noise"])
+        and (then["clip"] is None or (now["clip"] or math.inf) <= then["clip"])
+    )
+
+
+def _noted(order: Order) -> tuple[str, ...]:
     """What an order has done to uploads, for the outbox."""
-    given = (("clip", order.clip), ("noise", order.noise))
+    given = (("clip", order.clip), ("bound", order.bound))
     return tuple(f"{name} {value:g}" for name, value in given if value)
 
 

@@ -124,10 +124,10 @@ def statement(settings: Settings, method: Method | ClosedForm) -> dict[str, Any]
 
 def check_progress(rounds_done: int, history: list[dict[str, Any]]) -> None:
     """Refuse to release a round a second time, from a checkpoint that is older than the last one."""
-    last = max((line["round"] for line in history), default=0)
-    if last > rounds_done:
+    released = len({line["round"] for line in history})
+    if released > rounds_done:
         raise RunError(
-            f"round {last} was released, and the checkpoint is of round {rounds_done}: what --dp guarantees "
+            f"{released} rounds were released, and the checkpoint is of {rounds_done}: what --dp guarantees "
             "does not hold for rounds that are repeated",
             "restore the latest checkpoint, or begin another federation",
         )

@@ -14,11 +14,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from solera.core.errors import SoleraError
 from solera.device.tensors import Arrays
 
+PROTOCOL = 2  # the version that every message carries; 1 had no number
+
 
 class Reason(StrEnum):
     """Why something that arrived was not taken; counted under these names."""
 
     NO_REPLY = "no-reply"
+    PROTOCOL = "protocol"  # the other side has another version of Solera
+    CONSENT = "consent"  # the owner has not agreed to this federation
+    POLICY = "policy"  # the owner does not allow it
+    LEDGER = "ledger"  # this device has been in the round before
+    FAULTY = "faulty"  # no honest node sends this
     FAILED = "failed"  # Flower says that the node could not answer
     DECLINED = "declined"  # the node itself says so, and why
     LATE = "late"
@@ -82,14 +89,13 @@ class Fields(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    protocol: int = PROTOCOL
     federation: str = Field(pattern="^[0-9a-f]{32}$")
 
     @classmethod
     def of(cls, packet: Packet) -> Self:
         """Read what a stranger sent."""
-        declined = packet.fields.get("declined")
-        if isinstance(declined, str):
-            raise RefusalError(Reason.DECLINED, declined[:500])
+        check_spoken(packet)
         try:
             return cls.model_validate(packet.fields)
         except ValidationError as error:
@@ -98,8 +104,37 @@ class Fields(BaseModel):
             raise RefusalError(Reason.MALFORMED, f"field {where}: {wrong['msg']}") from None
 
 
+def check_spoken(packet: Packet) -> None:
+    """Refuse a message of another version, of which nothing else is read, and one that is a refusal."""
+    spoken = packet.fields.get("protocol", 1)
+    if type(spoken) is not int or spoken != PROTOCOL:
+        raise RefusalError(
+            Reason.PROTOCOL,
+            f"the message is of protocol {str(spoken)[:20]}, not {PROTOCOL}:"
+            " update Solera on the side with the lower number",
+        )
+    declined = packet.fields.get("declined")
+    if isinstance(declined, str):
+        raise RefusalError(Reason.DECLINED, declined[:500])
+
+
 class Invitation(Fields):
-    """Server to a node it does not know: who are you?"""
+    """Server to a node it does not know: what is offered, and who are you?
+
+    `masked` says that uploads are opened as sums alone; `clip` and `noise` are those of every round. `roster`
+    is the signed list of nodes, in JSON: a node takes it if it continues the one it has.
+    """
+
+    masked: bool = False
+    clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    noise: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    rounds: Number = 0
+    roster: str | None = Field(default=None, max_length=1 << 21)
+
+    @property
+    def offer(self) -> dict[str, Any]:
+        """What the owner agrees to, or not."""
+        return self.model_dump(include={"masked", "clip", "noise", "rounds"})
 
 
 class Enrolment(Fields):
@@ -117,8 +152,8 @@ class Order(Fields):
 
     `accepted` names the last of the node's updates that the server has taken, `numbers` are those by which
     the users draw. The arrays are of catalogue `version`; the server's own is `newest`. With a `clip`, what a
-    user sends is made no longer than that, and every user counts 1. With `noise`, so many clips are the
-    standard deviation on the sum over the nodes of a masked round, to which every node adds its share.
+    user sends is made no longer than that, and every user counts 1. `bound` does the same, and every user
+    counts as the method says.
     """
 
     round: Number | None
@@ -129,7 +164,7 @@ class Order(Fields):
     slots: Numbers
     numbers: Numbers
     clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    noise: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    bound: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
     @property
     def token(self) -> str:
@@ -159,17 +194,6 @@ class Step(Fields):
         return f"{self.federation}.{self.round}.{self.attempt}"
 
 
-class Proposal(Step):
-    """Server to node, with the setup: how many users a node may have, and what its session is made of.
-
-    The session is the digest of the nonce and of the state that is to be trained from. As all members agree
-    on the session, all of them train from the same state: see `session_of`.
-    """
-
-    capacity: int = Field(ge=1, lt=2**31)
-    nonce: str = Field(pattern="^[0-9a-f]{32}$")
-
-
 class MaskedAnswer(Step):
     """Node to server, with the masked upload: who is there by now. How many have trained is in the sum."""
 
@@ -177,11 +201,6 @@ class MaskedAnswer(Step):
     slots: list[int] = Field(max_length=1_000_000)
 
 
-def session_of(nonce: str, shared: Arrays) -> bytes:
-    """The session of a masked round that begins with these arrays."""
-    return hashlib.sha256(f"solera masked round {nonce} {Packet({}, shared).digest}".encode()).digest()
-
-
 def declined(message: str) -> Packet:
     """The answer of a node that will not, or cannot."""
-    return Packet({"declined": message})
+    return Packet({"protocol": PROTOCOL, "declined": message})

@@ -1,193 +1,227 @@
 """A node's half of a masked round: five messages, each answered once and in order.
 
-    advertise   the server's setup, if it is to this node's liking; keys for this round alone
+    advertise   the terms of the round, if they are acceptable; keys for this round alone
     share       shares of the own secrets, sealed for every other node
     mask        train, and send the sum over the own users under masks
     confirm     sign whose vectors are summed up
     unmask      shares by which the masks on the sum, and on nothing else, can be taken off
 
-What the server asks for is checked against what is pinned here: members the authority has signed, enough of
-them, the encoding that the bundle's method implies, and a state to train from that is the same for all. The
-secrets of a round are in the device's database between messages, so a node that is killed goes on where it
-was, or not at all.
+Everything that shapes the upload is in the terms (terms.py), which all members have agreed on; whether the
+node takes part is decided by its bundle, its roster, its owner's policy and its ledger (approval.py). The
+ledger is on the disk before an answer leaves, so a node that is killed goes on where it was, or not at all.
+Only the answer to `unmask` is given again, the same bytes to the same request: a server that crashed can
+finish the sum that it was opening, and open no other.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import hashlib
+import secrets
 
 import numpy as np
 
-from solera.core.fixed_point import FixedPoint
-from solera.deploy.masked import encoding_of, values_of
+from solera.deploy.approval import Approval
+from solera.deploy.masked import values_of
 from solera.deploy.membership import Membership
-from solera.deploy.node import Node, noted
-from solera.deploy.protocol import (
-    MESSAGE,
-    MaskedAnswer,
-    Order,
-    Packet,
-    Proposal,
-    Reason,
-    RefusalError,
-    Step,
-    session_of,
-)
-from solera.deploy.secure_state import SecureState
-from solera.deploy.shares import LEAST_NOISE, RANGE, with_share
+from solera.deploy.node import Node
+from solera.deploy.protocol import MESSAGE, MaskedAnswer, Order, Packet, Reason, RefusalError, Step
+from solera.deploy.shares import LEAST_NOISE, with_share
+from solera.deploy.terms import RoundTerms, Task, state_digest
 from solera.deploy.uploads import Shape, check_arrays
 from solera.device.device import Device
+from solera.device.ledger import Entry, Stage
 from solera.privacy.dp.noise import Noise, SystemNoise
-from solera.privacy.secagg import Client, Setup, Stage
+from solera.privacy.secagg import Client
+from solera.privacy.secagg import Stage as ClientStage
 
 MASKED = "masked"  # the step, in the outbox
 
 
 def open_node(device: Device, threads: int = 0) -> Node:
-    """The node of a device; with masks, if the device has a membership pinned."""
-    node, membership = Node(device, threads), Membership.read(device.path)
+    """The node of a device; with masks, if the device has a roster pinned."""
+    node, membership = Node(device, threads), Membership.read(device.store)
     if membership is not None:
         Masking(node, membership)
     return node
 
 
 class Masking:
-    """Gives a node the stages of masked rounds, and, unless it is allowed, takes plain ones from it."""
+    """Gives a node the stages of masked rounds."""
 
     def __init__(self, node: Node, membership: Membership) -> None:
         self._node, self._membership = node, membership
-        self._members, self._state = node.members, SecureState(node.device.store)
-        node.identity = membership.public_text
-        self.noise: Noise = SystemNoise()  # of which a share is added, where the server asks for it
-        self._finish = node.finish
+        self._members, self._ledger = node.members, node.ledger
+        node.membership = membership
+        self.noise: Noise = SystemNoise()  # of which a share is added, where the terms say so
         node.kinds |= {
             "advertise": self.advertise,
-            "share": lambda packet: self._step(packet, Client.share_keys),
+            "share": self.share,
             "mask": self.mask,
-            "confirm": lambda packet: self._step(packet, Client.confirm),
-            "unmask": lambda packet: self._step(packet, Client.unmask),
+            "confirm": self.confirm,
+            "unmask": self.unmask,
             "finish": self.finish,
         }
-        if not membership.allow_plain:
-            node.kinds["train"] = _no_plain_round
 
     def advertise(self, packet: Packet) -> Packet:
-        """Look at what the server proposes; begin, if it will do."""
-        proposal = Proposal.of(packet)
-        setup = self._approved(proposal, _message(packet))
-        client = Client(setup, setup.roster.index(self._membership.public), self._membership.identity)
-        reply = _reply(proposal, client.advertise())
-        with self._node.device.store.writing():
-            self._state.begin(setup.context, proposal, client.save())
-            self._members.record(reply, (MASKED,))
-        self._state.wipe()
+        """Look at the terms that the server proposes; begin, if they are acceptable."""
+        terms, node = RoundTerms.of(packet), self._node
+        _no_arrays(packet)
+        node.check_joined(terms.federation, masked=True)
+        approval = self._approval(terms)
+        group = approval.group(node.device.bundle.manifest)
+        approval.check(group)
+        setup = terms.setup(group, node.method, node.n_items)
+        keys = [member.key for member in terms.groups[group].members]
+        client = Client(setup, keys.index(self._membership.public), self._membership.identity)
+        reply = _reply(terms, client.advertise())
+        entry = Entry(
+            context=setup.context.hex(),
+            federation=terms.federation,
+            round=terms.round,
+            attempt=terms.attempt,
+            state=terms.state,
+            cohort=approval.cohort(group),
+            clip=terms.clip,
+            noise=terms.noise,
+            terms=terms.model_dump_json(),
+            secrets=client.save(),
+        )
+        with node.device.store.writing():
+            if not self._ledger.begin(entry):
+                raise RefusalError(Reason.LEDGER, "this node has been in this round before")
+            self._members.record(reply, (MASKED,), "advertise")
+        node.device.store.truncate_log()
+        return reply
+
+    def share(self, packet: Packet) -> Packet:
+        """Deal shares of the own secrets."""
+        step, _, client = self._under_way(packet)
+        reply = _reply(step, client.share_keys(_message(packet)))
+        self._keep(client, Stage.SHARED, reply, "share")
         return reply
 
     def mask(self, packet: Packet) -> Packet:
         """Train the users that were asked for; what they have to send leaves under masks, in one sum."""
-        asked, node = Order.of(packet), self._node
-        step = Step(federation=asked.federation, round=asked.round or 0, attempt=asked.attempt)
-        proposal, client = self._client(step)
-        if client.stage is not Stage.MASK:
-            raise RefusalError(
-                Reason.SECURE, f"asked for a masked sum when it is time to {client.stage.name}"
-            )
+        task, node = Task.of(packet), self._node
         inbox = _message(Packet({}, {n: v for n, v in packet.arrays.items() if n == MESSAGE}))
-        packet = Packet(packet.fields, {n: v for n, v in packet.arrays.items() if n != MESSAGE})
-        if client.setup.session != session_of(proposal.nonce, packet.arrays):
-            raise RefusalError(Reason.SECURE, "a state that the members have not agreed on")
-        order = node.order(packet)
+        shared = {n: v for n, v in packet.arrays.items() if n != MESSAGE}
+        _, terms, client = self._under_way(Packet(_step_of(task).model_dump()))
+        if client.stage is not ClientStage.MASK:
+            raise RefusalError(Reason.SECURE, "asked for a masked sum when it is not time for that")
+        approval = self._approval(terms)
+        group = approval.group(node.device.bundle.manifest)
+        mine = next(each for each in terms.groups[group].members if each.key == self._membership.public)
+        hidden = terms.noise is not None and terms.noise >= LEAST_NOISE
+        asked = len(task.slots)
+        if task.digest != mine.task or not (asked <= mine.users if terms.noise else asked == mine.users):
+            raise RefusalError(Reason.SECURE, "another task than the terms say")
+        if state_digest(shared) != terms.state:
+            raise RefusalError(Reason.SECURE, "another state than the terms say")
+        order = node.order(Packet(_order_of(task, terms).model_dump(), shared))
         here = self._members.slots()
-        asked_here = len(here.keys() & set(order.slots))
-        hidden = order.noise is not None and order.noise >= LEAST_NOISE
-        least = 0 if hidden else self._membership.least_users
-        if asked_here < least:  # a node that adds nothing hides nobody
-            raise RefusalError(
-                Reason.MEMBERS,
-                f"{asked_here} users here were asked for; this node asks for {least}",
-            )
         cohort = node.cohort(order, here)
-        users = len(cohort.users)
-        if users > proposal.capacity:
-            raise RefusalError(Reason.MEMBERS, f"{users} users, where there is room for {proposal.capacity}")
-        places = len(client.setup.roster)
-        fixed = FixedPoint.of(node.method, node.n_items, places=places, users=proposal.capacity)
-        total, pending = node.work(order, packet.arrays, cohort, fixed.clip)
+        users, least = len(cohort.users), 0 if hidden else node.policy.least_own_users
+        if users < least:  # a node that adds nothing hides nobody
+            raise RefusalError(Reason.POLICY, f"fewer than {least} users of this node can train")
+        if users > terms.capacity:
+            raise RefusalError(Reason.MEMBERS, f"{users} users, where there is room for {terms.capacity}")
+        fixed = terms.fixed_point(group, node.method, node.n_items)
+        seed = secrets.randbits(63) if approval.is_repeated() else None
+        total, pending = node.work(order, shared, cohort, fixed.clip, seed=seed)
         assert not isinstance(total, list)  # such methods have no encoding
         values = values_of(node.method, node.n_items, total, users)
-        if order.clip and order.noise:
-            std = order.clip * order.noise / math.sqrt(client.setup.threshold)
-            if order.clip * proposal.capacity + RANGE * std > fixed.largest:
-                raise RefusalError(Reason.SECURE, "the noise does not fit into what is masked")
-            values = with_share(node.method, node.n_items, values, std, self.noise)
+        if terms.noise:
+            values = with_share(node.method, node.n_items, values, terms.share_std(group), self.noise)
         message = client.mask(inbox, values)
-        answer = MaskedAnswer(**step.model_dump(), version=node.version, slots=list(here))
+        answer = MaskedAnswer(**_step_of(task).model_dump(), version=node.version, slots=list(here))
         reply = Packet(answer.model_dump(), {MESSAGE: np.frombuffer(message, np.uint8)})
-        shared = node.shared_by_owner(order, packet.arrays, here)
+        kept = node.shared_by_owner(order, shared, here)
         with node.device.store.writing():
-            self._state.put(step.token, client.save())
-            steps = (*noted(order), node.method.wire.label, MASKED)
-            self._members.stage(order.token, pending, shared, reply, steps)
+            self._ledger.advance(client.setup.context.hex(), Stage.UPLOADED, client.save())
+            self._members.stage(
+                order.token, pending, kept, sent=reply, steps=_noted(terms, node), kind="mask"
+            )
+        return reply
+
+    def confirm(self, packet: Packet) -> Packet:
+        """Sign who is summed up, if they are enough and no earlier sum is too near."""
+        step, terms, client = self._under_way(packet)
+        approval = self._approval(terms)
+        group = approval.group(self._node.device.bundle.manifest)
+        cohort: dict[str, int] = {}
+        message = client.confirm(
+            _message(packet), lambda survivors: cohort.update(approval.check_survivors(group, survivors))
+        )
+        reply = _reply(step, message)
+        self._keep(client, Stage.CONFIRMED, reply, "confirm", cohort)
+        return reply
+
+    def unmask(self, packet: Packet) -> Packet:
+        """Give the shares that open the sum: once, or again the same to the same request."""
+        step, message = Step.of(packet), _message(packet)
+        request = hashlib.sha256(message).hexdigest()
+        again = self._ledger.reveal(step.federation, step.round, step.attempt, request)
+        if again is not None:
+            reply = _reply(step, again)
+            self._members.record(reply, (MASKED,), "unmask")
+            return reply
+        _, _, client = self._under_way(packet)
+        revealed = client.unmask(message)
+        reply = _reply(step, revealed)
+        context = client.setup.context.hex()
+        with self._node.device.store.writing():
+            self._ledger.advance(context, Stage.REVEALED, None)
+            self._ledger.keep_reveal(context, request, revealed)
+            self._members.record(reply, (MASKED,), "unmask")
+        self._node.device.store.truncate_log()
         return reply
 
     def finish(self, packet: Packet) -> Packet:
         """Take the final state; no secret of a round stays."""
         reply = self._node.finish(packet)
-        self._state.erase()
-        self._state.wipe()
+        self._ledger.erase()
+        self._node.device.store.truncate_log()
         return reply
 
-    def _step(self, packet: Packet, work: Callable[[Client, bytes], bytes]) -> Packet:
-        """The other stages: bytes in, bytes out, and the next state on disk before they leave."""
+    def _under_way(self, packet: Packet) -> tuple[Step, RoundTerms, Client]:
+        """The masked round that a message belongs to."""
         step = Step.of(packet)
-        _, client = self._client(step)
-        reply = _reply(step, work(client, _message(packet)))
-        done = client.stage is Stage.DONE
+        self._node.check_joined(step.federation, masked=True)
+        found = self._ledger.current(step.federation, step.round, step.attempt)
+        if found is None:
+            raise RefusalError(Reason.ROUND, f"no masked round {step.token} is under way here")
+        return step, RoundTerms.read(found[0]), Client.load(found[1], self._membership.identity)
+
+    def _approval(self, terms: RoundTerms) -> Approval:
+        return Approval(terms, self._membership, self._node.policy, self._ledger)
+
+    def _keep(
+        self, client: Client, stage: Stage, reply: Packet, kind: str, cohort: dict[str, int] | None = None
+    ) -> None:
+        """The next secrets and the entry in the outbox, on the disk before the reply leaves."""
         with self._node.device.store.writing():
-            if done:
-                self._state.erase()
-            else:
-                self._state.put(step.token, client.save())
-            self._members.record(reply, (MASKED,))
-        if done:
-            self._state.wipe()
-        return reply
-
-    def _client(self, step: Step) -> tuple[Proposal, Client]:
-        self._same_federation(step)
-        proposal, state = self._state.current(step.token)
-        return proposal, Client.load(state, self._membership.identity)
-
-    def _approved(self, proposal: Proposal, data: bytes) -> Setup:
-        """The server's setup, if it is one that this node can be in."""
-        self._same_federation(proposal)
-        mine, node = self._membership, self._node
-        setup = Setup.from_bytes(data, trusted=mine.roster.keys)
-        if setup.round != proposal.round:
-            raise RefusalError(Reason.ROUND, f"a setup of round {setup.round}")
-        if mine.public not in setup.roster:
-            raise RefusalError(Reason.MEMBERS, "a round without this node")
-        if setup.threshold < mine.least_nodes:
-            raise RefusalError(
-                Reason.SECURE, f"a sum over {setup.threshold} nodes; this one asks for {mine.least_nodes}"
-            )
-        implied = encoding_of(
-            node.method, node.n_items, members=len(setup.roster), capacity=proposal.capacity
-        )
-        if setup.encoding != implied:
-            raise RefusalError(Reason.SECURE, "another encoding than the bundle's method implies")
-        return setup
-
-    def _same_federation(self, step: Step) -> None:
-        if step.federation != self._members.federation:
-            raise RefusalError(Reason.FEDERATION, "this node has not enrolled in that federation")
+            self._ledger.advance(client.setup.context.hex(), stage, client.save(), cohort)
+            self._members.record(reply, (MASKED,), kind)
 
 
-def _no_plain_round(packet: Packet) -> Packet:
-    raise RefusalError(
-        Reason.SECURE, "this node answers under secure aggregation alone: it was started with --roster"
+def _order_of(task: Task, terms: RoundTerms) -> Order:
+    """A task as an order, with what the terms say for all."""
+    return Order(
+        **task.model_dump(exclude={"salt"}),
+        clip=terms.clip,
+        bound=terms.bound,
     )
+
+
+def _noted(terms: RoundTerms, node: Node) -> tuple[str, ...]:
+    """What was done to an upload, for the outbox."""
+    given = (("clip", terms.clip), ("noise", terms.noise), ("bound", terms.bound))
+    said = (f"{name} {value:g}" for name, value in given if value)
+    return (*said, node.method.wire.label, MASKED)
+
+
+def _no_arrays(packet: Packet) -> None:
+    check_arrays({}, packet.arrays)
 
 
 def _message(packet: Packet) -> bytes:
@@ -196,6 +230,9 @@ def _message(packet: Packet) -> bytes:
     return packet.arrays[MESSAGE].tobytes()
 
 
+def _step_of(step: Step) -> Step:
+    return Step(federation=step.federation, round=step.round, attempt=step.attempt)
+
+
 def _reply(step: Step, message: bytes) -> Packet:
-    fields = Step(federation=step.federation, round=step.round, attempt=step.attempt).model_dump()
-    return Packet(fields, {MESSAGE: np.frombuffer(message, np.uint8)})
+    return Packet(_step_of(step).model_dump(), {MESSAGE: np.frombuffer(message, np.uint8)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -15,7 +16,7 @@ from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.messages import from_content, to_message
 from solera.deploy.protocol import Packet, Reason, RefusalError
-from solera.deploy.secure_round import run_masked
+from solera.deploy.secure_round import finish_opening, run_masked
 
 _LOG = logging.getLogger(__name__)
 _POLL = 0.25  # seconds between looks for replies
@@ -38,7 +39,8 @@ def run_federation(grid: Grid, path: Path) -> None:
     try:
         Loop(grid, coordinator).run()
     except SoleraError as error:
-        folder.event("failed", message=error.message, hint=error.hint)
+        with suppress(RunError):  # a full disk takes no event either
+            folder.event("failed", message=error.message, hint=error.hint)
         raise
     folder.event("finished", rounds_done=coordinator.progress.rounds_done)
 
@@ -60,6 +62,7 @@ class Loop:
                 if entry is not None:
                     break
             else:
+                coordinator.give_up_opening()
                 raise RunError(
                     f"round {coordinator.progress.rounds_done + 1} was tried {attempt + 1} times with too few"
                     " replies",
@@ -71,6 +74,8 @@ class Loop:
     def _round(self, attempt: int) -> dict[str, object] | None:
         coordinator = self._coordinator
         online = self._online(self._settings.min_nodes)
+        if coordinator.pending is not None:
+            return finish_opening(coordinator, coordinator.pending, self._exchange)
         invitations = coordinator.invite(online)
         self._exchange("enrol", invitations, coordinator.enrol)
         if self._settings.secure_aggregation:

@@ -11,7 +11,6 @@ from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.data.ragged import Ints
 from solera.deploy.node import OWN, SHARED, arrays_to_nodes
-from solera.deploy.protocol import Order
 from solera.deploy.uploads import Bounds, is_single, unpack_matrices, unpack_single, unpack_sums
 from solera.device.bundle import Bundle
 from solera.device.model import Model
@@ -84,14 +83,14 @@ class ServerState:
             state = self.initial(self.method, users)
             self.held = {name: state.personal.tables[name] for name in self.held}
 
-    def arrays_for(self, order: Order, n_items: int) -> Arrays:
-        """What goes to a node with an order: the state as far as the items of its catalogue go."""
+    def arrays_for(self, round_: int | None, numbers: list[int], n_items: int) -> Arrays:
+        """What a node gets with its users' numbers: the state as far as the items of its catalogue go."""
         arrays: Arrays = {}
-        for name in arrays_to_nodes(self.method, n_items, self.wire, order.round):
+        for name in arrays_to_nodes(self.method, n_items, self.wire, round_):
             kind, leaf = (OWN, name[len(OWN) :]) if name.startswith(OWN) else (SHARED, name[len(SHARED) :])
             values = self.shared[leaf]
             if kind == OWN:
-                values = values[order.numbers]
+                values = values[numbers]
             arrays[name] = self._cut(leaf, values, n_items, axis=1 if kind == OWN else 0).numpy()
         return arrays
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from solera.privacy.dp.settings import DP
@@ -34,5 +36,23 @@ class Settings(BaseModel):
     threshold: float = Field(
         default=0.67, gt=0.5, le=1, description="share of a masked round's nodes that must stay to its end"
     )
-    max_norm: float = Field(default=1e4, gt=0, description="L2 norm up to which one user's change is taken")
+    groups: int = Field(
+        default=1, ge=1, le=1000, description="groups of nodes whose masked sums are opened one by one"
+    )
+    least_nodes: int = Field(default=10, ge=2, description="nodes that a masked sum is over, at the least")
+    least_share: float = Field(
+        default=0.5, gt=0, le=1, description="share of the signed roster that these nodes are, at the least"
+    )
+    least_users: int = Field(default=10, ge=1, description="users that a masked sum is over, at the least")
+    users_per_node: int = Field(default=100, ge=1, description="users that one node may have")
+    max_norm: float | None = Field(
+        default=None,
+        gt=0,
+        description="L2 norm up to which one user's change is taken; by default, it follows from the others'",
+    )
     dp: DP | None = Field(default=None, description="differential privacy of a user, over all rounds")
+
+    def threshold_of(self, members: int, roster: int) -> int:
+        """How many of a masked round's nodes must stay to its end, of a roster of so many."""
+        shares = (self.threshold * members, self.least_share * roster)
+        return max(2, members // 2 + 1, self.least_nodes, *(math.ceil(share - 1e-9) for share in shares))

@@ -24,7 +24,6 @@ from solera.privacy.dp.rounds import PrivateRound
 from solera.privacy.secagg.encoding import Floats
 
 LEAST_NOISE = 0.5  # in clips: with less, it still matters how many users a sum is over
-RANGE = 8.0  # standard deviations that the encoding must have room for
 
 
 def with_share(

@@ -14,13 +14,25 @@ from flwr.simulation import run_simulation
 
 from solera.deploy.client_app import make_app
 from solera.deploy.server_app import run_federation
+from solera.device.device import Device
+from solera.device.ledger import Ledger
+from solera.device.policy import Policy
 
 NODES = "nodes"
+MANY = 1_000_000_000
 
 
 def simulate(path: Path, *, mods: list[Mod] | None = None, cpus_per_node: int = 1) -> None:
-    """Run, or go on with, the federation in a folder; Ray decides how many nodes work at a time."""
+    """Run, or go on with, the federation in a folder; Ray decides how many nodes work at a time.
+
+    Whoever simulates devices agrees for them, and bounds nothing.
+    """
     nodes = path / NODES
+    for each in nodes.iterdir():
+        device = Device.open(each)
+        Ledger(device.store).join_next()
+        Policy(rounds_per_day=MANY).write(device.store)
+        device.close()
     count = sum(1 for each in nodes.iterdir() if each.name.isdigit())
     server = ServerApp()
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from solera.core.errors import DeployError
 from solera.deploy import flower, reach
+from solera.deploy.authority import ROSTER_PUBLIC
 from solera.deploy.control import Control, Ending, control
-from solera.deploy.roster import ROSTER, Roster, read_roster
+from solera.deploy.roster import ROSTER, Roster, read_roster, read_roster_key
 
 Round = dict[str, Any]  # a line of history.jsonl
 
@@ -32,13 +33,14 @@ def check(folder: Path) -> None:
 
 
 def roster_of(folder: Path, given: Path | None) -> Roster:
-    """The nodes' keys for masked rounds, signed by the authority of the federation's server."""
+    """The nodes' keys for masked rounds; roster.pub, which they are signed with, is beside the list."""
     ca = flower.read_address(folder).ca
     if ca is None:
         raise DeployError(
             "secure aggregation needs nodes with keys", f"solera server start {folder} --keys DIR"
         )
-    return read_roster(given or ca.with_name(ROSTER), ca)
+    path = given or ca.with_name(ROSTER)
+    return read_roster(path, read_roster_key(path.with_name(ROSTER_PUBLIC)))
 
 
 def run(

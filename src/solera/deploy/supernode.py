@@ -14,9 +14,7 @@ from pathlib import Path
 from solera.core.errors import DeployError
 from solera.deploy import flower, reach
 from solera.deploy.flower import Address
-from solera.deploy.membership import LEAST_NODES, Membership
 from solera.deploy.processes import Process, free_port
-from solera.deploy.roster import ROSTER, read_roster
 
 _CONNECTED = "SuperNode ID: "
 _SECRET = "worker.secret"
@@ -85,37 +83,6 @@ def running(
     finally:
         worker.stop()
         process.stop()
-
-
-def pin(
-    device: Path,
-    key: Path | None,
-    ca: Path | None,
-    roster: Path | None,
-    *,
-    least_nodes: int = LEAST_NODES,
-    least_users: int = 1,
-    allow_plain: bool = False,
-) -> Membership | None:
-    """Pin the authority's list of nodes for a device, if there is one; without one, nothing is pinned."""
-    if key is None or ca is None:
-        if roster is not None:
-            raise DeployError("a roster needs --ca and --key", "leave --insecure out")
-        Membership.forget(device)
-        return None
-    path = roster or ca.with_name(ROSTER)
-    if roster is None and not path.exists():
-        Membership.forget(device)
-        return None
-    membership = Membership(
-        key=key.resolve(),
-        roster=read_roster(path, ca),
-        least_nodes=least_nodes,
-        least_users=least_users,
-        allow_plain=allow_plain,
-    )
-    membership.write(device)
-    return membership
 
 
 def _new_secret(home: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time as clock
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -18,8 +19,11 @@ from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue
 from solera.device.folder import DATABASE, bundle_file, install, make_folder
 from solera.device.keys import fingerprint
+from solera.device.ledger import Ledger
+from solera.device.policy import Policy
 from solera.device.store import VERSION, Store
 from solera.device.tensors import Arrays, get_tensors, put_tensors
+from solera.privacy.dp.accounting import concentrated_epsilon
 
 ME = "me"  # the user of a folder that has one
 NEWEST = "newest_catalogue"  # the setting that says which version a federation's server has
@@ -70,12 +74,14 @@ class Device:
         if version == 0:
             hint = f"solera device init {path} --bundle FILE makes one"
             raise DeviceError(f"{path} holds no device", hint)
-        if version != VERSION:
+        if version > VERSION:
             raise DeviceError(
-                f"{path} was written by another version of Solera (tables {version}, here {VERSION})",
+                f"{path} was written by a newer version of Solera (tables {version}, here {VERSION})",
                 "pip install --upgrade solera",
             )
-        return cls(path, Store(path / DATABASE))
+        store = Store(path / DATABASE)
+        store.migrate(version)
+        return cls(path, store)
 
     def close(self) -> None:
         """Give the files back."""
@@ -240,9 +246,19 @@ class Device:
         return get_tensors(rows)
 
     def sent(
-        self, tensors: Mapping[str, Sequence[int]], payload: bytes, *, round_: int, steps: Sequence[str]
+        self,
+        tensors: Mapping[str, Sequence[int]],
+        payload: bytes,
+        *,
+        round_: int,
+        steps: Sequence[str],
+        kind: str = "",
+        federation: str = "",
     ) -> None:
-        """Record what leaves the device, before it does: names, shapes, the very bytes, the wire's steps."""
+        """Record what leaves the device, before it does: names, shapes, digest, and what was done to it.
+
+        `kind` is the kind of message, and `declined` for a refusal.
+        """
         row = (
             int(clock.time()),
             round_,
@@ -250,16 +266,21 @@ class Device:
             len(payload),
             hashlib.sha256(payload).hexdigest(),
             json.dumps(list(steps)),
+            kind,
+            federation,
         )
         with self.store.writing() as connection:
             connection.execute(
-                "INSERT INTO outbox (time, round, tensors, bytes, sha256, steps) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO outbox (time, round, tensors, bytes, sha256, steps, kind, federation)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
 
     def outbox(self) -> list[dict[str, Any]]:
         """All that ever left the device, oldest first."""
-        rows = self.store.rows("SELECT time, round, tensors, bytes, sha256, steps FROM outbox ORDER BY id")
+        rows = self.store.rows(
+            "SELECT time, kind, federation, round, tensors, bytes, sha256, steps FROM outbox ORDER BY id"
+        )
         return [
             dict(row) | {"tensors": json.loads(row["tensors"]), "steps": json.loads(row["steps"])}
             for row in rows
@@ -283,9 +304,21 @@ class Device:
             "bundle": self.bundle.digest,
             "publisher": fingerprint(self.key),
             "users": [dict(row) for row in users],
+            "federations": self._federations(),
+            "policy": Policy.read(self.store).model_dump(),
             "sent": len(self.outbox()),
             "database": self.store.rows("PRAGMA integrity_check")[0][0],
         }
+
+    def _federations(self) -> list[dict[str, Any]]:
+        """Those that have asked, with what the owner said and what it has cost so far."""
+        ledger, delta = Ledger(self.store), Policy.read(self.store).delta
+        found = []
+        for each in ledger.federations():
+            epsilon = concentrated_epsilon(ledger.spent(each["id"]).here, delta)
+            cost = {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta}
+            found.append(each | {"uploads": ledger.uploads(each["id"])} | cost)
+        return found
 
 
 def _about(bundle: Bundle) -> dict[str, str]:

@@ -9,7 +9,20 @@ from pathlib import Path
 
 from solera.core.errors import DeviceError
 
-VERSION = 2  # of the tables
+VERSION = 3  # of the tables
+_FEDERATED = (  # new in version 3
+    # Federations that have asked; standing is 'asked', 'joined' or 'left', offer is in JSON.
+    "CREATE TABLE federations (id TEXT PRIMARY KEY, standing TEXT NOT NULL, offer TEXT NOT NULL,"
+    " time INTEGER NOT NULL)",
+    # Every round that an upload was made or begun for; cohort is in JSON. See ledger.py.
+    "CREATE TABLE rounds (id INTEGER PRIMARY KEY, context TEXT UNIQUE, federation TEXT NOT NULL,"
+    " round INTEGER NOT NULL, attempt INTEGER NOT NULL, state TEXT NOT NULL, stage INTEGER NOT NULL,"
+    " cohort TEXT NOT NULL, clip REAL, noise REAL, time INTEGER NOT NULL, terms TEXT, secrets BLOB,"
+    " request TEXT, reveal BLOB)",
+    # What kind of message a line of the outbox is of, and to which federation.
+    "ALTER TABLE outbox ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE outbox ADD COLUMN federation TEXT NOT NULL DEFAULT ''",
+)
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -30,6 +43,7 @@ _TABLES = (
     # Whatever has left the device; tensors and steps in JSON.
     "CREATE TABLE outbox (id INTEGER PRIMARY KEY, time INTEGER NOT NULL, round INTEGER NOT NULL,"
     " tensors TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, steps TEXT NOT NULL)",
+    *_FEDERATED,
 )
 
 
@@ -106,6 +120,27 @@ class Store:
             connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
+    def migrate(self, version: int) -> None:
+        """Bring the tables of the version before up to date, in one step."""
+        if version < VERSION - 1:
+            raise DeviceError(
+                f"{self.path} was written by a version of Solera that is too old (tables {version})",
+                "make a new device, and import the history again",
+            )
+        if version < VERSION:
+            with self.writing() as connection:
+                for statement in ("DROP TABLE IF EXISTS masked_rounds", *_FEDERATED):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def set(self, name: str, value: str) -> None:
+        """Change one setting."""
+        with self.writing() as connection:
+            connection.execute(
+                "INSERT INTO settings VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2",
+                (name, value),
+            )
+
     def settings(self) -> dict[str, str]:
         """By name."""
         return {row["name"]: row["value"] for row in self.rows("SELECT name, value FROM settings")}
@@ -114,6 +149,11 @@ class Store:
         """What a query finds."""
         with self.errors():
             return self.connection.execute(query, values).fetchall()
+
+    def truncate_log(self) -> None:
+        """Leave nothing of what was erased in the write-ahead log, if nobody else reads the database."""
+        with self.errors():
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def wipe(self) -> None:
         """Leave no trace of deleted rows in the files, as far as a program can see to that."""

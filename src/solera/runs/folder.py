@@ -209,8 +209,13 @@ class RunFolder:
 
 def write_whole(path: Path, text: str) -> None:
     """A file that is there in full, or as it was."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """The same of bytes."""
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_bytes(data)
     _sync(partial)
     partial.replace(path)
 
@@ -221,6 +226,15 @@ def write_tensors(path: Path, tensors: Params) -> None:
     save_file(tensors, partial)
     _sync(partial)
     partial.replace(path)
+
+
+def sync_names(folder: Path) -> None:
+    """Make sure that what was renamed in a folder is on disk under its new name."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _sync(path: Path) -> None:

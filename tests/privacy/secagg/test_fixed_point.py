@@ -48,7 +48,7 @@ def test_the_real_protocol_gives_the_same_sum(method):
             inputs[client] = values_of(made.method, ITEMS, alone, 1)
             if client != 2:
                 together.add(upload, weight)
-    encoding = encoding_of(made.method, ITEMS, members=n, capacity=1)
+    encoding = encoding_of(made.method, ITEMS, fixed, members=n, capacity=1)
     keys = [new_identity() for _ in range(n)]
     setup = make_setup(keys, 3, encoding.parts, bits=encoding.bits)
     assert setup.encoding == encoding

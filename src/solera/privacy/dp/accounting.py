@@ -86,6 +86,30 @@ def analytic_delta(mu: float, epsilon_: float) -> float:
     return math.exp(first) - math.exp(min(first, second))  # second > first is rounding, of a huge ε
 
 
+def concentrated_epsilon(rho2: float, delta: float) -> float:
+    """ε of releases that are ρ-zCDP together, for 2ρ = `rho2`: of Gaussian noise, the sum of 1 / multiplier².
+
+    It holds for discrete Gaussian noise as well: min over α > 1 of αρ + log(1 − 1/α) − log(αδ) / (α − 1)
+    (Canonne, Kamath & Steinke, NeurIPS 2020, Proposition 12).
+    """
+    if not math.isfinite(rho2):
+        return math.inf
+    if rho2 <= 0:
+        return 0.0
+
+    def at(order: float) -> float:
+        return order * rho2 / 2 + math.log1p(-1 / order) - math.log(order * delta) / (order - 1)
+
+    low, high = -20.0, 40.0  # log(α − 1): the bound falls and then rises
+    for _ in range(200):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        if at(1 + math.exp(left)) < at(1 + math.exp(right)):
+            high = right
+        else:
+            low = left
+    return max(0.0, at(1 + math.exp(low)))
+
+
 def _log_phi(x: float) -> float:
     """log Φ(x), also far out where Φ is too small to be a number."""
     if x > -30:

@@ -1,0 +1,151 @@
+"""solera device policy, join and leave: what a device's owner allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from solera.cli.output import Json, out, print_json, table
+
+Folder = Annotated[Path, typer.Argument(help="The device's folder.")]
+Federation = Annotated[
+    str, typer.Argument(metavar="FEDERATION", help="Its id, or the first letters: solera device status.")
+]
+_OFF = "; 0 for no limit"
+
+
+def policy(
+    folder: Folder,
+    least_nodes: Annotated[
+        int | None, typer.Option(help="Nodes that a masked sum is over, at the least (10).", min=2)
+    ] = None,
+    least_share: Annotated[
+        float | None,
+        typer.Option(help="Share of the signed roster that these are, at the least (0.5).", min=0, max=1),
+    ] = None,
+    least_users: Annotated[
+        int | None, typer.Option(help="Users that a masked sum is over, at the least (10).", min=1)
+    ] = None,
+    least_own_users: Annotated[
+        int | None, typer.Option(help="Users of this device in a masked round, at the least (1).", min=1)
+    ] = None,
+    largest_clip: Annotated[
+        float | None, typer.Option(help=f"Longest upload of one user, as L2 norm{_OFF}.", min=0)
+    ] = None,
+    least_noise: Annotated[
+        float | None, typer.Option(help=f"Noise on a masked sum, in clips, at the least{_OFF}.", min=0)
+    ] = None,
+    rounds_per_day: Annotated[
+        int | None, typer.Option(help="Uploads in 24 hours, at most (96).", min=1)
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help=f"ε spent in one federation, at most{_OFF}.", min=0)
+    ] = None,
+    total_epsilon: Annotated[
+        float | None, typer.Option(help=f"ε spent in all federations together, at most{_OFF}.", min=0)
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="δ that goes with ε (1e-5).", min=0, max=1)] = None,
+    allow_plain: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-plain/--no-plain", help="Answer rounds in which the server sees this device's upload."
+        ),
+    ] = None,
+    unpin: Annotated[
+        bool, typer.Option("--unpin", help="Forget the list of nodes, and answer masked rounds no more.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show or change what this device does in federations, whatever a server asks for.
+
+    Example: solera device policy me --least-nodes 20 --least-noise 1 --epsilon 8
+    """
+    from pydantic import ValidationError
+
+    from solera.core.errors import ConfigError
+    from solera.device.device import Device
+    from solera.device.policy import Policy
+
+    given: dict[str, Any] = {
+        "least_nodes": least_nodes,
+        "least_share": least_share,
+        "least_users": least_users,
+        "least_own_users": least_own_users,
+        "largest_clip": largest_clip,
+        "least_noise": least_noise,
+        "rounds_per_day": rounds_per_day,
+        "epsilon": epsilon,
+        "total_epsilon": total_epsilon,
+        "delta": delta,
+        "allow_plain": allow_plain,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in ("largest_clip", "least_noise", "epsilon", "total_epsilon"):
+        if given.get(name) == 0:
+            given[name] = None
+    device = Device.open(folder)
+    found = Policy.read(device.store)
+    try:
+        changed = Policy.model_validate(found.model_dump() | given)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        option = f"--{str(wrong['loc'][0]).replace('_', '-')}"
+        raise ConfigError(f"{option}: {wrong['msg']}", "see solera device policy --help") from None
+    if changed != found:
+        changed.write(device.store)
+    if unpin:
+        from solera.deploy.membership import Membership
+
+        Membership.forget(device.store)
+    if json:
+        print_json(changed.model_dump())
+        return
+    fields = Policy.model_fields
+    rows = [
+        (f"--{name.replace('_', '-')}", _shown(value), fields[name].description or "")
+        for name, value in changed.model_dump().items()
+    ]
+    table("What this device allows", ("option", "value", ""), rows)
+
+
+def join(folder: Folder, federation: Federation, json: Json = False) -> None:
+    """Agree to take part in a federation that has asked.
+
+    Example: solera device join me 3f2a
+    """
+    _decide(folder, federation, json, joins=True)
+
+
+def leave(folder: Folder, federation: Federation, json: Json = False) -> None:
+    """Take part in a federation no more. What left the device before cannot be called back.
+
+    Example: solera device leave me 3f2a
+    """
+    _decide(folder, federation, json, joins=False)
+
+
+def _decide(folder: Path, start: str, json: bool, *, joins: bool) -> None:
+    from solera.core.errors import DeviceError
+    from solera.device.device import Device
+    from solera.device.ledger import Ledger
+
+    ledger = Ledger(Device.open(folder).store)
+    found = [each for each in ledger.federations() if each["id"].startswith(start)]
+    if len(found) != 1:
+        known = ", ".join(each["id"][:12] for each in ledger.federations()) or "none has asked yet"
+        what = "no federation" if not found else "more than one federation"
+        raise DeviceError(f"{what} begins with {start!r}", f"federations that have asked: {known}")
+    chosen = found[0]["id"]
+    (ledger.join if joins else ledger.leave)(chosen)
+    if json:
+        print_json({"federation": chosen, "standing": ledger.standing(chosen)})
+        return
+    out.print(f"you have {'joined' if joins else 'left'} federation {chosen}", highlight=False)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "no limit"
+    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"

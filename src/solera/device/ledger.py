@@ -1,0 +1,219 @@
+"""The device's ledger: which federations its owner has agreed to, and every round it has been in.
+
+An entry is on the disk before the message that it is about leaves the device. It only ever moves forward:
+advertised, shared, uploaded, confirmed, revealed. The secrets of a round are in its entry until the round
+ends.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from solera.device.policy import Spent
+from solera.device.store import Store
+
+DAY = 86_400.0
+_JOIN_NEXT = "join_next"  # the setting by which the owner agrees to the next federation that asks
+ASKED, JOINED, LEFT = "asked", "joined", "left"
+
+
+class Stage(IntEnum):
+    """How far a round has come on this device."""
+
+    ADVERTISED = 1
+    SHARED = 2
+    UPLOADED = 3  # a masked upload has left
+    CONFIRMED = 4
+    REVEALED = 5  # shares have left by which a sum can be opened
+    PLAIN = 6  # an upload has left that the server sees
+
+
+class Entry(NamedTuple):
+    """One masked round as it begins."""
+
+    context: str
+    federation: str
+    round: int
+    attempt: int
+    state: str  # digest of what is trained from
+    cohort: dict[str, int]  # users asked, by node; later those of the survivors
+    clip: float | None
+    noise: float | None
+    terms: str
+    secrets: bytes
+
+
+class Ledger:
+    """Reads and writes; the caller has a transaction open where several steps belong together."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def standing(self, federation: str) -> str | None:
+        """Whether the owner has joined or left a federation, or was asked; None if it is unknown."""
+        rows = self._store.rows("SELECT standing FROM federations WHERE id = ?", federation)
+        return str(rows[0]["standing"]) if rows else None
+
+    def offer(self, federation: str) -> dict[str, Any]:
+        """What the federation said it would do, when the owner was asked."""
+        rows = self._store.rows("SELECT offer FROM federations WHERE id = ?", federation)
+        found: dict[str, Any] = json.loads(rows[0]["offer"]) if rows else {}
+        return found
+
+    def federations(self) -> list[dict[str, Any]]:
+        """All that ever asked, with what the owner said."""
+        rows = self._store.rows("SELECT id, standing, offer, time FROM federations ORDER BY time, id")
+        return [dict(row) | {"offer": json.loads(row["offer"])} for row in rows]
+
+    def asked(self, federation: str, offer: Mapping[str, Any]) -> str:
+        """Note that a federation asks; whoever said yes beforehand has joined it by that."""
+        agreed = self._store.settings().get(_JOIN_NEXT) == "yes"
+        with self._store.writing():
+            self._enter(federation, JOINED if agreed else ASKED, offer)
+            if agreed:
+                self._store.set(_JOIN_NEXT, "")
+        return JOINED if agreed else ASKED
+
+    def join(self, federation: str) -> None:
+        """The owner agrees to what was offered."""
+        self._enter(federation, JOINED, self.offer(federation))
+
+    def leave(self, federation: str) -> None:
+        """The owner takes part no more."""
+        self._enter(federation, LEFT, self.offer(federation))
+
+    def join_next(self, agreed: bool = True) -> None:
+        """The owner agrees to the next federation that asks, whatever it offers within the policy."""
+        self._store.set(_JOIN_NEXT, "yes" if agreed else "")
+
+    def _enter(self, federation: str, standing: str, offer: Mapping[str, Any]) -> None:
+        with self._store.writing() as connection:
+            connection.execute(
+                "INSERT INTO federations VALUES (?1, ?2, ?3, ?4)"
+                " ON CONFLICT (id) DO UPDATE SET standing = ?2, offer = ?3, time = ?4",
+                (federation, standing, json.dumps(offer), int(time.time())),
+            )
+
+    def begin(self, entry: Entry) -> bool:
+        """Enter a round; the secrets of all others are erased. False if it was entered before."""
+        row = entry._asdict() | {"cohort": json.dumps(entry.cohort)}
+        row |= {"stage": int(Stage.ADVERTISED), "time": int(time.time())}
+        with self._store.writing() as connection:
+            self.erase()
+            done = connection.execute(
+                f"INSERT OR IGNORE INTO rounds ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+                tuple(row.values()),
+            )
+            return bool(done.rowcount)
+
+    def plain(self, federation: str, round_: int, attempt: int) -> None:
+        """Enter an upload without masks."""
+        with self._store.writing() as connection:
+            connection.execute(
+                "INSERT INTO rounds (federation, round, state, stage, cohort, attempt, time)"
+                " VALUES (?, ?, '', ?, '{}', ?, ?)",
+                (federation, round_, int(Stage.PLAIN), attempt, int(time.time())),
+            )
+
+    def current(self, federation: str, round_: int, attempt: int) -> tuple[str, bytes] | None:
+        """Terms and secrets of the masked round under way, if it is that one."""
+        rows = self._store.rows(
+            "SELECT terms, secrets FROM rounds WHERE federation = ? AND round = ? AND attempt = ?"
+            " AND secrets IS NOT NULL",
+            federation,
+            round_,
+            attempt,
+        )
+        return (str(rows[0]["terms"]), bytes(rows[0]["secrets"])) if rows else None
+
+    def advance(
+        self, context: str, stage: Stage, secrets: bytes | None, cohort: Mapping[str, int] | None = None
+    ) -> None:
+        """Move a round on, with its next secrets (None: there are no more)."""
+        with self._store.writing() as connection:
+            connection.execute(
+                "UPDATE rounds SET stage = MAX(stage, ?2), secrets = ?3, cohort = COALESCE(?4, cohort)"
+                " WHERE context = ?1",
+                (context, int(stage), secrets, None if cohort is None else json.dumps(cohort)),
+            )
+
+    def keep_reveal(self, context: str, request: str, reply: bytes) -> None:
+        """Keep what was revealed, so that a server that lost it gets the same again, and nothing else."""
+        with self._store.writing() as connection:
+            connection.execute(
+                "UPDATE rounds SET request = ?2, reveal = ?3 WHERE context = ?1", (context, request, reply)
+            )
+
+    def reveal(self, federation: str, round_: int, attempt: int, request: str) -> bytes | None:
+        """What was revealed to that very request."""
+        rows = self._store.rows(
+            "SELECT reveal FROM rounds WHERE federation = ? AND round = ? AND attempt = ? AND request = ?",
+            federation,
+            round_,
+            attempt,
+            request,
+        )
+        return bytes(rows[0]["reveal"]) if rows and rows[0]["reveal"] is not None else None
+
+    def erase(self) -> None:
+        """End the masked round under way: its secrets are deleted, and no reveal is sent again."""
+        with self._store.writing() as connection:
+            connection.execute(
+                "UPDATE rounds SET secrets = NULL, reveal = NULL"
+                " WHERE secrets IS NOT NULL OR reveal IS NOT NULL"
+            )
+
+    def last_revealed(self, federation: str) -> int:
+        """The highest round of which this device has helped to open a sum; -1 if there is none."""
+        rows = self._store.rows(
+            "SELECT MAX(round) FROM rounds WHERE federation = ? AND stage = ?",
+            federation,
+            int(Stage.REVEALED),
+        )
+        return -1 if rows[0][0] is None else int(rows[0][0])
+
+    def cohorts(self, federation: str, round_: int, state: str, stage: Stage) -> list[dict[str, int]]:
+        """Of masked rounds with that number or from that state, if they have come to a stage."""
+        rows = self._store.rows(
+            "SELECT cohort FROM rounds WHERE federation = ? AND (round = ? OR state = ?) AND stage >= ?"
+            " AND stage != ?",
+            federation,
+            round_,
+            state,
+            int(stage),
+            int(Stage.PLAIN),
+        )
+        return [json.loads(row["cohort"]) for row in rows]
+
+    def uploads(self, federation: str) -> int:
+        """How many uploads ever left for a federation."""
+        rows = self._store.rows(
+            "SELECT COUNT(*) FROM rounds WHERE federation = ? AND stage >= ?", federation, int(Stage.UPLOADED)
+        )
+        return int(rows[0][0])
+
+    def uploads_today(self) -> int:
+        """How many uploads left in the last 24 hours. Times in the future count: a clock may be wrong."""
+        rows = self._store.rows(
+            "SELECT COUNT(*) FROM rounds WHERE stage >= ? AND time > ?",
+            int(Stage.UPLOADED),
+            int(time.time() - DAY),
+        )
+        return int(rows[0][0])
+
+    def spent(self, federation: str) -> Spent:
+        """What all uploads that ever left have cost, opened or not."""
+        rows = self._store.rows(
+            "SELECT federation = ? AS here, SUM(1.0 / (noise * noise)) AS cost,"
+            " COUNT(*) - COUNT(noise) AS bare"
+            " FROM rounds WHERE stage >= ? GROUP BY here",
+            federation,
+            int(Stage.UPLOADED),
+        )
+        costs = {bool(row["here"]): math.inf if row["bare"] else float(row["cost"]) for row in rows}
+        return Spent(costs.get(True, 0.0), sum(costs.values()))
