@@ -8,7 +8,7 @@ import pytest
 from real import three_nodes
 
 from solera.deploy.folder import FederationFolder
-from solera.deploy.roster import read_roster
+from solera.deploy.roster import make_roster
 from solera.deploy.secure_round import STAGES
 from solera.device.device import Device
 
@@ -22,7 +22,7 @@ pytestmark = [
 def test_three_nodes(tmp_path, key, monkeypatch):
     with three_nodes(tmp_path, key, monkeypatch, masked=True) as real:
         real.prepare(rounds=1, min_nodes=3, secure_aggregation=True)
-        roster = read_roster(real.keys / "roster.json", real.keys / "ca.pem")
+        roster = make_roster(real.keys)
         FederationFolder(real.folder).keep_roster(roster)
         real.run()
         (entry,) = real.history
