@@ -153,6 +153,16 @@ def test_what_is_forgotten_is_in_no_file(device):
     assert b"bob" not in b"".join(path.read_bytes() for path in device.path.iterdir())
 
 
+def test_a_user_has_a_name_that_can_be_shown(device):
+    with pytest.raises(DeviceError, match="no name for a user") as error:
+        device.add("5", user="\x1b[2Jann")
+    assert "\x1b" not in error.value.message
+    assert device.status()["users"] == []
+    device.add("5", user="ann")
+    device.store.connection.execute("UPDATE users SET name = char(27) || 'ann'")
+    assert [user["name"] for user in device.status()["users"]] == ["ann"]
+
+
 def test_a_newer_bundle_of_the_same_publisher_alone(device, trained, data, keys, tmp_path):
     device.add("5", time=1)
     run = trained("fedease").path

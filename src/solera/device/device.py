@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import time as clock
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solera.core.errors import BundleError, DeviceError
+from solera.core.text import clean_text
 from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue
 from solera.device.folder import DATABASE, bundle_file, install, make_folder
@@ -129,15 +131,13 @@ class Device:
         """Many items and times (None: unknown) in one step; how many were new."""
         known = self.catalogue.number
         with self.store.writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (user,))
-            added = 0
+            owner, added = _user_id(connection, user), 0
             for item, time in rows:
                 if item not in known:
                     raise DeviceError(f"no item {item!r} in the catalogue", "give an id that is in it")
                 added += connection.execute(
-                    "INSERT OR IGNORE INTO interactions (user, item, time, source)"
-                    " SELECT id, ?, ?, ? FROM users WHERE name = ?",
-                    (item, time, source, user),
+                    "INSERT OR IGNORE INTO interactions (user, item, time, source) VALUES (?, ?, ?, ?)",
+                    (owner, item, time, source),
                 ).rowcount
         return added
 
@@ -208,9 +208,7 @@ class Device:
     def keep(self, user: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Replace a user's own parameters, all in one step."""
         with self.store.writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (user,))
-            (id_,) = connection.execute("SELECT id FROM users WHERE name = ?", (user,)).fetchone()
-            put_tensors(connection, "personal", id_, tensors)
+            put_tensors(connection, "personal", _user_id(connection, user), tensors)
 
     def kept(self, user: str = ME) -> Arrays:
         """The user's own parameters, the latest there are."""
@@ -282,10 +280,18 @@ class Device:
             "catalogue_items": manifest.items,
             "bundle": self.bundle.digest,
             "publisher": fingerprint(self.key),
-            "users": [dict(row) for row in users],
+            "users": [dict(row) | {"name": clean_text(row["name"])} for row in users],
             "sent": len(self.outbox()),
             "database": self.store.rows("PRAGMA integrity_check")[0][0],
         }
+
+
+def _user_id(connection: sqlite3.Connection, name: str) -> int:
+    """Of a user, who is new if there is none of that name."""
+    if clean_text(name) != name:
+        raise DeviceError(f"{name!r} is no name for a user", "leave out the characters that cannot be seen")
+    connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (name,))
+    return int(connection.execute("SELECT id FROM users WHERE name = ?", (name,)).fetchone()[0])
 
 
 def _about(bundle: Bundle) -> dict[str, str]:
