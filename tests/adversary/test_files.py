@@ -108,7 +108,6 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
 
 
-@pytest.mark.xfail(strict=True, reason="forget does not look")
 @attack(
     "local program",
     "`forget` leaves nothing in the database's files, or says that it could not.",
@@ -130,7 +129,6 @@ def test_forgetting_while_somebody_reads(device, reached):
     reached("an error says so, and the same command finishes it later")
 
 
-@pytest.mark.xfail(strict=True, reason="files are made with the usual rights")
 @attack(
     "local program",
     "Files of devices are for their owner alone.",

@@ -18,7 +18,7 @@ from solera.core.errors import BundleError, DeviceError
 from solera.core.text import clean_text
 from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue
-from solera.device.folder import DATABASE, bundle_file, install, make_folder
+from solera.device.folder import DATABASE, bundle_file, install, make_folder, make_private
 from solera.device.keys import fingerprint
 from solera.device.store import VERSION, Store
 from solera.device.tensors import Arrays, get_tensors, put_tensors
@@ -77,6 +77,7 @@ class Device:
                 f"{path} was written by another version of Solera (tables {version}, here {VERSION})",
                 "pip install --upgrade solera",
             )
+        make_private(path)
         return cls(path, Store(path / DATABASE))
 
     def close(self) -> None:
@@ -187,7 +188,8 @@ class Device:
     def forget(self, *, item: str | None = None, user: str | None = None) -> int:
         """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.
 
-        Everything is also the record of what has left the device. Returns how many interactions went.
+        Everything is also the record of what has left the device. Returns how many interactions went. An
+        error says if they are deleted, but copies of them are left in the files.
         """
         of_user = "user IN (SELECT id FROM users WHERE name = ?)"
         with self.store.writing() as connection:
