@@ -17,7 +17,9 @@ pytest.importorskip("flwr", reason="needs the deploy extra")
 from federation import ITEMS, Local
 from solera.deploy.authority import make_keys
 from solera.device import keys as publisher
-from solera.device.bundle import Item
+from solera.device.bundle import Bundle, Item
+from solera.device.device import Device
+from solera.device.publish import start
 
 _FIGURES = pytest.StashKey[dict[str, dict[str, str]]]()
 
@@ -117,3 +119,20 @@ def world(publisher_key: Path, node_keys: Path, tmp_path: Path) -> Iterator[Call
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(scope="module")
+def bundle(publisher_key: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Of Film 0 to Film 11, and one whose title and id command a terminal."""
+    items = [Item(str(number), f"Film {number}", None) for number in range(12)]
+    items.append(Item("12\x1b[8m", "\x1b]0;owned\x07Film\u202e 12", None))
+    path = tmp_path_factory.mktemp("bundles") / "films.bundle"
+    return start("fedmf", items, path, publisher_key, options={"embedding_size": 4})
+
+
+@pytest.fixture
+def device(bundle: Bundle, tmp_path: Path) -> Iterator[Device]:
+    """A new one, without a federation."""
+    made = Device.create(tmp_path / "device", bundle)
+    yield made
+    made.close()

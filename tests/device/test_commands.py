@@ -74,6 +74,19 @@ def test_from_films_to_reasons(me, tmp_path):
     assert "because" not in run_json("device", "recommend", me)["items"][0]
 
 
+def test_what_is_left_out_is_said(me, tmp_path):
+    films = tmp_path / "films.csv"
+    films.write_text("Film\nFilm 4\n" + "x" * 501 + "\n" + "".join(f"y {n}\n" for n in range(10_002)))
+    shown = run("device", "import", me, "csv", films, "--columns", "title=Film")
+    assert "10,003 entries: 1 in the catalogue" in shown
+    assert "1 left out: the name has more than 500 characters" in shown
+    assert "the first 20; --json gives the first 10,000" in shown
+    assert "2 more entries are not in the catalogue either" in shown
+    report = run_json("device", "import", me, "csv", films, "--columns", "title=Film")
+    assert (len(report["unmatched"]), report["unlisted"]) == (10_000, 2)
+    assert report["left_out"] == {"the name has more than 500 characters": 1}
+
+
 def test_status_outbox_and_forgetting(me):
     assert "nothing has ever left this device" in run("device", "outbox", me)
     assert run_json("device", "outbox", me) == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
+import stat
 import time
 from pathlib import Path
 
@@ -160,6 +162,59 @@ def test_what_is_forgotten_is_in_no_file(device):
     assert len(device.history("bob-the-builder")) == 28
     device.forget()
     assert b"bob" not in b"".join(path.read_bytes() for path in device.path.iterdir())
+
+
+def test_forgetting_while_another_program_writes(device):
+    """VACUUM itself has to wait then."""
+    device.add("5")
+    writer = sqlite3.connect(device.path / DATABASE, isolation_level=None)
+    device.store.connection.execute("PRAGMA busy_timeout = 100")
+    writer.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DeviceError, match="another program uses the database") as error:
+        device.store.wipe()
+    assert "then give the same command again" in error.value.hint
+    writer.close()
+    device.forget()
+    assert (device.path / f"{DATABASE}-wal").stat().st_size == 0
+
+
+def test_forgetting_that_fails_is_not_called_undone(device):
+    device.add("5")
+    device.store.connection.set_progress_handler(lambda: 1, 1)
+    with pytest.raises(DeviceError, match="rows are deleted, but copies of them may remain"):
+        device.store.wipe()
+
+
+def modes(device: Device) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in device.path.iterdir()}
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_files_are_private_whatever_the_umask(bundled, tmp_path, mask):
+    """Also those that an older version made."""
+    before = os.umask(mask)
+    try:
+        device = Device.create(tmp_path / "d", Bundle.open(bundled("fedslist")))
+        device.add("5")
+        assert modes(device) == {0o600}
+        assert len(list(device.path.iterdir())) == 4
+        assert stat.S_IMODE(device.path.stat().st_mode) == 0o700
+        for path in (device.path, *device.path.iterdir()):
+            path.chmod(0o755)
+        assert modes(Device.open(device.path)) == {0o600}
+        assert stat.S_IMODE(device.path.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_user_has_a_name_that_can_be_shown(device):
+    with pytest.raises(DeviceError, match="no name for a user") as error:
+        device.add("5", user="\x1b[2Jann")
+    assert "\x1b" not in error.value.message
+    assert device.status()["users"] == []
+    device.add("5", user="ann")
+    device.store.connection.execute("UPDATE users SET name = char(27) || 'ann'")
+    assert [user["name"] for user in device.status()["users"]] == ["ann"]
 
 
 def test_a_newer_bundle_of_the_same_publisher_alone(device, trained, data, keys, tmp_path):

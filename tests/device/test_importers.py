@@ -13,8 +13,9 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 from solera.core.errors import ConfigError, DataError
 from solera.device.bundle import Item
 from solera.device.catalogue import Catalogue, plain, split_year, titles_in
-from solera.device.importers import READERS, import_file
+from solera.device.importers import import_file, read_entries
 from solera.device.importers.entry import Entry, seconds
+from solera.device.importers.source import Source
 
 MOVIES = Catalogue(
     [
@@ -86,7 +87,7 @@ def test_what_may_have_been_meant():
 
 def read(format_: str, path: Path, text: str, **options: str) -> list[Entry]:
     path.write_text(text, encoding="utf-8")
-    return READERS[format_](path, options)
+    return list(read_entries(format_, Source(path), options))
 
 
 def test_letterboxd(tmp_path):
@@ -153,7 +154,7 @@ def test_listenbrainz(tmp_path):
         archive.writestr("user.json", '{"user_id": 1, "username": "me"}\n')
         archive.writestr("listens/2023/11.jsonl", lines)
         archive.writestr("feedback.jsonl", '{"score": 1}\n')
-    assert READERS["listenbrainz"](tmp_path / "export.zip", {}) == expected
+    assert list(read_entries("listenbrainz", Source(tmp_path / "export.zip"), {})) == expected
     endless = '{"listened_at": 1e999, "track_metadata": {"artist_name": "x"}}'
     for wrong in (
         endless,
@@ -182,6 +183,12 @@ def test_jellyfin(tmp_path):
         Entry("Gorillaz", None, 1709583300),
     ]
     assert read("jellyfin", tmp_path / "backup.tsv", PLAYS) == expected
+    source = Source(tmp_path / "backup.tsv")
+    assert list(read_entries("jellyfin", source, {})) == expected
+    assert source.left_out == {
+        "played for a short while alone": 1,
+        "neither a film, an episode nor a track": 1,
+    }
     household = PLAYS + PLAYS.replace("aa11", "bb22")
     with pytest.raises(DataError, match="2 users: aa11, bb22"):
         read("jellyfin", tmp_path / "backup.tsv", household)
@@ -230,6 +237,18 @@ def test_a_file_is_added_in_order_and_once(device, tmp_path):
     assert device.history() == ["9", "7"]
     assert import_file(device, "letterboxd", path, {}, "me").added == 0
     assert device.history() == ["9", "7"]
+
+
+def test_what_commands_a_terminal_does_not_come_in(device, tmp_path):
+    """Nor does it keep a title or an id from being found."""
+    path = tmp_path / "seen.csv"
+    path.write_text(
+        "No,Film,Seen\n\x1b[5,,1\n\x075,,2\n,\u202eFilm\u00ad 6\x9b,3\n,annex\u202egpj.exe,4\n",
+        encoding="utf-8",
+    )
+    report = import_file(device, "csv", path, {"item": "No", "title": "Film", "time": "Seen"}, "me")
+    assert device.history() == ["5", "6"]
+    assert [each.title for each in report.unmatched] == ["[5", "annexgpj.exe"]
 
 
 def test_an_id_is_not_taken_for_a_title(device, tmp_path):

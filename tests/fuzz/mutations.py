@@ -1,18 +1,43 @@
-"""Things to be wrong with what a stranger sends, drawn from a seed."""
+"""Things to be wrong with what a stranger sends, drawn from a seed, and who tries them."""
 
 from __future__ import annotations
 
 import json
 import random
+import resource
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from solera.core.errors import SoleraError
 
 ODD = (
     None, True, False, 0, -1, 1, 2**31, -(2**63), 2**64, 10**30, 0.5, -0.0, 1e308, float("inf"), float("nan"),
     "", "0", "é" * 50, "x" * 10_000, "\x00", "../../etc/passwd", "1e999", [], [[]], [0] * 1000, [-1], {},
 )  # fmt: skip
+_SECONDS = 5.0  # that one input may take, on a busy machine
+_GROWTH = 512 << 20  # bytes that all of them together may add
 TYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1", "<c16", "<U5")
+
+
+def fuzz(count: int, attempt: Callable[[random.Random], None]) -> tuple[int, int]:
+    """How many inputs were taken, and how many refused; anything else is an error that names its seed."""
+    taken = refused = 0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    for seed in range(count):
+        began = time.monotonic()
+        try:
+            attempt(random.Random(seed))
+            taken += 1
+        except SoleraError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        assert time.monotonic() - began < _SECONDS, f"seed {seed}"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < _GROWTH
+    return taken, refused
 
 
 def bytes_of(draw: random.Random, good: bytes) -> bytes:

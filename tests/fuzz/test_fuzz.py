@@ -8,10 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-import resource
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +16,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
+from exports import KINDS, TABLE
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from mutations import array, bytes_of, json_of, structure
+from mutations import array, bytes_of, fuzz, json_of, structure
 
+from measured import python
 from solera.core.errors import SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
@@ -33,7 +32,7 @@ from solera.deploy.protocol import Packet
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
-from solera.device.importers import READERS, import_file
+from solera.device.importers import READERS
 from solera.device.keys import make_keys
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
@@ -43,26 +42,7 @@ from solera.runs import Run, RunConfig, train
 
 ITEMS = 12
 COUNTS = [400, pytest.param(100_000, marks=pytest.mark.slow)]
-_SECONDS = 5.0  # that one input may take, on a busy machine
-_GROWTH = 512 << 20  # bytes that all of them together may add
-
-
-def fuzz(count: int, attempt: Callable[[random.Random], None]) -> tuple[int, int]:
-    """How many inputs were taken, and how many refused; anything else is an error that names its seed."""
-    taken = refused = 0
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    for seed in range(count):
-        began = time.monotonic()
-        try:
-            attempt(random.Random(seed))
-            taken += 1
-        except SoleraError:
-            refused += 1
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: {error!r}") from error
-        assert time.monotonic() - began < _SECONDS, f"seed {seed}"
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < _GROWTH
-    return taken, refused
+_IMPORT_MEGABYTES = 300  # that importing may take, whatever the file is
 
 
 @pytest.fixture(autouse=True)
@@ -235,11 +215,6 @@ def test_run_folders(finished, tmp_path, count):
     assert taken and refused
 
 
-TABLE = b"user,item,time,title\n" + b"".join(
-    f"u{user},i{(user * 3 + n) % 9},{100 + n},Film {n}\n".encode() for user in range(5) for n in range(6)
-)
-
-
 @pytest.mark.parametrize("count", COUNTS)
 def test_data_files(tmp_path, count):
     def attempt(draw: random.Random) -> None:
@@ -252,29 +227,17 @@ def test_data_files(tmp_path, count):
     assert taken and refused
 
 
-LISTEN = {"listened_at": 1700000000, "track_metadata": {"artist_name": "Film 3", "track_name": "t"}}
-JELLYFIN = "rowid DateCreated UserId ItemId ItemType ItemName PlaybackMethod ClientName PlayDuration"
-EXPORTS = {
-    "letterboxd": b"Date,Name,Year,Letterboxd URI\n"
-    b"2024-01-02,Film 3,1990,https://x\n2024-01-03,Film 4,1990,https://y\n",
-    "listenbrainz": (json.dumps(LISTEN) + "\n").encode() * 3,
-    "jellyfin": JELLYFIN.replace(" ", ",").encode()
-    + b"\n1,2024-01-02 10:00:00.0,u,i,Movie,Film 3,DirectPlay,Web,100\n",
-    "csv": TABLE,
-}
-
-
 @pytest.mark.parametrize("count", COUNTS)
 def test_exports_of_histories(device, tmp_path, count):
-    assert EXPORTS.keys() == READERS.keys()
-    device.store.connection.execute("PRAGMA synchronous = OFF")
-
-    def attempt(draw: random.Random) -> None:
-        format_ = draw.choice(list(EXPORTS))
-        path = tmp_path / "export"
-        path.write_bytes(bytes_of(draw, EXPORTS[format_]))
-        import_file(device, format_, path, {}, "c")
-
-    taken, refused = fuzz(count, attempt)
-    assert taken and refused
+    """In a process that has not loaded torch, so that its memory is the import's."""
+    done = python(Path(__file__).with_name("exports.py"), device.path, tmp_path, count)
+    assert done.code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "torch" not in found["modules"]
+    assert found["kinds"].keys() == {kind.name for kind in KINDS}
+    assert {kind.format for kind in KINDS} == READERS.keys()
+    for kind, (taken, refused) in found["kinds"].items():
+        assert taken and refused, kind
+    assert sum(map(sum, found["kinds"].values())) == count
+    assert done.peak < _IMPORT_MEGABYTES
     assert device.status()["database"] == "ok"

@@ -20,6 +20,7 @@ from solera.cli.poison import poison
 from solera.cli.report import report
 from solera.cli.sweep import sweep
 from solera.core.errors import SoleraError
+from solera.core.text import clean_text
 
 # The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
 WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__mro__[2]
@@ -96,7 +97,7 @@ def main() -> None:
     except SoleraError as error:
         if os.environ.get("SOLERA_TRACEBACK"):
             raise
-        _complain(error.message, error.hint)
+        _complain(clean_text(error.message), clean_text(error.hint))  # it may quote a file or a server
         code = error.exit_code
     except WRONG_USE as error:
         context = getattr(error, "ctx", None)

@@ -162,6 +162,8 @@ def _show_report(report: Report) -> None:
         f" {report.added:,} added, {known:,} known already",
         highlight=False,
     )
+    for reason, count in report.left_out.items():
+        out.print(f"{count:,} left out: {reason}", highlight=False)
     if report.unmatched:
         table(
             f"Not in the catalogue: {len(report.unmatched):,}",
@@ -172,7 +174,10 @@ def _show_report(report: Report) -> None:
             ),
         )
         if len(report.unmatched) > 20:
-            out.print("the first 20; --json gives all", style="dim")
+            given = f"the first {len(report.unmatched):,}" if report.unlisted else "all"
+            out.print(f"the first 20; --json gives {given}", style="dim", highlight=False)
+    if report.unlisted:
+        out.print(f"{report.unlisted:,} more entries are not in the catalogue either", highlight=False)
 
 
 @app.command()

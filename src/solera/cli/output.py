@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from solera.core.text import clean_text
+
 out = Console()  # results
 err = Console(stderr=True)  # progress, warnings, errors
 
@@ -67,7 +69,7 @@ def show(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.4f}"
-    return str(value)
+    return clean_text(str(value))
 
 
 def print_result(result: dict[str, Any]) -> None:

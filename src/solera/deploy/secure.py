@@ -16,6 +16,7 @@ finish the sum that it was opening, and open no other.
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 
 import numpy as np
@@ -34,6 +35,7 @@ from solera.privacy.dp.noise import Noise, SystemNoise
 from solera.privacy.secagg import Client
 from solera.privacy.secagg import Stage as ClientStage
 
+_LOG = logging.getLogger(__name__)
 MASKED = "masked"  # the step, in the outbox
 
 
@@ -90,7 +92,7 @@ class Masking:
             if not self._ledger.begin(entry):
                 raise RefusalError(Reason.LEDGER, "this node has been in this round before")
             self._members.record(reply, (MASKED,), "advertise")
-        node.device.store.truncate_log()
+        self._wipe()
         return reply
 
     def share(self, packet: Packet) -> Packet:
@@ -173,15 +175,19 @@ class Masking:
             self._ledger.advance(context, Stage.REVEALED, None)
             self._ledger.keep_reveal(context, request, revealed)
             self._members.record(reply, (MASKED,), "unmask")
-        self._node.device.store.truncate_log()
+        self._wipe()
         return reply
 
     def finish(self, packet: Packet) -> Packet:
         """Take the final state; no secret of a round stays."""
         reply = self._node.finish(packet)
         self._ledger.erase()
-        self._node.device.store.truncate_log()
+        self._wipe()
         return reply
+
+    def _wipe(self) -> None:
+        if not self._node.device.store.truncate_log():
+            _LOG.warning("another program reads the database: secrets of the last round are still in its log")
 
     def _under_way(self, packet: Packet) -> tuple[Step, RoundTerms, Client]:
         """The masked round that a message belongs to."""

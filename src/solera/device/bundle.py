@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.errors import BundleError
+from solera.core.text import clean_text
 from solera.device.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint, is_signed
 
 FORMAT = 1
@@ -104,10 +105,11 @@ class Bundle:
         return content
 
     def catalogue(self) -> list[Item]:
-        """All items, in the order of the tensors' rows."""
+        """All items, in the order of the tensors' rows, their text safe to show."""
         try:
             items = [
-                Item(str(id_), str(title), year) for id_, title, year in json.loads(self.read(CATALOGUE))
+                Item(clean_text(str(id_)), clean_text(str(title)), year)
+                for id_, title, year in json.loads(self.read(CATALOGUE))
             ]
         except (ValueError, TypeError, RecursionError):
             raise BundleError(f"{self.path}: the catalogue cannot be read", _AGAIN) from None

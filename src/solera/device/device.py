@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sqlite3
 import time as clock
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -15,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solera.core.errors import BundleError, DeviceError
+from solera.core.text import clean_text
 from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue
-from solera.device.folder import DATABASE, bundle_file, install, make_folder
+from solera.device.folder import DATABASE, bundle_file, install, make_folder, make_private
 from solera.device.keys import fingerprint
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
@@ -79,6 +81,7 @@ class Device:
                 f"{path} was written by a newer version of Solera (tables {version}, here {VERSION})",
                 "pip install --upgrade solera",
             )
+        make_private(path)
         store = Store(path / DATABASE)
         store.migrate(version)
         return cls(path, store)
@@ -135,15 +138,13 @@ class Device:
         """Many items and times (None: unknown) in one step; how many were new."""
         known = self.catalogue.number
         with self.store.writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (user,))
-            added = 0
+            owner, added = _user_id(connection, user), 0
             for item, time in rows:
                 if item not in known:
                     raise DeviceError(f"no item {item!r} in the catalogue", "give an id that is in it")
                 added += connection.execute(
-                    "INSERT OR IGNORE INTO interactions (user, item, time, source)"
-                    " SELECT id, ?, ?, ? FROM users WHERE name = ?",
-                    (item, time, source, user),
+                    "INSERT OR IGNORE INTO interactions (user, item, time, source) VALUES (?, ?, ?, ?)",
+                    (owner, item, time, source),
                 ).rowcount
         return added
 
@@ -193,7 +194,8 @@ class Device:
     def forget(self, *, item: str | None = None, user: str | None = None) -> int:
         """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.
 
-        Everything is also the record of what has left the device. Returns how many interactions went.
+        Everything is also the record of what has left the device. Returns how many interactions went. An
+        error says if they are deleted, but copies of them are left in the files.
         """
         of_user = "user IN (SELECT id FROM users WHERE name = ?)"
         with self.store.writing() as connection:
@@ -214,9 +216,7 @@ class Device:
     def keep(self, user: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Replace a user's own parameters, all in one step."""
         with self.store.writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (user,))
-            (id_,) = connection.execute("SELECT id FROM users WHERE name = ?", (user,)).fetchone()
-            put_tensors(connection, "personal", id_, tensors)
+            put_tensors(connection, "personal", _user_id(connection, user), tensors)
 
     def kept(self, user: str = ME) -> Arrays:
         """The user's own parameters, the latest there are."""
@@ -303,7 +303,7 @@ class Device:
             "catalogue_items": manifest.items,
             "bundle": self.bundle.digest,
             "publisher": fingerprint(self.key),
-            "users": [dict(row) for row in users],
+            "users": [dict(row) | {"name": clean_text(row["name"])} for row in users],
             "federations": self._federations(),
             "policy": Policy.read(self.store).model_dump(),
             "sent": len(self.outbox()),
@@ -319,6 +319,14 @@ class Device:
             cost = {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta}
             found.append(each | {"uploads": ledger.uploads(each["id"])} | cost)
         return found
+
+
+def _user_id(connection: sqlite3.Connection, name: str) -> int:
+    """Of a user, who is new if there is none of that name."""
+    if clean_text(name) != name:
+        raise DeviceError(f"{name!r} is no name for a user", "leave out the characters that cannot be seen")
+    connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (name,))
+    return int(connection.execute("SELECT id FROM users WHERE name = ?", (name,)).fetchone()[0])
 
 
 def _about(bundle: Bundle) -> dict[str, str]:

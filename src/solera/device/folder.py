@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from solera.core.errors import BundleError, DeviceError
@@ -20,6 +21,15 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise DeviceError(f"{path} cannot be made: {error.strerror}", "give another folder") from None
+    make_private(path)
+
+
+def make_private(path: Path) -> None:
+    """Keep others out of a folder that was there before, and out of files that an older version made."""
+    for each, mode in ((path, 0o700), *((file, 0o600) for file in path.iterdir() if _own(file))):
+        with suppress(OSError):  # a file may be gone by now, and some file systems know no rights
+            if each.stat().st_mode & 0o077:
+                each.chmod(mode)
 
 
 def bundle_file(folder: Path, digest: str) -> Path:
@@ -33,7 +43,7 @@ def install(bundle: Bundle, folder: Path) -> None:
 
     partial = folder / ".bundle.partial"
     try:
-        shutil.copyfile(bundle.path, partial)
+        _copy_private(bundle.path, partial)
         copied = Bundle.open(partial, bundle.key)
         if copied.digest != bundle.digest:
             raise BundleError(f"{bundle.path} changed while it was read", "give the command again")
@@ -47,6 +57,16 @@ def install(bundle: Bundle, folder: Path) -> None:
         raise DeviceError(message, "make room on the disk, then give the command again") from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _copy_private(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    with source.open("rb") as old, open(target, "xb", opener=_open_private) as new:
+        shutil.copyfileobj(old, new)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _own(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from solera.core.errors import DataError
+from solera.core.text import clean_text
 from solera.data.table import Table, read_table
 from solera.device.bundle import Item
 from solera.device.catalogue import split_year
@@ -24,12 +25,12 @@ def read_items(path: Path) -> list[Item]:
             f"{path} has the columns {', '.join(table.columns)}",
             "its first line must be id,title or id,title,year",
         )
-    ids = [id_.strip() for id_ in table.ids("id").to_list()]
-    titles = [title.strip() for title in table.columns["title"].to_list()]
+    ids = [clean_text(id_).strip() for id_ in table.ids("id").to_list()]
+    titles = [clean_text(title).strip() for title in table.columns["title"].to_list()]
     seen: dict[str, int] = {}
     for row, (id_, title) in enumerate(zip(ids, titles, strict=True)):
-        if not title:
-            raise table.fault(row, "the title is empty")
+        if not (id_ and title):
+            raise table.fault(row, f"the {'title' if id_ else 'id'} is empty")
         if id_ in seen:
             raise table.fault(row, f"item {id_!r} stands in line {table.lines[seen[id_]]} already")
         seen[id_] = row

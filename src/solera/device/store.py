@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from solera.core.errors import DeviceError
@@ -52,6 +53,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        _create_private(path)
         with self.errors():
             self.connection = sqlite3.connect(path, isolation_level=None, timeout=10)
             self.connection.row_factory = sqlite3.Row
@@ -106,8 +108,7 @@ class Store:
                 "SQLITE_READONLY": "the folder is not yours to write: check its rights",
                 "SQLITE_CANTOPEN": "check that the folder is there and yours",
             }
-            name = getattr(error, "sqlite_errorname", None) or ""
-            hint = next((text for start, text in hints.items() if name.startswith(start)), "")
+            hint = next((text for start, text in hints.items() if _name(error).startswith(start)), "")
             raise DeviceError(
                 f"{self.path}: {error}", hint or "restore the folder from a copy, or make a new one"
             ) from None
@@ -150,17 +151,44 @@ class Store:
         with self.errors():
             return self.connection.execute(query, values).fetchall()
 
-    def truncate_log(self) -> None:
-        """Leave nothing of what was erased in the write-ahead log, if nobody else reads the database."""
+    def truncate_log(self) -> bool:
+        """Leave nothing of what was erased in the write-ahead log; False if another program reads it."""
         with self.errors():
-            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return not self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
     def wipe(self) -> None:
-        """Leave no trace of deleted rows in the files, as far as a program can see to that."""
-        with self.errors():
+        """Leave no copy of deleted rows in the files, as far as a program can see to that, or say so.
+
+        While another program reads, SQLite keeps what that program may still need in the write-ahead log.
+        """
+        try:
             self.connection.execute("VACUUM")
-            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            busy = bool(self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        except sqlite3.Error as error:
+            busy = _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+            if not busy:
+                raise DeviceError(
+                    f"the rows are deleted, but copies of them may remain in {self.path}: {error}",
+                    "check that the disk is sound and has room, then give the same command again",
+                ) from None
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if busy or (log.exists() and log.stat().st_size):
+            raise DeviceError(
+                f"the rows are deleted, but copies of them remain in the write-ahead log {log},"
+                " because another program uses the database",
+                "end that program, then give the same command again",
+            )
 
     def close(self) -> None:
         """Give the files back."""
         self.connection.close()
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
+def _create_private(path: Path) -> None:
+    """For its owner alone, whatever the umask; SQLite gives its other files the same rights."""
+    with suppress(OSError):  # it is there already, or SQLite says what is wrong
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))

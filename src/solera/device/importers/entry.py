@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
-from solera.core.errors import ConfigError, DataError, closest
+from solera.core.errors import ConfigError, closest
+from solera.core.text import clean_text
+from solera.device.importers.source import Source
+
+_LONGEST_TIME, _LONGEST_NUMBER = 40, 18  # characters
 
 
 class Entry(NamedTuple):
@@ -21,6 +23,19 @@ class Entry(NamedTuple):
     others: tuple[str, ...] = ()
 
 
+def cleaned(source: Source, entries: Iterator[Entry]) -> Iterator[Entry]:
+    """The entries with text that is safe to keep and to show; those without a usable name are left out."""
+    most = source.budget.name
+    for title, year, time, item, others in entries:
+        if len(title) > most or len(item or "") > most:
+            source.left_out[f"the name has more than {most} characters"] += 1
+        elif not (name := clean_text(title)).strip():
+            source.left_out["there is no name"] += 1
+        else:
+            id_ = None if item is None else clean_text(item)
+            yield Entry(name, year, time, id_, tuple(clean_text(o) for o in others if len(o) <= most))
+
+
 def only(options: Mapping[str, str], known: tuple[str, ...], format_: str) -> None:
     """Refuse options that a format does not have."""
     for name in options:
@@ -29,27 +44,13 @@ def only(options: Mapping[str, str], known: tuple[str, ...], format_: str) -> No
             raise ConfigError(f"the format {format_!r} takes no {name!r}", hint)
 
 
-def read_csv(path: Path, separator: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a file with a header, each with its line number."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file, delimiter=separator)
-        try:
-            for row in rows:
-                yield rows.line_num, {key: value or "" for key, value in row.items() if key is not None}
-        except csv.Error as error:
-            raise malformed(path, rows.line_num, str(error)) from None
-
-
-def malformed(path: Path, line: int, what: str) -> DataError:
-    """An error that names the line."""
-    return DataError(f"{path}, line {line}: {what}", "mend or remove the line, or export the file again")
-
-
 def seconds(text: str) -> int | None:
     """Unix seconds of a date, a date with time (UTC where no zone is given) or a number; None if empty."""
     text = text.strip()
     if not text:
         return None
+    if len(text) > _LONGEST_TIME:
+        raise ValueError(f"a time of {len(text):,} characters, and at most {_LONGEST_TIME} are read")
     if text.lstrip("-").replace(".", "", 1).isdigit():
         return moment(float(text))
     when = datetime.fromisoformat(text)
@@ -63,6 +64,19 @@ def moment(time: float) -> int:
     return int(time)
 
 
-def whole(text: str) -> int | None:
-    """A whole number; None if empty."""
-    return int(text) if text.strip() else None
+def whole(text: str) -> int:
+    """A whole number."""
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text):,} characters, and at most {_LONGEST_NUMBER} are read")
+    return int(text)
+
+
+def year_of(text: str) -> int | None:
+    """A year; None if empty."""
+    text = text.strip()
+    if not text:
+        return None
+    year = whole(text)
+    if not 0 < year < 10_000:
+        raise ValueError(f"{year} is no year")
+    return year

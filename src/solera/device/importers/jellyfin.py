@@ -9,42 +9,64 @@ out. Times are taken as UTC.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from solera.core.errors import DataError
-from solera.device.importers.entry import Entry, malformed, only, seconds
+from solera.core.text import clean_text
+from solera.device.importers.entry import Entry, only, seconds, whole
+from solera.device.importers.source import Source
 
 LEAST = {"Movie": 300, "Episode": 300, "Audio": 30}  # seconds of play that count
 _EPISODE = re.compile(r" - s\d+e\d+ - ")
 _COLUMNS = 9
+_SHOWN = 10  # users that an error names
 
 
-def read_jellyfin(path: Path, options: Mapping[str, str]) -> list[Entry]:
+def read_jellyfin(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
     """One entry per play; of a server with several users, `user` names the one that is meant."""
     only(options, ("user",), "jellyfin")
-    entries, users = [], set()
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
+    meant, users = options.get("user"), set[str]()
+    with source.text() as text:
+        for where, line in source.lines(text):
             fields = line.rstrip("\r\n").split("\t")
             if len(fields) != _COLUMNS:
-                raise malformed(path, number, f"{len(fields)} columns instead of {_COLUMNS}")
+                raise source.malformed(where, f"{len(fields)} columns instead of {_COLUMNS}")
             date, user, _, type_, name, *_, duration = fields
-            users.add(user)
+            user = _known(source, where, user, users)
             try:
-                time, played = seconds(date[:19]), int(duration or 0)
+                time, played = seconds(date[:19]), whole(duration or "0")
             except ValueError as error:
-                raise malformed(path, number, str(error)) from None
-            if user == options.get("user", user) and played >= LEAST.get(type_, played + 1):
-                entries.append(Entry(_title(type_, name), None, time))
-    if "user" not in options and len(users) > 1:
+                raise source.malformed(where, str(error)) from None
+            if meant not in (None, user):
+                continue
+            if type_ not in LEAST:
+                source.left_out["neither a film, an episode nor a track"] += 1
+            elif played < LEAST[type_]:
+                source.left_out["played for a short while alone"] += 1
+            else:
+                yield Entry(_title(type_, name), None, time)
+    _check(source, meant, users)
+
+
+def _known(source: Source, where: str, user: str, users: set[str]) -> str:
+    most = source.budget
+    if len(user) > most.name:
+        raise source.malformed(where, f"a user's id of more than {most.name} characters")
+    user = clean_text(user)
+    users.add(user)
+    if len(users) > most.users:
+        message = f"{source.path} holds the plays of more than {most.users:,} users, the most that are read"
+        raise DataError(message, "give the backup of one server")
+    return user
+
+
+def _check(source: Source, meant: str | None, users: set[str]) -> None:
+    shown = ", ".join(sorted(users)[:_SHOWN]) + (", …" if len(users) > _SHOWN else "")
+    if meant is None and len(users) > 1:
         hint = f"give one of them: --columns user={min(users)}"
-        raise DataError(f"{path} holds the plays of {len(users)} users: {', '.join(sorted(users))}", hint)
-    if "user" in options and options["user"] not in users:
-        raise DataError(
-            f"{path} holds no plays of user {options['user']!r}", f"it has {', '.join(sorted(users))}"
-        )
-    return entries
+        raise DataError(f"{source.path} holds the plays of {len(users)} users: {shown}", hint)
+    if meant is not None and meant not in users:
+        raise DataError(f"{source.path} holds no plays of user {meant!r}", f"it has {shown}")
 
 
 def _title(type_: str, name: str) -> str:

@@ -9,28 +9,30 @@ diary.csv     Date,Name,Year,Letterboxd URI,Rating,Rewatch,Tags,Watched Date
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from solera.core.errors import DataError
-from solera.device.importers.entry import Entry, malformed, only, read_csv, seconds, whole
+from solera.device.importers.csv_text import read_csv
+from solera.device.importers.entry import Entry, only, seconds, year_of
+from solera.device.importers.source import Source
 
 
-def read_letterboxd(path: Path, options: Mapping[str, str]) -> list[Entry]:
+def read_letterboxd(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
     """One entry per film and date."""
     only(options, (), "letterboxd")
-    if path.stem.startswith("watchlist"):
+    if source.path.stem.startswith("watchlist"):
         hint = "give watched.csv, diary.csv or ratings.csv of the same export"
-        raise DataError(f"{path} lists films yet to be seen", hint)
-    entries = []
-    for line, row in read_csv(path):
-        if not {"Date", "Name", "Year"} <= row.keys():
-            raise malformed(path, 1, "not the header Date,Name,Year,… of a Letterboxd export")
-        if not row["Name"]:
-            raise malformed(path, line, "the film has no name")
-        try:
-            time = seconds(row.get("Watched Date") or row["Date"])
-            entries.append(Entry(row["Name"], whole(row["Year"]), time))
-        except ValueError as error:
-            raise malformed(path, line, str(error)) from None
-    return entries
+        raise DataError(f"{source.path} lists films yet to be seen", hint)
+    with read_csv(source) as table:
+        if not {"Date", "Name", "Year"} <= set(table.header):
+            raise source.malformed("line 1", "not the header Date,Name,Year,… of a Letterboxd export")
+        for where, row in table.rows:
+            name = row.get("Name", "")
+            if not name:
+                raise source.malformed(where, "the film has no name")
+            try:
+                seen = row.get("Watched Date") or row.get("Date", "")
+                year, time = year_of(row.get("Year", "")), seconds(seen)
+            except ValueError as error:
+                raise source.malformed(where, str(error)) from None
+            yield Entry(name, year, time)

@@ -7,58 +7,38 @@ looked for first, then those of the artists that MusicBrainz knows the recording
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from solera.core.errors import DataError
-from solera.device.importers.entry import Entry, malformed, moment, only
+from solera.device.importers.entry import Entry, moment, only
+from solera.device.importers.json_text import values_of_lines, values_of_list
+from solera.device.importers.source import Source
+
+_ARTISTS = 20  # of one recording that are looked for
 
 
-def read_listenbrainz(path: Path, options: Mapping[str, str]) -> list[Entry]:
+def read_listenbrainz(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
     """One entry per listen."""
     only(options, (), "listenbrainz")
-    entries = []
-    for line, listen in _listens(path):
+    for where, listen in _listens(source):
         try:
             track = listen["track_metadata"]
             mapped = (track.get("mbid_mapping") or {}).get("artists") or []
-            others = tuple(str(artist["artist_credit_name"]) for artist in mapped)
-            entries.append(
-                Entry(str(track["artist_name"]), None, moment(int(listen["listened_at"])), None, others)
-            )
+            others = tuple(str(artist["artist_credit_name"]) for artist in mapped[:_ARTISTS])
+            entry = Entry(str(track["artist_name"]), None, moment(int(listen["listened_at"])), None, others)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise malformed(path, line, "not a listen with listened_at and artist_name") from None
-    return entries
+            raise source.malformed(where, "not a listen with listened_at and artist_name") from None
+        yield entry
 
 
-def _listens(path: Path) -> Iterator[tuple[int, Any]]:
-    if path.suffix == ".zip":
-        try:
-            with zipfile.ZipFile(path) as archive:
-                for name in archive.namelist():
-                    if name.startswith("listens/") and name.endswith(".jsonl"):
-                        with archive.open(name) as file:
-                            yield from _lines(path, (line.decode("utf-8") for line in file))
-        except zipfile.BadZipFile:
-            raise DataError(f"{path} is not a zip, or not all of one", "export it again") from None
+def _listens(source: Source) -> Iterator[tuple[str, Any]]:
+    if source.path.suffix == ".zip":
+        for name, text in source.unpacked(_has_listens):
+            yield from values_of_lines(source, text, name)
         return
-    with path.open(encoding="utf-8") as file:
-        if path.suffix == ".json":
-            try:
-                yield from enumerate(json.load(file), start=1)
-            except (ValueError, TypeError):
-                raise DataError(f"{path} is not a JSON list of listens", "export it again") from None
-        else:
-            yield from _lines(path, iter(file))
+    with source.text() as text:
+        yield from (values_of_list if source.path.suffix == ".json" else values_of_lines)(source, text)
 
 
-def _lines(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError:
-                raise malformed(path, number, "not JSON") from None
+def _has_listens(name: str) -> bool:
+    return name.startswith("listens/") and name.endswith(".jsonl")

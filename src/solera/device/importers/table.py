@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from solera.core.errors import ConfigError, DataError, closest
-from solera.device.importers.entry import Entry, malformed, only, read_csv, seconds, whole
+from solera.device.importers.csv_text import read_csv
+from solera.device.importers.entry import Entry, only, seconds, year_of
+from solera.device.importers.source import Source
 
 _KINDS = ("item", "title", "year", "time")
 
 
-def read_own_table(path: Path, options: Mapping[str, str]) -> list[Entry]:
+def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
     """One entry per row."""
     only(options, _KINDS, "csv")
     if not {"item", "title"} & options.keys():
         raise ConfigError("which column names the item?", "--columns title=…,year=…,time=… or item=…,time=…")
-    entries = []
-    for line, row in read_csv(path, "\t" if path.suffix == ".tsv" else ","):
+    with read_csv(source, "\t" if source.path.suffix == ".tsv" else ",") as table:
+        known = set(table.header)
         for name in options.values():
-            if name not in row:
-                raise DataError(f"{path} has no column {name!r}", closest(name, list(row)))
-        field = {kind: row[name].strip() for kind, name in options.items()}
-        item = field.get("item") or None
-        title = field.get("title") or item
-        if title is None:
-            raise malformed(path, line, "neither an item nor a title")
-        try:
-            year, time = whole(field.get("year", "")), seconds(field.get("time", ""))
-        except ValueError as error:
-            raise malformed(path, line, str(error)) from None
-        entries.append(Entry(title, year, time, item))
-    return entries
+            if name not in known:
+                raise DataError(f"{source.path} has no column {name!r}", closest(name, table.shown()))
+        for where, row in table.rows:
+            field = {kind: row.get(name, "").strip() for kind, name in options.items()}
+            item = field.get("item") or None
+            title = field.get("title") or item
+            if title is None:
+                raise source.malformed(where, "neither an item nor a title")
+            try:
+                year, time = year_of(field.get("year", "")), seconds(field.get("time", ""))
+            except ValueError as error:
+                raise source.malformed(where, str(error)) from None
+            yield Entry(title, year, time, item)

@@ -1,0 +1,108 @@
+"""A file from outside, of which nothing is read beyond a budget."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from solera.core.errors import DataError
+from solera.device.importers.budget import DEFAULT, Budget
+from solera.device.importers.unpack import unpack
+
+_SPLIT = "export a shorter period, or split the file"
+_AS_EXPORTED = "give the file as it was exported"
+
+
+class Source:
+    """The file, its budget, and how many entries were left out for which reason."""
+
+    def __init__(self, path: Path, budget: Budget = DEFAULT) -> None:
+        self.path, self.budget = path, budget
+        self.left_out: Counter[str] = Counter()
+        self._rows = 0
+
+    @contextmanager
+    def text(self) -> Iterator[TextIO]:
+        """The file as text."""
+        most, total = self.budget.file_bytes, 0
+
+        def check(size: int) -> None:
+            if size > most:
+                raise DataError(f"{self.path} has more than {most:,} bytes, the most that are read", _SPLIT)
+
+        with self.path.open("rb", buffering=0) as file:
+            check(self.path.stat().st_size)
+
+            def read(count: int) -> bytes:  # counts as well, because a pipe has no size
+                nonlocal total
+                piece = file.read(count) or b""
+                total += len(piece)
+                check(total)
+                return piece
+
+            yield _text(read)
+
+    def unpacked(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, TextIO]]:
+        """The names and texts of those entries of a zip that are wanted."""
+        for name, read in unpack(self.path, self.budget, wanted):
+            yield name, _text(read)
+
+    def lines(self, text: TextIO, within: str = "") -> Iterator[tuple[str, str]]:
+        """Where each line is, and the line; `within` names the entry of a zip."""
+        most, number = self.budget.line, 0
+        before = f"{within}, " if within else ""
+        while line := self.decoded(lambda: text.readline(most + 1)):
+            number += 1
+            where = f"{before}line {number}"
+            if len(line) > most:
+                raise self.too_long(where)
+            if "\0" in line:
+                raise DataError(f"{self.path}, {where}: a NUL byte, which no text has", _AS_EXPORTED)
+            self.count_row()
+            yield where, line
+
+    def decoded(self, read: Callable[[], str]) -> str:
+        """What is read, if it is text."""
+        try:
+            return read()
+        except UnicodeDecodeError:
+            raise DataError(f"{self.path} is not text in UTF-8", _AS_EXPORTED) from None
+
+    def count_row(self) -> None:
+        """Count one more row."""
+        self._rows += 1
+        if self._rows > self.budget.rows:
+            raise DataError(
+                f"{self.path} has more than {self.budget.rows:,} rows, the most that are read", _SPLIT
+            )
+
+    def malformed(self, where: str, what: str) -> DataError:
+        """An error that names the place."""
+        return DataError(f"{self.path}, {where}: {what}", "mend or remove it, or export the file again")
+
+    def too_long(self, where: str) -> DataError:
+        """An error about a line, a record or an entry of a list."""
+        return self.malformed(where, f"more than {self.budget.line:,} characters, the most that are read")
+
+
+class _Stream(io.RawIOBase):
+    """What a function reads, as a file."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _text(read: Callable[[int], bytes]) -> TextIO:
+    return io.TextIOWrapper(io.BufferedReader(_Stream(read), 1 << 16), encoding="utf-8-sig", newline="")
