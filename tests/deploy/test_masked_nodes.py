@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from federation import ITEMS
 
+from federation import ITEMS
 from solera.core.errors import DeployError
 from solera.deploy.authority import make_keys
 from solera.deploy.membership import Membership

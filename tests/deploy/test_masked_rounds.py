@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from federation import FIVE, ITEMS
 
+from federation import FIVE, ITEMS
 from solera.core.errors import ConfigError, RunError
 from solera.core.fixed_point import FixedPoint
 from solera.deploy.protocol import Packet, Reason

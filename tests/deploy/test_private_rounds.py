@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federation import ITEMS
 from silence import CPU, SHORT, SMALL, Silent, dp, length, silenced, simulated, uploads
 
+from federation import ITEMS
 from solera.core.errors import ConfigError, RunError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federation import ITEMS
 from silence import CPU, SHORT, SMALL, Silence, Silent, dp, simulated, uploads
 
+from federation import ITEMS
 from solera.core.errors import RunError
 from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, lengths
 from solera.data.ragged import Ragged

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from federation import ITEMS
 
+from federation import ITEMS
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import DeviceError, RunError
 from solera.deploy.folder import FederationFolder
