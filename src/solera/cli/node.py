@@ -49,6 +49,7 @@ def start(
     from solera.deploy import supernode
     from solera.deploy.flower import Address
     from solera.deploy.processes import ended_by_signals
+    from solera.deploy.rights import private_files
     from solera.device.device import Device
 
     if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
@@ -63,22 +64,24 @@ def start(
         return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
-    Device.open(device).close()
-    pinned = supernode.pin(
-        device,
-        key,
-        ca,
-        roster,
-        least_nodes=least_nodes,
-        least_users=least_users,
-        allow_plain=allow_plain,
-    )
-    if pinned:
-        out.print(f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster", highlight=False)
-    with ended_by_signals(), supernode.running(device, address, key) as node:
-        said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
-        out.print(said, highlight=False, soft_wrap=True)
-        try:
-            node.watch(key)
-        except KeyboardInterrupt:
-            out.print("the node ends")
+    with private_files():
+        Device.open(device).close()
+        pinned = supernode.pin(
+            device,
+            key,
+            ca,
+            roster,
+            least_nodes=least_nodes,
+            least_users=least_users,
+            allow_plain=allow_plain,
+        )
+        if pinned:
+            said = f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
+            out.print(said, highlight=False)
+        with ended_by_signals(), supernode.running(device, address, key) as node:
+            said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
+            out.print(said, highlight=False, soft_wrap=True)
+            try:
+                node.watch(key)
+            except KeyboardInterrupt:
+                out.print("the node ends")

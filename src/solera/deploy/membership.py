@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.errors import DeployError
 from solera.deploy.flower import home_of
+from solera.deploy.rights import private_folder
 from solera.deploy.roster import Roster, read_identity_key
 from solera.privacy.secagg import public_identity
 from solera.privacy.secagg.identity import Identity
@@ -64,7 +65,7 @@ class Membership(BaseModel):
     def write(self, device: Path) -> None:
         """Pin it for a device."""
         self.check()
-        _path(device).parent.mkdir(parents=True, exist_ok=True)
+        private_folder(_path(device).parent)
         write_whole(_path(device), self.model_dump_json(indent=2) + "\n")
 
     @classmethod
