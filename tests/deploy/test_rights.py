@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from solera.deploy import flower, superlink
+from solera.deploy.flower import Address
 from solera.deploy.processes import Process
 from solera.deploy.rights import close, is_open, private_files, private_folder, write_private
 
@@ -60,3 +62,17 @@ def test_a_program_and_its_log(tmp_path):
     process = Process([sys.executable, "-c", code], dict(os.environ), tmp_path / "logs" / "log")
     process._popen.wait()
     assert [mode(tmp_path / name) for name in ("logs", "logs/log", "written")] == ["0o700", "0o600", "0o600"]
+
+
+def test_a_federation_of_a_former_version_is_closed(tmp_path, keys):
+    folder = tmp_path / "films"
+    (folder / "flower").mkdir(parents=True)
+    (folder / "checkpoint-3").mkdir()
+    ours = ("flower/state.db", "events.jsonl", "settings.json", "checkpoint-3/shared.safetensors")
+    for name in (*ours, "notes.txt"):
+        (folder / name).write_text("x")
+    superlink.commands(folder, Address("127.0.0.1", 8000, keys / "ca.pem"), keys)
+    assert {mode(folder / name) for name in ours} == {"0o600"}
+    assert {mode(path) for path in flower.home_of(folder).iterdir()} == {"0o600"}
+    assert mode(folder / "checkpoint-3") == mode(folder / "flower") == "0o700"
+    assert mode(folder / "notes.txt") == "0o666"  # not ours
