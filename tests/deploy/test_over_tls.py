@@ -129,6 +129,14 @@ def test_a_key_nobody_registered_is_refused_until_it_is(
     start(*node, "--key", key, until="takes part").stop()
 
 
+def test_a_key_that_is_in_use(federation: Federation, keys: Path, spare: Path):
+    key = keys / "nodes" / "node-1"
+    access = ("--ca", federation.address.ca, "--key", key)
+    said = refused("node", "start", spare, "--superlink", federation.address, *access)
+    assert f"a node with the key {key} is connected already" in said
+    assert "register" not in said
+
+
 def test_flowers_own_commands_show_the_token_too(federation: Federation):
     home = flower.home_of(federation.folder)
     command = ["flwr", "supernode", "list", flower.CONNECTION, "--format", "json"]
