@@ -148,20 +148,6 @@ def test_rights_of_a_device(bundle, tmp_path, reached):
     reached("0600 and 0700")
 
 
-@pytest.mark.xfail(strict=True, reason="files are made with the usual rights")
-@attack(
-    "local program",
-    "Files of federations are for their owner alone.",
-    before="server folder readable by every user of the machine (0644, 0755)",
-)
-def test_rights_of_a_federation(world, reached):
-    federation = world(masked=False)
-    federation.round()
-    for path in (federation.server.path, *federation.server.path.rglob("*")):
-        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
-    reached("0600 and 0700")
-
-
 @pytest.mark.xfail(strict=True, reason="noise is made of floating-point numbers")
 @attack(
     "lying server",

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import environment, solera
 
+from commands import environment, solera
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from federation import ITEMS, Local
 
+from federation import ITEMS, Local
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.coordinator import Coordinator

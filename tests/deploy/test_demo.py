@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import environment, solera, wait_for
 
+from commands import environment, solera, wait_for
 from solera.core.errors import ConfigError, DataError
 from solera.data.datasets import load
 from solera.data.ragged import Ragged

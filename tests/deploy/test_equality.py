@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from federation import ITEMS
 
+from federation import ITEMS
 from solera.core.closed_form import ClosedForm
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

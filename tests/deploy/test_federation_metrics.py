@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import solera
 from prometheus_client.parser import text_string_to_metric_families
 
+from commands import solera
 from solera.core.errors import DeployError
 from solera.deploy.json_log import JsonLines
 from solera.deploy.metrics import serving

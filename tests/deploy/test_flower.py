@@ -11,12 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from commands import environment, is_running, solera
 
+from commands import environment, is_running, solera
 from solera.core.errors import ConfigError, DeployError
-from solera.deploy import flower, reach
+from solera.deploy import flower, reach, superlink
+from solera.deploy.credential import read_token, write_token
 from solera.deploy.flower import Address
-from solera.deploy.guard import is_allowed
 from solera.deploy.processes import Process, family, free_port
 from solera.deploy.submit import History
 
@@ -42,12 +42,15 @@ def test_a_server_is_called_with_tls_and_node_keys_unless_told_otherwise(tmp_pat
     assert "--enable-supernode-auth" in line
     assert "--insecure" not in line
     options = dict(pairwise(line))
+    assert options["--superexec-auth-secret-file"] == str(tmp_path / "control.token")
+    assert options["--isolation"] == "process"  # with "subprocess", Flower ignores the secret
     assert options["--ssl-certfile"] == str(keys / "server.pem")
     assert options["--ssl-keyfile"] == str(keys / "server.key")
     assert (options["--host"], options["--port"]) == ("0.0.0.0", "8001")
     assert "--disable-runtime-dependency-installation" in line
     open_ = flower.superlink(tmp_path, Address(), None)
     assert open_[-1] == "--insecure"
+    assert "--superexec-auth-secret-file" in open_
     assert not {"--enable-supernode-auth", "--ssl-certfile"} & set(open_)
 
 
@@ -66,6 +69,13 @@ def test_flower_reports_to_nobody(tmp_path):
     assert variables["FLWR_TELEMETRY_ENABLED"] == variables["RAY_USAGE_STATS_ENABLED"] == "0"
     assert variables["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert variables["FLWR_HOME"] == str(tmp_path)
+
+
+def test_flower_opens_no_ports_that_nothing_guards(tmp_path, monkeypatch):
+    names = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    assert [flower.environment(tmp_path)[name] for name in names] == ["0", "0"]
 
 
 def test_the_address_is_noted_for_later_commands(tmp_path):
@@ -110,8 +120,28 @@ def test_shown_commands_can_be_pasted_and_start_nothing(tmp_path, keys):
     run = solera("federation", "run", folder, "--show-commands")
     assert f'folder="{folder}"' in shlex.split(run.stdout)
     written = {path.name for path in folder.rglob("*") if path.is_file()}
-    assert written == {"config.toml", "pyproject.toml", "solera_server.py", "solera_client.py"}
+    assert written == {
+        "config.toml",
+        "control.token",
+        "credentials.yaml",
+        "pyproject.toml",
+        "solera_server.py",
+        "solera_client.py",
+    }
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_showing_commands_keeps_the_token_of_a_server_that_may_be_running(tmp_path, keys):
+    address = Address("127.0.0.1", 8000, keys / "ca.pem")
+    superlink.commands(tmp_path, address, keys)
+    token = read_token(flower.home_of(tmp_path))
+    superlink.commands(tmp_path, address, keys)
+    assert read_token(flower.home_of(tmp_path)) == token
+    write_token(flower.home_of(tmp_path), str(address), new=True)
+    assert read_token(flower.home_of(tmp_path)) != token
+    (flower.home_of(tmp_path) / "control.token").unlink()
+    with pytest.raises(DeployError, match="is missing"):
+        read_token(flower.home_of(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -130,20 +160,6 @@ def test_wrong_use_is_two_lines(args, message):
     first, second = done.stderr.splitlines()
     assert message in first
     assert second.startswith("next:")
-
-
-def test_only_the_nodes_part_is_for_other_machines():
-    def allowed(path: str, caller: str, server: str = "192.0.2.1") -> bool:
-        return is_allowed({"path": path, "client": (caller, 5), "server": (server, 8000)})
-
-    assert allowed("/v1/fleet/pull-messages", "192.0.2.7")
-    assert allowed("/health", "192.0.2.7")
-    for path in ("/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/v1/fleet", "/"):
-        assert not allowed(path, "192.0.2.7")
-        assert allowed(path, "127.0.0.1")
-        assert allowed(path, "::1")
-        assert allowed(path, "192.0.2.1")
-    assert not is_allowed({"path": "/docs", "client": None, "server": None})
 
 
 @pytest.mark.parametrize(

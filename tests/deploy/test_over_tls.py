@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from commands import environment, is_running, solera, wait_for
 
+from commands import environment, is_running, solera, wait_for
 from federation import fill
 from solera.core.errors import DeployError
 from solera.deploy import flower, submit
 from solera.deploy.authority import make_keys
+from solera.deploy.credential import write_token
 from solera.deploy.flower import Address
 from solera.deploy.processes import Process, check_port, family, free_port
 from solera.device.bundle import Bundle
@@ -129,6 +131,33 @@ def test_a_key_nobody_registered_is_refused_until_it_is(
     start(*node, "--key", key, until="takes part").stop()
 
 
+def test_a_key_that_is_in_use(federation: Federation, keys: Path, spare: Path):
+    key = keys / "nodes" / "node-1"
+    access = ("--ca", federation.address.ca, "--key", key)
+    said = refused("node", "start", spare, "--superlink", federation.address, *access)
+    assert f"a node with the key {key} is connected already" in said
+    assert "register" not in said
+
+
+def test_flowers_own_commands_show_the_token_too(federation: Federation):
+    home = flower.home_of(federation.folder)
+    command = ["flwr", "supernode", "list", flower.CONNECTION, "--format", "json"]
+
+    def listed() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=flower.environment(home), capture_output=True, text=True, check=False
+        )
+
+    assert len(json.loads(listed().stdout)["nodes"]) >= 2
+    kept = home / "credentials.yaml"
+    text = kept.read_text()
+    kept.unlink()
+    try:
+        assert json.loads(listed().stdout)["success"] is False
+    finally:
+        kept.write_text(text)
+
+
 def test_a_certificate_of_a_foreign_authority_is_refused(
     federation: Federation, keys: Path, foreign_keys: Path, tmp_path: Path, spare: Path
 ):
@@ -162,6 +191,7 @@ def test_other_machines_reach_the_nodes_part_alone(federation: Federation):
 
     for path in ("/v1/control/list-nodes", "/v1/control/start-run", "/v1/runtime/acquire-task"):
         assert status(path, "192.0.2.7") == 403
+        assert status(path, "no address") == 403
         assert status(path, "127.0.0.1") != 403
     assert status("/v1/fleet/pull-messages", "192.0.2.7") != 403
 
@@ -175,6 +205,7 @@ def test_an_expired_server_certificate_is_refused(tmp_path: Path, spare: Path):
 
     address = Address("127.0.0.1", free_port(), expired / "ca.pem")
     home = tmp_path / "f" / "flower"
+    write_token(home, str(address), new=True)
     server = Process(
         flower.superlink(home, address, expired), flower.environment(home), tmp_path / "superlink.log"
     )

@@ -7,9 +7,9 @@ import os
 
 import numpy as np
 import pytest
-from commands import solera
 from real import three_nodes
 
+from commands import solera
 from solera.device.device import Device
 from solera.privacy.dp.noise import Seeded
 from solera.privacy.dp.rounds import PrivateRounds

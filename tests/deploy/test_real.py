@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from commands import environment
 from real import RealFederation, people
 
+from commands import environment
 from solera.core.errors import DeployError
 from solera.deploy.authority import make_keys
 from solera.deploy.folder import FederationFolder

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import solera, wait_for
 
+from commands import solera, wait_for
 from solera.deploy.processes import Process, free_port
 from solera.device.device import Device
 from solera.device.publish import start as publish

@@ -6,9 +6,9 @@ import json
 
 import pytest
 import torch
+
 from commands import solera
 from federation import ITEMS, fill
-
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.folder import FederationFolder

@@ -39,12 +39,14 @@ def demo(
     from solera.deploy import demo as everything
     from solera.deploy.node import deployable
     from solera.deploy.processes import ended_by_signals
+    from solera.deploy.rights import private_files
     from solera.methods import find
 
     name, *plugins = method.split("+")
     deployable(find(name, {}, plugins))
     interactions = load(data, data_dir=data_dir, columns=parse_columns(columns))
-    with ended_by_signals(), open_progress(f"{method} on {nodes} nodes", "round") as update:
+    progress = open_progress(f"{method} on {nodes} nodes", "round")
+    with private_files(), ended_by_signals(), progress as update:
         done = everything.run(
             interactions,
             method=method,

@@ -171,6 +171,7 @@ def run(
     from solera.deploy import submit
     from solera.deploy.folder import FederationFolder
     from solera.deploy.processes import ended_by_signals
+    from solera.deploy.rights import private_files
     from solera.device.bundle import Bundle
     from solera.privacy.dp.settings import DP
 
@@ -195,21 +196,22 @@ def run(
     }
     submit.check(folder)
     known = submit.roster_of(folder, roster) if secure_aggregation else None
-    federation = FederationFolder.prepare(
-        folder,
-        None if bundle is None else Bundle.open(bundle),
-        {name: value for name, value in given.items() if value is not None},
-        resume=resume,
-    )
-    if known is not None:
-        federation.keep_roster(known)
-    _tell(federation.privacy)
-    with ended_by_signals(), open_progress(f"federation {folder}", "round") as update:
-        last = submit.run(
+    with private_files(), ended_by_signals():
+        federation = FederationFolder.prepare(
             folder,
-            lambda done: update(done["round"], done["rounds"], figures(done)),
-            nodes=federation.identity.settings.min_nodes,
+            None if bundle is None else Bundle.open(bundle),
+            {name: value for name, value in given.items() if value is not None},
+            resume=resume,
         )
+        if known is not None:
+            federation.keep_roster(known)
+        _tell(federation.privacy)
+        with open_progress(f"federation {folder}", "round") as update:
+            last = submit.run(
+                folder,
+                lambda done: update(done["round"], done["rounds"], figures(done)),
+                nodes=federation.identity.settings.min_nodes,
+            )
     if json:
         print_json(_done(federation, last))
         return
@@ -233,6 +235,7 @@ def simulate(
     from solera.core.errors import DeployError
     from solera.deploy.flower import prepare_environment
     from solera.deploy.folder import FederationFolder
+    from solera.deploy.rights import private_files
     from solera.device.bundle import Bundle
     from solera.privacy.dp.settings import DP
 
@@ -251,9 +254,10 @@ def simulate(
         "dp": None if dp is None else DP.parse(dp),
     }
     given |= {} if rounds is None else {"rounds": rounds}
-    federation = FederationFolder.prepare(folder, Bundle.open(bundle), given, resume=False)
-    _tell(federation.privacy)
-    run_simulation(folder)
+    with private_files():
+        federation = FederationFolder.prepare(folder, Bundle.open(bundle), given, resume=False)
+        _tell(federation.privacy)
+        run_simulation(folder)
     last = federation.lines("history.jsonl")[-1]
     if json:
         print_json(_done(federation, last))

@@ -49,6 +49,7 @@ def start(
     from solera.deploy.flower import Address
     from solera.deploy.membership import pin
     from solera.deploy.processes import ended_by_signals
+    from solera.deploy.rights import private_files
     from solera.device.device import Device
     from solera.device.ledger import Ledger
 
@@ -64,29 +65,30 @@ def start(
         return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
-    pinned = pin(device, key, ca, roster, roster_key)
-    opened = Device.open(device)
-    if join:
-        Ledger(opened.store).join_next()
-    joined = [each["id"] for each in Ledger(opened.store).federations() if each["standing"] == "joined"]
-    opened.close()
-    if pinned:
-        out.print(
-            f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
-            f" {pinned.roster.digest[:16]}",
-            highlight=False,
-        )
-    if not joined and not join:
-        out.print(
-            "you have not agreed to any federation yet: this node will decline until you do;"
-            f" see solera device status {device}",
-            highlight=False,
-            soft_wrap=True,
-        )
-    with ended_by_signals(), supernode.running(device, address, key) as node:
-        said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
-        out.print(said, highlight=False, soft_wrap=True)
-        try:
-            node.watch(key)
-        except KeyboardInterrupt:
-            out.print("the node ends")
+    with private_files():
+        pinned = pin(device, key, ca, roster, roster_key)
+        opened = Device.open(device)
+        if join:
+            Ledger(opened.store).join_next()
+        joined = [each["id"] for each in Ledger(opened.store).federations() if each["standing"] == "joined"]
+        opened.close()
+        if pinned:
+            out.print(
+                f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
+                f" {pinned.roster.digest[:16]}",
+                highlight=False,
+            )
+        if not joined and not join:
+            out.print(
+                "you have not agreed to any federation yet: this node will decline until you do;"
+                f" see solera device status {device}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        with ended_by_signals(), supernode.running(device, address, key) as node:
+            said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
+            out.print(said, highlight=False, soft_wrap=True)
+            try:
+                node.watch(key)
+            except KeyboardInterrupt:
+                out.print("the node ends")

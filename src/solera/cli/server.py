@@ -52,6 +52,7 @@ def start(
     from solera.deploy import superlink
     from solera.deploy.flower import Address
     from solera.deploy.processes import ended_by_signals
+    from solera.deploy.rights import is_open, private_files
 
     keys = keys and keys.resolve()
     address = Address(host, port, keys and keys / "ca.pem")
@@ -61,7 +62,11 @@ def start(
         return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
+    if folder.exists() and is_open(folder):
+        text = f"other users of this machine can list {folder}; chmod 700 {folder} ends that"
+        err.print(f"[bold yellow]warning:[/] {text}", highlight=False, soft_wrap=True)
     with ExitStack() as stack:
+        stack.enter_context(private_files())
         stack.enter_context(ended_by_signals())
         exporter = None
         if metrics_port is not None:

@@ -1,11 +1,11 @@
-"""A running SuperLink, asked: which nodes it knows, and how a run is doing.
+"""A running SuperLink, asked and told: which nodes it knows, what to run, and how that is doing.
 
-`flwr` answers the same questions, at a second of importing each; this is the one file that uses what is
-inside Flower (1.41 and 1.42) and not its commands.
+`flwr` does the same, and takes seconds to import each time.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,18 +18,22 @@ try:
     import httpx
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.common.serde import fab_to_proto, user_config_to_proto
     from flwr.proto.control_pb2 import (
         ListNodesRequest,
         ListRunsRequest,
         RegisterNodeRequest,
+        StartRunRequest,
         StopRunRequest,
         StreamLogsRequest,
         UnregisterNodeRequest,
     )
     from flwr.proto.node_pb2 import NodeInfo
     from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.fab import Fab
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 except ImportError:
     raise ConfigError("a federation over a network needs Flower", "pip install 'solera[deploy]'") from None
 
@@ -53,8 +57,20 @@ class Ending:
     details: str
 
 
+class Bearer:
+    """Shows the server's token with every request."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Add the header."""
+        context.request.headers["authorization"] = f"Bearer {self._token}"
+        return call_next(context)
+
+
 class Control:
-    """Questions to one SuperLink."""
+    """A line to one SuperLink."""
 
     def __init__(self, client: ControlHttpClient) -> None:
         self._client = client
@@ -80,6 +96,20 @@ class Control:
             self._client.UnregisterNode(UnregisterNodeRequest(node_id=here[_raw_key(path)]))
         return gone
 
+    def start(self, app: Path, config: dict[str, str]) -> int:
+        """Run an app on the server and all nodes; returns the run's number."""
+        from flwr.cli.build import build_fab_from_disk  # noqa: PLC0415 - seconds, for this one question
+
+        fab = build_fab_from_disk(app)
+        request = StartRunRequest(
+            fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
+            override_config=user_config_to_proto({**config}),
+        )
+        answer = self._client.StartRun(request)
+        if not answer.HasField("run_id"):
+            raise DeployError("the server has not taken the run", "see its log, FOLDER/flower/superlink.log")
+        return int(answer.run_id)
+
     def ending(self, run: int) -> Ending:
         """Whether a run has ended, and how."""
         status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
@@ -99,17 +129,22 @@ class Control:
 
 
 @contextmanager
-def control(address: Address) -> Iterator[Control]:
+def control(address: Address, token: str) -> Iterator[Control]:
     """A line to the SuperLink; when it breaks, an error that says so."""
     client = ControlHttpClient.from_server_address(
         server_address=str(address),
         insecure=address.ca is None,
         root_certificates=None if address.ca is None else address.ca.read_bytes(),
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Bearer(token)],
     )
     try:
         yield Control(client)
     except httpx.HTTPStatusError as error:
+        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+            raise DeployError(
+                f"the server at {address} does not know the token in FOLDER/flower/control.token",
+                "another server answers there: look at the port, or start this federation's server again",
+            ) from None
         raise DeployError(
             f"the server at {address} refuses: {error.response.text}",
             "see its log, FOLDER/flower/superlink.log",
@@ -124,7 +159,6 @@ def control(address: Address) -> Iterator[Control]:
 
 
 def _raw_key(path: Path) -> bytes:
-
     try:
         key = load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError):

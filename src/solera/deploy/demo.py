@@ -88,7 +88,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
             raise ConfigError(f"{keep} is not empty", "give --keep a new folder")
-        keep.mkdir(parents=True, exist_ok=True)
+        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield keep
         return
     root = Path(tempfile.mkdtemp(prefix="solera-demo-"))

@@ -1,8 +1,8 @@
 """Flower's programs as Solera calls them: command lines, environment, and the files they read.
 
-All of Flower's files of a federation are in FOLDER/flower: config.toml says where the server is, app/ is what
-`flwr run` sends to server and nodes, state.db is the server's database, superlink.log its log, and
-run-NUMBER.log what the server's app wrote in a run.
+All of Flower's files of a federation are in FOLDER/flower. config.toml says where the server is,
+control.token is what it asks commands for, app/ is sent to server and nodes, state.db is the server's
+database, superlink.log its log, and run-NUMBER.log what the server's app wrote in a run.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
+from solera.deploy.credential import TOKEN
+from solera.deploy.rights import private_folder, write_private
 
 PORT = 8000
 CONNECTION = "federation"  # the server's name in config.toml
 SERVER_APP = "solera.deploy.server_app:app"
 CLIENT_APP = "solera.deploy.client_app:app"
 WORKER_APP = "solera.deploy.client_app:app_of"
+CONNECTED = "a node with this key is connected"  # what the guard adds to Flower's refusal
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # 1 s otherwise, paid by every message
+    "FLWR_INTERNAL_GRPC_CONTROL_API": "0",  # with 1, the server would open ports that nothing guards
+    "FLWR_INTERNAL_GRPC_FLEET_API": "0",
 }
 
 
@@ -60,11 +64,12 @@ class Address:
 def superlink(home: Path, address: Address, keys: Path | None) -> list[str]:
     """The server: with `keys` it speaks TLS and answers registered nodes alone.
 
-    `flower-superlink` takes the same arguments, and orders from other machines too: see guard.py.
+    `flower-superlink` takes the same arguments, and orders from whoever reaches it: see guard.py.
     """
     command = [sys.executable, "-m", "solera.deploy.guard"]
     command += ["--host", address.host, "--port", str(address.port)]
     command += ["--database", str(home / "state.db"), "--disable-runtime-dependency-installation"]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", str(home / TOKEN)]
     if keys is None:
         return [*command, "--insecure"]
     command += ["--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")]
@@ -139,8 +144,8 @@ def write_address(home: Path, address: Address) -> None:
     lines += (
         ["insecure = true"] if address.ca is None else [f"root-certificates = {json.dumps(str(address.ca))}"]
     )
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    private_folder(home)
+    write_private(home / "config.toml", ("\n".join(lines) + "\n").encode())
 
 
 def read_address(folder: Path) -> Address:
@@ -157,17 +162,16 @@ def read_address(folder: Path) -> Address:
 
 
 def write_app(home: Path, server_app: str = SERVER_APP, client_app: str = CLIENT_APP) -> Path:
-    """The app that `flwr run` sends to server and nodes: a name for what they have installed.
+    """The app that is sent to server and nodes: a name for what they have installed.
 
     Flower looks in the app's own folder for modules that assign to the name, hence two files that do.
     """
-    app = home / "app"
-    app.mkdir(parents=True, exist_ok=True)
+    app = private_folder(home / "app")
     for name, reference in (("server", server_app), ("client", client_app)):
         module, _, attribute = reference.partition(":")
         source = f"from {module} import {attribute} as installed\n\napp = installed\n"
-        (app / f"solera_{name}.py").write_text(source, encoding="utf-8")
-    (app / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
+        write_private(app / f"solera_{name}.py", source.encode())
+    write_private(app / "pyproject.toml", _PROJECT.encode())
     return app
 
 

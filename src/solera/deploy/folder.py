@@ -68,7 +68,7 @@ class FederationFolder:
         method = method_of(bundle)
         settings = settled(settings, method)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.add_bundle(bundle)
             folder._decide(secrets.token_hex(16), settings, method)
         except OSError as error:
@@ -207,7 +207,7 @@ class FederationFolder:
     def _save(self, progress: Progress, shared: Params, held: Params) -> None:
         partial = self.path / ".checkpoint.partial"
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
+        partial.mkdir(mode=0o700)
         SavedState(shared, held).write(partial)
         write_whole(partial / "progress.json", progress.model_dump_json() + "\n")
         former = self._checkpoints()

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
+from solera.deploy.rights import OTHERS
 
 # On Linux, a program that our main thread starts is asked to end when we are gone, however that came. (Of any
 # other thread, the end of that thread would count.)
@@ -32,14 +33,17 @@ def _follow() -> None:
 
 
 class Process:
-    """A program that writes to a log file; its end is the end of its children too."""
+    """A program that writes to a log file; its end is the end of its children too.
+
+    The log, and all that the program writes, is for this user alone.
+    """
 
     def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log = log
         self._start = log.stat().st_size if log.exists() else 0
         try:
-            with log.open("ab") as file:
+            with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
                 self._popen = subprocess.Popen(
                     command,
                     env=environment,
@@ -47,6 +51,7 @@ class Process:
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    umask=OTHERS,
                     preexec_fn=_follow if _can_follow() else None,  # noqa: PLW1509 - one call into libc, nothing else
                 )
         except FileNotFoundError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import textwrap
 import time
 from collections.abc import Callable
@@ -14,6 +13,8 @@ from solera.core.errors import DeployError
 from solera.deploy import flower, reach
 from solera.deploy.authority import ROSTER_PUBLIC
 from solera.deploy.control import Control, Ending, control
+from solera.deploy.credential import read_token
+from solera.deploy.rights import write_private
 from solera.deploy.roster import ROSTER, Roster, read_roster, read_roster_key
 
 Round = dict[str, Any]  # a line of history.jsonl
@@ -55,7 +56,7 @@ def run(
     address = flower.read_address(folder)
     reach.check(address)
     home = flower.home_of(folder)
-    flower.write_app(home, server_app, client_app)
+    app = flower.write_app(home, server_app, client_app)
     history = History(folder / "history.jsonl")
     last: Round = {}
 
@@ -63,16 +64,16 @@ def run(
         last.update(finished)
         on_round(finished)
 
-    with control(address) as asked:
+    with control(address, read_token(home)) as asked:
         wait_for_nodes(asked, nodes)
-        number = submit(home, folder)
+        number = asked.start(app, {"folder": str(folder.resolve())})
         try:
             ending = follow(asked, number, history, report)
         except KeyboardInterrupt:
             asked.stop(number)
             raise
         log = home / f"run-{number}.log"
-        log.write_text(asked.log(number), encoding="utf-8")
+        write_private(log, asked.log(number).encode())
     if ending.how != "completed":
         raise DeployError(
             f"run {number} has {ending.how or 'not ended'}: {_gist(ending.details)}",
@@ -91,23 +92,6 @@ def wait_for_nodes(asked: Control, wanted: int, seconds: float = 60.0) -> None:
                 "solera node start DEVICE --superlink HOST:PORT --ca ca.pem --key nodes/NAME",
             )
         time.sleep(0.5)
-
-
-def submit(home: Path, folder: Path) -> int:
-    """Hand the app to the SuperLink; returns the run's number."""
-    done = subprocess.run(
-        flower.run(home, folder), env=flower.environment(home), capture_output=True, text=True, check=False
-    )
-    try:
-        answer = json.loads(done.stdout)
-    except ValueError:
-        answer = {"error-message": done.stdout + done.stderr}
-    if not answer.get("run-id"):
-        raise DeployError(
-            f"the run was not taken: {_gist(answer.get('error-message', ''))}",
-            f"see {home / 'superlink.log'}",
-        )
-    return int(answer["run-id"])
 
 
 def follow(

@@ -1,4 +1,4 @@
-"""The server of a federation: Flower's SuperLink, watched from its start to its end."""
+"""The server of a federation: Flower's SuperLink behind a guard, watched from its start to its end."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from solera.core.errors import DeployError
 from solera.deploy import flower, reach
 from solera.deploy.authority import check_server
 from solera.deploy.control import Control, Nodes, control
+from solera.deploy.credential import read_token, write_token
 from solera.deploy.flower import Address
+from solera.deploy.guarded import check_guarded
 from solera.deploy.processes import Process, check_port
+from solera.deploy.rights import close, private_folder
+
+_START = 300.0  # seconds that the SuperLink may take to answer, on a machine that is busy
+_OURS = ("*.json", "*.jsonl", "*.bundle", "checkpoint-*")  # what a federation's folder holds, beside flower/
 
 
 def commands(folder: Path, address: Address, keys: Path | None) -> list[str]:
-    """What `running` does, as lines for a shell; the file they read is written."""
-    home = flower.home_of(folder)
-    flower.write_address(home, address.from_here())
+    """What `running` does, as lines for a shell; the files they read are written."""
+    home = _prepared(folder, address, new_token=False)  # a server may be running
     lines = [flower.superlink(home, address, keys), *map(flower.register, node_keys(keys))]
     return [flower.as_shell(home, line) for line in lines]
 
@@ -29,13 +34,13 @@ def running(folder: Path, address: Address, keys: Path | None) -> Iterator[tuple
     if keys is not None:
         check_server(keys)
     check_port(address.host, address.port)
-    home = flower.home_of(folder)
-    flower.write_address(home, address.from_here())
+    home = _prepared(folder, address, new_token=True)
     command = flower.superlink(home, address, keys)
     process = Process(command, flower.environment(home), home / "superlink.log")
     try:
         _wait(process, address.from_here())
-        with control(address.from_here()) as asked:
+        check_guarded(address.from_here(), nodes_sign=keys is not None)
+        with control(address.from_here(), read_token(home)) as asked:
             if keys is not None:
                 asked.register(node_keys(keys))
             yield process, asked
@@ -57,17 +62,13 @@ def watch(process: Process, asked: Control, pause: float = 3.0) -> Iterator[Node
 
 def register(folder: Path, public_keys: list[Path]) -> list[Path]:
     """Make keys known to the running server of a federation; returns those it did not know."""
-    address = flower.read_address(folder)
-    reach.check(address)
-    with control(address) as asked:
+    with _running_server(folder) as asked:
         return asked.register(public_keys)
 
 
 def revoke(folder: Path, public_keys: list[Path]) -> list[Path]:
     """Turn nodes away from now on; returns those that the running server knew."""
-    address = flower.read_address(folder)
-    reach.check(address)
-    with control(address) as asked:
+    with _running_server(folder) as asked:
         return asked.revoke(public_keys)
 
 
@@ -76,8 +77,28 @@ def node_keys(keys: Path | None) -> list[Path]:
     return [] if keys is None else sorted((keys / "nodes").glob("*.pub"))
 
 
+def _prepared(folder: Path, address: Address, *, new_token: bool) -> Path:
+    """Flower's part of the folder, with what a server needs to start; closed to other users."""
+    if not folder.exists():
+        private_folder(folder)
+    home = private_folder(flower.home_of(folder))
+    for each in (home, *(path for pattern in _OURS for path in folder.glob(pattern))):
+        close(each)
+    flower.write_address(home, address.from_here())
+    write_token(home, str(address.from_here()), new=new_token)
+    return home
+
+
+@contextmanager
+def _running_server(folder: Path) -> Iterator[Control]:
+    address = flower.read_address(folder)
+    reach.check(address)
+    with control(address, read_token(flower.home_of(folder))) as asked:
+        yield asked
+
+
 def _wait(process: Process, address: Address) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + _START
     while True:
         if not process.is_running:
             raise DeployError(

@@ -13,11 +13,15 @@ from pathlib import Path
 
 from solera.core.errors import DeployError
 from solera.deploy import flower, reach
-from solera.deploy.flower import Address
+from solera.deploy.flower import CONNECTED, Address
 from solera.deploy.processes import Process, free_port
+from solera.deploy.rights import close, private_folder, write_private
 
-_CONNECTED = "SuperNode ID: "
+_JOINED = "SuperNode ID: "
 _SECRET = "worker.secret"
+_JOIN = 300.0  # seconds that a node may take to join, on a machine that is busy, while the server answers
+_ASK = 10.0  # seconds between looks whether it does
+_SILENCES = 3  # looks in a row after which it does not; a busy server may miss one
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Running:
     @property
     def node_id(self) -> str:
         """The number the server knows the node by; the same after a restart if the node has a key."""
-        found = re.search(rf"{_CONNECTED}(\d+)", self.supernode.said())
+        found = re.search(rf"{_JOINED}(\d+)", self.supernode.said())
         return found[1] if found else ""
 
     def watch(self, key: Path | None) -> None:
@@ -50,7 +54,8 @@ def commands(device: Path, address: Address, key: Path | None) -> list[str]:
         flower.supernode(device, address, key, port, secret),
         flower.worker(device, port, secret, flower.WORKER_APP, "SUPERNODE_PID"),
     ]
-    make = f"(umask 077; head -c 32 /dev/urandom > {shlex.quote(str(secret))})"
+    make = f"(umask 077; mkdir -p {shlex.quote(str(home))}; "
+    make += f"head -c 32 /dev/urandom > {shlex.quote(str(secret))})"
     return [make, *(flower.as_shell(home, line) for line in lines)]
 
 
@@ -64,7 +69,8 @@ def running(
             f"{key} is not a file", "give --key nodes/NAME, as `solera federation keys` made it"
         )
     reach.check(address)
-    home = flower.home_of(device)
+    home = private_folder(flower.home_of(device))
+    close(home)
     port, secret = free_port(), _new_secret(home)
     environment = flower.environment(home)
     line = flower.supernode(device, address, key, port, secret)
@@ -72,26 +78,42 @@ def running(
     answers = flower.worker(device, port, secret, app, process.pid)
     worker = Process(answers, environment, home / "worker.log")
     try:
-        until = time.monotonic() + 60
-        while _CONNECTED not in process.said():
-            if not process.is_running:
-                raise why_ended(process, key)
-            if time.monotonic() > until:
-                raise DeployError(f"the server at {address} does not answer the node", f"see {process.log}")
-            time.sleep(0.2)
+        _wait(process, address, key)
         yield Running(process, worker)
     finally:
         worker.stop()
         process.stop()
 
 
+def _wait(process: Process, address: Address, key: Path | None) -> None:
+    """Return when the server has let the node in; an error if the node or the server is gone."""
+    began = asked = time.monotonic()
+    silences = 0
+    while _JOINED not in process.said():
+        if not process.is_running:
+            raise why_ended(process, key)
+        now = time.monotonic()
+        if now - began > _JOIN:
+            raise DeployError(
+                f"the node has not joined the server at {address} in {_JOIN:.0f} s, though both run",
+                f"see its log, {process.log}",
+            )
+        if now - asked > _ASK:
+            try:
+                reach.check(address)
+                silences = 0
+            except reach.SilenceError:
+                silences += 1
+                if silences == _SILENCES:
+                    raise
+            asked = time.monotonic()
+        time.sleep(0.2)
+
+
 def _new_secret(home: Path) -> Path:
     """What the worker shows to the SuperNode, so that no other program on this machine takes its place."""
-    home.mkdir(parents=True, exist_ok=True)
     path = home / _SECRET
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_bytes(secrets.token_bytes(32))
+    write_private(path, secrets.token_bytes(32))
     return path
 
 
@@ -100,6 +122,11 @@ def why_ended(process: Process, key: Path | None) -> DeployError:
     said = process.said()
     if "[code: " in said and key is None:
         return DeployError("the server asks nodes for a key", "give --key nodes/NAME and --ca ca.pem")
+    if CONNECTED in said:
+        return DeployError(
+            f"a node with the key {key} is connected already, or was within the last minute",
+            "every node needs a key of its own; if the other one was cut off, try again in a minute",
+        )
     if "[code: " in said:
         return DeployError(
             f"the server does not know the key {key}",

@@ -44,6 +44,7 @@ _LOG = logging.getLogger("solera.node")
 _POLL = 0.1  # seconds between looks for a task
 _TASK = "flwr-clientapp"
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+_FAILED = "the node could not answer; its log says why"  # an error's own words may tell of the device
 
 
 def work(runtime: str, secret: bytes, app: ClientApp, supernode: int) -> None:
@@ -84,10 +85,10 @@ def answer(runtime: str, token: str, app: ClientApp) -> None:
         began = time.perf_counter()
         try:
             reply = app(message=message, context=context)
-        except Exception as error:  # the node goes on, whatever a message does to it
+        except Exception:  # the node goes on, whatever a message does to it
             _LOG.exception("no answer to %s", message.metadata.message_type)
-            status, details = SubStatus.FAILED, repr(error)
-            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, repr(error)), reply_to=message)
+            status, details = SubStatus.FAILED, _FAILED
+            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, _FAILED), reply_to=message)
         kind, seconds = message.metadata.message_type, time.perf_counter() - began
         _LOG.info("answered", extra={"fields": {"kind": kind, "seconds": round(seconds, 4)}})
         push_message(client, reply, context)

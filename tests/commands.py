@@ -13,7 +13,7 @@ from solera.deploy.processes import Process
 
 def environment() -> dict[str, str]:
     """With the tests' apps, and what the tests themselves import, for every process."""
-    paths = [str(Path(__file__).parent), *filter(None, sys.path)]
+    paths = [str(Path(__file__).parent / "deploy"), *filter(None, sys.path)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
 
 

@@ -1,0 +1,59 @@
+"""Files of a server or a node are for the user alone who runs it, whatever that user's umask is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO  # as a umask: nothing for the group, nothing for everybody else
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """What is written in the block, and by the programs started in it, is for this user alone."""
+    former = os.umask(OTHERS)
+    try:
+        yield
+    finally:
+        os.umask(former)
+
+
+def private_folder(path: Path) -> Path:
+    """A folder that no other user can enter; one that is there already is closed."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _close(path)
+    return path
+
+
+def close(path: Path) -> None:
+    """Take other users' rights off a file, or off a folder and all that is in it.
+
+    What belongs to somebody else, and what a link points to, stays as it is.
+    """
+    _close(path)
+    if path.is_dir() and not path.is_symlink():
+        for each in path.rglob("*"):
+            _close(each)
+
+
+def is_open(path: Path) -> bool:
+    """Whether other users may do anything with a file or folder."""
+    return bool(path.stat().st_mode & OTHERS)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A new file in place of a former one, which nobody else can read at any time."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
+def _close(path: Path) -> None:
+    with suppress(FileNotFoundError):  # Flower's database comes and goes with files of its own
+        found = path.lstat()
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & OTHERS and found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode):
+            path.chmod(mode & ~OTHERS)

@@ -1,0 +1,92 @@
+"""How long a node waits for the server, and what it tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.supercore.task_identity import TaskIdentity
+
+from solera.core.errors import DeployError
+from solera.deploy import reach, supernode, worker
+from solera.deploy.flower import Address
+
+ADDRESS = Address("127.0.0.1", 1)
+
+
+def process(said: str = "", is_running: bool = True) -> Any:
+    return SimpleNamespace(said=lambda: said, is_running=is_running, log=Path("supernode.log"))
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[Address]:
+    """Every look whether the server answers, a moment after the other."""
+    looks: list[Address] = []
+    monkeypatch.setattr(supernode, "_ASK", 0.01)
+    monkeypatch.setattr(reach, "check", looks.append)
+    return looks
+
+
+def test_a_node_that_is_let_in(asked):
+    supernode._wait(process("SuperNode ID: 7"), ADDRESS, None)
+    assert asked == []
+
+
+def test_a_node_waits_as_long_as_the_server_answers(asked, monkeypatch):
+    monkeypatch.setattr(supernode, "_JOIN", 1.0)
+    with pytest.raises(DeployError, match=r"has not joined the server at .* in 1 s"):
+        supernode._wait(process(), ADDRESS, None)
+    assert len(asked) > 1
+
+
+def test_a_server_that_is_gone_ends_the_wait(monkeypatch, asked):
+    def silent(address: Address) -> None:
+        asked.append(address)
+        if len(asked) != 2:
+            raise reach.SilenceError(f"no server answers at {address}")
+
+    monkeypatch.setattr(reach, "check", silent)
+    with pytest.raises(reach.SilenceError):
+        supernode._wait(process(), ADDRESS, None)
+    assert len(asked) == 5  # silent, there, and silent three times in a row
+
+
+def test_a_node_that_has_ended_says_why(asked):
+    key = Path("node-1")
+    unknown = "[code: 2004] Failed to activate SuperNode."
+    for said, message in (
+        (unknown, "does not know the key node-1"),
+        (f"{unknown}\na node with this key is connected", "the key node-1 is connected already"),
+        ("could not parse the private key", "node-1 is not a node's secret key"),
+        ("?", "the node has ended"),
+    ):
+        with pytest.raises(DeployError, match=message):
+            supernode._wait(process(said, is_running=False), ADDRESS, key)
+
+
+def test_the_words_of_an_error_stay_on_the_node(monkeypatch):
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    message = Message(RecordDict(), dst_node_id=1, message_type="query.enrol")
+    pushed: list[Any] = []
+    ended: list[dict[str, Any]] = []
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    monkeypatch.setattr(worker, "pull_task_input", lambda client: (message, context, None, None))
+    monkeypatch.setattr(worker, "push_message", lambda client, reply, context: pushed.append(reply))
+    monkeypatch.setattr(worker, "push_task_output", lambda **given: ended.append(given))
+    monkeypatch.setattr(
+        worker, "HeartbeatSender", lambda beat: SimpleNamespace(start=lambda: None, stop=lambda: None)
+    )
+    app = ClientApp()
+
+    @app.query("enrol")
+    def fail(message: Message, context: Context) -> Message:
+        raise ValueError("/home/anna/films is not a device")
+
+    worker.answer("127.0.0.1:1", "token", app)
+    (reply,) = pushed
+    assert reply.error.reason == ended[0]["details"] == "the node could not answer; its log says why"
