@@ -10,6 +10,7 @@ from pathlib import Path
 import hostile_files as hostile
 import numpy as np
 import pytest
+import torch
 from attack import attack
 from hostile_files import PLAY, artist
 from imported import MOST, imported
@@ -148,7 +149,6 @@ def test_rights_of_a_device(bundle, tmp_path, reached):
     reached("0600 and 0700")
 
 
-@pytest.mark.xfail(strict=True, reason="noise is made of floating-point numbers")
 @attack(
     "lying server",
     "The noise's low bits do not tell what it covers.",
@@ -158,7 +158,7 @@ def test_low_bits_of_noise(reached):
     noise, std, count = SystemNoise(), 2.68, 200_000
     shares = []
     for value in (0.0, 0.3):
-        covered = value + noise.normal((count,)).numpy() * std
+        covered = noise.cover(torch.full((count,), value, dtype=torch.float64), std, 1.0).numpy()
         small = covered[np.abs(covered) < 2**-6]
         grid = small * 2.0**54
         shares.append(float((grid == np.rint(grid)).mean()))

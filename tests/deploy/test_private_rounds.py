@@ -131,7 +131,7 @@ def test_the_noise_is_as_stated(local):
             order = federation.coordinator.round.orders[node]
             numbers = np.array(order.numbers)
             bounds = federation.coordinator._bounds(order, len(numbers))
-            state.add(server, numbers, answer.arrays, bounds)
+            state.add(server, numbers, state.read(answer.arrays, bounds))
         state.conclude(server, 0)
         return state.shared["items"].numpy()
 
@@ -278,8 +278,8 @@ def test_what_is_guaranteed_is_stated(local):
     federation = local("fedmf", SMALL | {"clients_per_round": 0.4}, dp=wanted, rounds=3)
     stated = federation.server.privacy
     assert (stated["epsilon"], stated["delta"], stated["rounds"]) == (8, 1e-5, 3)
-    assert (stated["unit"], stated["mode"], stated["accountant"]) == ("user", "central", "pld")
-    found = epsilon(stated["noise_multiplier"], Releases(0.4, 3), 1e-5, "pld")
+    assert (stated["unit"], stated["mode"], stated["accountant"]) == ("user", "central", "rdp")
+    found = epsilon(stated["noise_multiplier"], Releases(0.4, 3), 1e-5, "rdp")
     assert 7.5 < found <= 8
     assert federation.coordinator.settings.dp.noise == stated["noise_multiplier"]
     assert "answer in time" in stated["not_covered"][0]

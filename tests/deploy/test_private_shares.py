@@ -8,24 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from silence import CPU, SHORT, SMALL, Silence, Silent, dp, simulated, uploads
+from silence import CPU, SHORT, SMALL, Silent, dp, simulated, uploads
 
 from federation import ITEMS
 from solera.core.errors import RunError
-from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, lengths
+from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, FixedPoint
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy import group_sums
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
-from solera.deploy.masked import contribution_of
+from solera.deploy.masked import contribution_of, encoding_of
 from solera.deploy.node import Node
 from solera.deploy.protocol import Reason
-from solera.deploy.shares import with_share
+from solera.deploy.shares import add_share
 from solera.engine import OneRound
 from solera.engine.one_round import WEIGHTS
 from solera.methods import find
-from solera.privacy.dp.noise import SystemNoise
+from solera.privacy.dp.discrete import discrete_gaussian
 from solera.privacy.dp.one_round import PrivateSum
 
 
@@ -36,7 +36,7 @@ def shared(**given):
 @pytest.fixture
 def quiet(monkeypatch):
     """Nodes whose shares are zeros."""
-    monkeypatch.setattr("solera.deploy.secure.SystemNoise", Silence)
+    monkeypatch.setattr("solera.deploy.secure.discrete_gaussian", lambda sigma, count: np.zeros(count, int))
 
 
 @pytest.mark.parametrize(("method", "rate"), [("fedmf", 0.4), ("pfedclr", 1.0)])
@@ -90,10 +90,14 @@ def test_what_is_opened_has_all_the_noise(masked, monkeypatch, lost, survivors):
 @pytest.mark.parametrize("name", ["fedease", "fedslist"])
 def test_noise_on_symmetric_sums_is_symmetric(name):
     """σ on the diagonal and σ/√2 beside it; all of σ where nothing is symmetric."""
-    method, n, std = find(name), 600, 3.0
-    zeros = {part: np.zeros(length) for part, length in lengths(method, n).items()}
-    found = contribution_of(method, n, with_share(method, n, zeros, std, SystemNoise()), None)
-    for of, (rows, columns, symmetric, _) in method.update.sums.items():
+    method, n, std = find(name), 300, 3.0
+    fixed = FixedPoint.of(method, n, places=5, margin=8 * std)
+    encoding = encoding_of(method, n, fixed, members=5, capacity=1)
+    vector = np.zeros(encoding.length, encoding.dtype)
+    sigma = round(std * 2**fixed.fraction_bits)
+    add_share(method, n, encoding, vector, sigma=sigma, draw=discrete_gaussian)
+    found = contribution_of(method, n, encoding.decode(vector), None)
+    for of, (rows, columns, symmetric, *_) in method.update.sums.items():
         for row in range(rows):
             for column in range(row if symmetric else 0, columns):
                 block = found.blocks[of][row, :, column]

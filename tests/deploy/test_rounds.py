@@ -194,7 +194,7 @@ def test_what_leaves_is_what_is_declared_and_in_the_outbox(local, method):
     for _, kind, _, answer in federation.sent:
         fields = {
             "enrol": {"protocol", "federation", "version", "catalogue", "method", "slots"},
-            "train": {"protocol", "federation", "round", "attempt", "version", "trained", "slots"},
+            "train": {"protocol", "federation", "round", "attempt", "version", "trained", "slots", "peak"},
         }
         assert answer.fields.keys() == fields.get(kind, fields["train"])
         expected = wanted if kind == "train" and answer.fields["trained"] else {}

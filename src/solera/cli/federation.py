@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -147,6 +147,10 @@ def run(
         int | None,
         typer.Option(help="Groups of nodes whose masked sums are opened one by one and compared (1).", min=1),
     ] = None,
+    combine: Annotated[
+        Literal["median", "trimmed-mean", "mean"] | None,
+        typer.Option(help="What is made of the means over three groups or more (median)."),
+    ] = None,
     roster: Annotated[
         Path | None,
         typer.Option(help="The nodes' keys for masked rounds (default: roster.json beside ca.pem)."),
@@ -192,6 +196,7 @@ def run(
         "least_share": least_share,
         "least_users": least_users,
         "groups": groups,
+        "combine": combine,
         "dp": None if dp is None else DP.parse(dp),
     }
     submit.check(folder)

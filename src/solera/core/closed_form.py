@@ -42,12 +42,14 @@ class Channels(NamedTuple):
     """How many numbers a summed matrix has for a pair of items, as rows × columns.
 
     Of a `symmetric` one, half is sent. A sketch has rows of items, and `width` columns that are of none.
+    No number of one client is above `largest`; clients cut theirs off there.
     """
 
     rows: int
     columns: int
     symmetric: bool = False
     width: int | None = None
+    largest: float = 1024.0
 
     def shape(self, items: int) -> tuple[int, int, int, int]:
         """Of a block on so many items: row channels, items, column channels, and items or the width."""

@@ -26,7 +26,6 @@ from solera.core.method import Method
 
 ROW_WEIGHTS, WEIGHT, USERS = "row_weights", "weight", "users"  # parts of an upload beside its changes
 CLIP = 4096.0  # of one user's change of one number: tuned PFedRec has come to 1300 on ml-100k
-SUM_CLIP = 1024.0  # of one number of one user's sums, in a method of one round
 _RANGE: dict[int, int] = {32: (1 << 31) - 1, 64: 1 << 53}
 _LEAST_BITS, _LEAST_BITS_OF_SUMS = 16, 8  # for the fraction, below which 32 in all are too few
 _MOST_BITS = 52  # for the fraction: a double has no more
@@ -60,7 +59,7 @@ class FixedPoint:
         check_summable(method)
         weighted = isinstance(method, Method) and method.aggregate.weighted
         heaviest = users * (n_items if weighted else 1)
-        clip = min(SUM_CLIP if isinstance(method, ClosedForm) else CLIP, bound or math.inf)
+        clip = min(largest_number(method), bound or math.inf)
         largest = places * (clip * heaviest + margin)
         narrow, wide = (_fraction_bits(bits, largest) for bits in (32, 64))
         if wide < 0 or places * heaviest > _RANGE[64]:
@@ -82,6 +81,13 @@ class FixedPoint:
         """Multiples of one ulp, nearest to the values; exact in double precision."""
         scale = math.ldexp(1.0, self.fraction_bits)
         return values.double().mul(scale).round_().div_(scale)
+
+
+def largest_number(method: Method | ClosedForm) -> float:
+    """Where every user cuts numbers off, whatever a round says."""
+    if isinstance(method, ClosedForm):
+        return max(each.largest for each in method.update.sums.values())
+    return CLIP
 
 
 def lengths(method: Method | ClosedForm, n_items: int) -> dict[str, int]:

@@ -33,6 +33,11 @@ def cap_rows(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
     return _scaled(upload, leaves, _scale(squares.sqrt(), bound, usual), _scale(fixed, bound))
 
 
+def cut_peaks(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
+    """No number of a client larger than `bound` times the median client's largest."""
+    return upload.clipped(bound * float(upload.peaks(leaves).median()))
+
+
 def owners(upload: Upload) -> Tensor:
     """Of every row, the client by its place."""
     places = torch.arange(upload.n_clients).repeat_interleave(upload.row_counts)

@@ -52,6 +52,18 @@ class Upload:
         changes = {name: values.clamp(-limit, limit) for name, values in self.changes.items()}
         return Upload(self.rows, self.row_counts, changes)
 
+    def peaks(self, leaves: tuple[Leaf, ...]) -> Tensor:
+        """The largest number that every client sends, [n_clients], in doubles."""
+        found = torch.zeros(self.n_clients, dtype=torch.float64, device=self.rows.device)
+        owner = torch.arange(self.n_clients).repeat_interleave(self.row_counts).to(self.rows.device)
+        for leaf in (leaf for leaf in leaves if leaf.sent_as):
+            each = self.changes[leaf.sent_as].double().abs().flatten(1).amax(1)
+            if leaf.per_item:
+                found = found.scatter_reduce(0, owner, each, "amax")
+            else:
+                found = torch.maximum(found, each)
+        return found
+
     def take(self, places: Tensor, leaves: tuple[Leaf, ...]) -> Upload:
         """Those of some clients, by their places among all, in the given order."""
         counts = self.row_counts[places]
@@ -99,6 +111,18 @@ class Sums(NamedTuple):
     def length(self) -> float:
         """L2, all leaves together."""
         return math.sqrt(sum(float(change.double().square().sum()) for change in self.changes.values()))
+
+    def peak(self, leaves: tuple[Leaf, ...]) -> float:
+        """The largest number of the mean over those who touched it: not more than any of them sent."""
+        found = 0.0
+        for leaf in (leaf for leaf in leaves if leaf.sent_as):
+            change = self.changes[leaf.sent_as].double().abs()
+            if leaf.per_item:
+                if len(self.rows):
+                    found = max(found, float((change.flatten(1).amax(1) / self.row_weights).max()))
+            else:
+                found = max(found, float(change.max()) / self.weight)
+        return found
 
 
 class LeafTotal(NamedTuple):
@@ -185,14 +209,14 @@ class Totals:
         }
         return Sums(rows, self._row_weight.index_select(0, rows), self.weight, changes)
 
-    def covered(self, noise: Callable[[Tensor], Tensor], clients: float) -> Totals:
-        """Every sum with noise on all its numbers, as of so many clients who all touched every row.
+    def covered(self, cover: Callable[[Tensor], Tensor], clients: float) -> Totals:
+        """Every sum as `cover` makes it, as of so many clients who all touched every row.
 
         Neither who touched what nor how many came is in it.
         """
         made = copy(self)
         made.weight = clients
-        made._sums = {name: sums + noise(sums) for name, sums in self._sums.items()}
+        made._sums = {name: cover(sums).to(sums) for name, sums in self._sums.items()}
         made._row_weight = torch.full_like(self._row_weight, clients)
         return made
 

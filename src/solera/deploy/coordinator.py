@@ -19,14 +19,16 @@ import numpy as np
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
 from solera.core.fixed_point import check_summable
+from solera.core.method import Method
 from solera.data.ragged import Ints
 from solera.deploy.folder import FederationFolder
+from solera.deploy.influence import next_bound
 from solera.deploy.masked import check_size
 from solera.deploy.node import deployable
 from solera.deploy.openings import Opening, Progress
 from solera.deploy.private import PrivateFederation, check_progress, settled
 from solera.deploy.protocol import Answer, Enrolment, Invitation, Order, Packet, Reason, RefusalError
-from solera.deploy.server_state import ServerState
+from solera.deploy.server_state import Read, ServerState
 from solera.deploy.uploads import Bounds
 from solera.device.bundle import CATALOGUE
 from solera.device.tensors import Arrays
@@ -34,6 +36,17 @@ from solera.engine.one_round import Sum
 from solera.engine.server import Server
 from solera.engine.simulation import choose
 from solera.privacy.dp.noise import Randomness, System
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A node's update that has passed its checks."""
+
+    node: int
+    slots: list[int]
+    clients: Ints
+    sent: Read | None  # nothing if nobody trained
+    peak: float  # as the node says
 
 
 @dataclass
@@ -57,6 +70,8 @@ class Round:
     bytes_down: int = 0
     masked: dict[str, int] | None = None  # members, threshold and survivors, where uploads are masked
     by_nodes: bool = False  # how many users have come must not matter
+    waiting: list[Reply] = field(default_factory=list)  # in a first round: until they can be compared
+    peaks: list[float] = field(default_factory=list)  # of the nodes whose updates were taken
 
     @property
     def enough(self) -> bool:
@@ -129,13 +144,18 @@ class Coordinator:
 
     @property
     def bound(self) -> float | None:
-        """Where a user's numbers are cut off, if that is known from earlier rounds."""
-        return None if self.private else self.progress.bound
+        """Where a user's numbers are cut off, if that is known."""
+        return None if self.private else self.settings.max_norm or self.progress.bound
 
     @property
     def max_norm(self) -> float:
         """The L2 norm up to which one user's change is taken."""
-        return self.settings.max_norm or 1e4
+        return self.settings.max_norm or math.inf
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the bound follows from what users send. A method of one round has no earlier rounds."""
+        return self.private is None and self.settings.max_norm is None and isinstance(self.method, Method)
 
     def journal(self, kind: str, **what: Any) -> None:
         """Tell whoever watches."""
@@ -265,10 +285,33 @@ class Coordinator:
         now.answered.add(node)
         answer = Answer.of(packet)
         self._check(answer, order)
-        self._add(now, answer, order, packet.arrays)
+        reply = self._read(node, answer, order, packet.arrays)
+        now.users += len(reply.clients)
         now.bytes_up += packet.bytes
         self.folder.event("taken", node=str(node), round=now.number + 1, sha256=packet.digest)
-        self.accept(node, answer.slots)
+        if self.adapts and self.bound is None:
+            now.waiting.append(reply)
+        else:
+            self._enter(now, reply)
+
+    def _enter(self, now: Round, reply: Reply) -> None:
+        """Take an update in."""
+        if reply.sent is not None:
+            self.state.add(now.server, reply.clients, reply.sent)
+            now.peaks.append(reply.peak)
+        self.accept(reply.node, reply.slots)
+
+    def _compare(self, now: Round) -> None:
+        """Take in the updates of a first round, without those that are far larger than the others."""
+        bound = next_bound(None, [reply.peak for reply in now.waiting if reply.sent is not None])
+        for reply in now.waiting:
+            found = 0.0 if reply.sent is None else self.state.peak_of(reply.sent)
+            if bound is not None and found > bound:
+                now.users -= len(reply.clients)
+                said = f"a number of {found:.3g} per user; the others' make it {bound:.3g} at most"
+                self.reject(reply.node, Reason.NORM, said)
+            else:
+                self._enter(now, reply)
 
     def accept(self, node: int, slots: list[int]) -> None:
         """A node's update is taken: it will be told so, and these users are there by now."""
@@ -298,6 +341,7 @@ class Coordinator:
     def close(self) -> dict[str, Any] | None:
         """End the round: the next state, saved, and what there is to tell; None if it does not count."""
         assert self.round is not None
+        self._compare(self.round)
         now, self.round = self.round, None
         missed = set() if now.enough else now.orders.keys() - now.answered
         for node in missed:
@@ -316,6 +360,8 @@ class Coordinator:
             entry.behind += node not in now.nodes
         self.progress.rounds_done += 1
         self.progress.number = now.number + 1
+        if self.adapts and now.masked is None:
+            self.progress.bound = next_bound(self.progress.bound, now.peaks)
         self.state.make_room(self._users)
         self.folder.save(self.progress, self.state.shared, self.state.held)
         self.pending = None
@@ -440,15 +486,15 @@ class Coordinator:
             raise RefusalError(Reason.MEMBERS, "users have trained who are not there")
         self.check_claim(answer.slots)
 
-    def _add(self, now: Round, answer: Answer, order: Order, arrays: Arrays) -> None:
+    def _read(self, node: int, answer: Answer, order: Order, arrays: Arrays) -> Reply:
         number = dict(zip(order.slots, order.numbers, strict=True))
         clients = np.array([number[slot] for slot in answer.trained], dtype=np.int64)
         if not len(clients):
             if arrays:
                 raise RefusalError(Reason.NAMES, "nobody has trained, but something was sent")
-            return
-        self.state.add(now.server, clients, arrays, self._bounds(order, len(clients)))
-        now.users += len(clients)
+            return Reply(node, answer.slots, clients, None, 0.0)
+        sent = self.state.read(arrays, self._bounds(order, len(clients)))
+        return Reply(node, answer.slots, clients, sent, answer.peak)
 
     def _bounds(self, order: Order, clients: int) -> Bounds:
         return Bounds(
@@ -457,4 +503,5 @@ class Coordinator:
             max_norm=self.private.longest if self.private else self.max_norm,
             dtype=np.dtype("<f8") if self.private else self.state.wire,
             alike=self.private is not None,
+            largest=order.bound or math.inf,
         )

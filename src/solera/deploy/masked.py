@@ -27,13 +27,15 @@ from solera.core.fixed_point import (
 from solera.core.method import Method
 from solera.core.spec import Params
 from solera.core.upload import Sums, Totals
+from solera.deploy.influence import BUCKETS, histogram
 from solera.deploy.protocol import Reason, RefusalError
-from solera.deploy.uploads import norm_of
+from solera.deploy.uploads import check_largest, norm_of
 from solera.engine.one_round import Sum
 from solera.privacy.secagg import Encoding, Part
 from solera.privacy.secagg.encoding import Floats
 
 Values = dict[str, Floats]
+PEAKS = "peaks"  # the part with the histogram of users' peaks
 MAX_NUMBERS = 1 << 26  # of one upload: 256 MiB at 32 bits
 
 
@@ -42,12 +44,12 @@ def encoding_of(
 ) -> Encoding:
     """What uploads are written in, for so many nodes with at most `capacity` users each."""
     check_size(method, n_items)
-    whole = {ROW_WEIGHTS: fixed.heaviest, WEIGHT: fixed.heaviest, USERS: capacity}
+    whole = {ROW_WEIGHTS: fixed.heaviest, WEIGHT: fixed.heaviest, USERS: capacity, PEAKS: capacity}
     parts = tuple(
         Part(name=name, length=length, clip=whole.get(name, fixed.largest), fraction_bits=fixed.fraction_bits)
         if name not in whole
         else Part(name=name, length=length, clip=whole[name], fraction_bits=0)
-        for name, length in lengths(method, n_items).items()
+        for name, length in _parts(method, n_items).items()
     )
     return Encoding(clients=members, parts=parts, bits=fixed.bits)
 
@@ -62,12 +64,19 @@ def check_size(method: Method | ClosedForm, n_items: int) -> None:
         )
 
 
+def _parts(method: Method | ClosedForm, n_items: int) -> dict[str, int]:
+    peaks = {PEAKS: BUCKETS} if isinstance(method, Method) else {}  # a method of one round has no next bound
+    return lengths(method, n_items) | peaks
+
+
 def values_of(
-    method: Method | ClosedForm, n_items: int, total: Totals | Sum | None, users: int
+    method: Method | ClosedForm, n_items: int, total: Totals | Sum | None, peaks: list[float]
 ) -> Mapping[str, Floats]:
-    """A node's total by part; zeros if nobody trained."""
-    found = {name: np.zeros(length) for name, length in lengths(method, n_items).items()}
-    found[USERS][0] = users
+    """A node's total by part, and the peaks of all its users who trained; zeros if nobody did."""
+    found = {name: np.zeros(length) for name, length in _parts(method, n_items).items()}
+    found[USERS][0] = len(peaks)
+    if PEAKS in found:
+        found[PEAKS][:] = histogram(peaks)
     if isinstance(total, Sum):
         assert isinstance(method, ClosedForm)
         _put_sums(method, n_items, total, found)
@@ -135,8 +144,11 @@ def contribution_of(
                 begin += n_items - item
         else:
             block[:] = values[name].reshape(n_items, -1)
+    if max_norm is None:
+        return Contribution(np.arange(n_items), blocks)
     norm = norm_of(method, blocks)
-    if max_norm is not None and norm > max_norm * values[USERS][0]:
+    check_largest(method, blocks, int(values[USERS][0]))
+    if norm > max_norm * values[USERS][0]:
         raise RefusalError(Reason.NORM, f"norm {norm:.3g} is more than the users can have")
     return Contribution(np.arange(n_items), blocks)
 

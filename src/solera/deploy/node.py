@@ -18,6 +18,7 @@ import torch
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, DeviceError, SoleraError
+from solera.core.fixed_point import largest_number
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.core.upload import Totals, Upload
@@ -70,6 +71,15 @@ class Cohort:
     users: list[str]
     numbers: Ints  # by which they draw
     histories: Ragged
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a round's users have to send together, and what each of them keeps."""
+
+    total: Total
+    kept: dict[str, Arrays]
+    peaks: list[float]  # the largest number of each, in what they send
 
 
 class Node:
@@ -168,7 +178,7 @@ class Node:
         self._check_plain(order)
         here = self.members.slots()
         cohort = self.cohort(order, here)
-        total, pending = self.work(order, packet.arrays, cohort)
+        work = self.work(order, packet.arrays, cohort, order.bound or math.inf)
         answer = Answer(
             federation=order.federation,
             round=order.round,
@@ -176,14 +186,15 @@ class Node:
             version=self.version,
             trained=[order.slots[place] for place in cohort.places],
             slots=list(here),
+            peak=float(np.median(work.peaks)) if work.peaks else 0.0,
         )
         wire = _DOUBLE if order.clip else self._wire
-        reply = Packet(answer.model_dump(), self._packed(total, cohort.histories, wire))
+        reply = Packet(answer.model_dump(), self._packed(work.total, cohort.histories, wire))
         shared = self.shared_by_owner(order, packet.arrays, here)
         steps = (*_noted(order), self.method.wire.label)
         with self.device.store.writing():
             self.ledger.plain(order.federation, order.round or 0, order.attempt)
-            self.members.stage(order.token, pending, shared, sent=reply, steps=steps, kind="train")
+            self.members.stage(order.token, work.kept, shared, sent=reply, steps=steps, kind="train")
         return reply
 
     def _check_plain(self, order: Order) -> None:
@@ -259,20 +270,22 @@ class Node:
         limit: float = math.inf,
         *,
         seed: int | None = None,
-    ) -> tuple[Total, dict[str, Arrays]]:
-        """What the users have to send, every number of each cut off at `limit`; what they keep, by user.
+    ) -> Work:
+        """Train the users; every number that one of them sends is cut off at `limit`.
 
         Users draw by the bundle's seed, as in a simulation, or by another one.
         """
         users, histories = cohort.users, cohort.histories
         if not users:
-            return None, {}
+            return Work(None, {}, [])
         if isinstance(self.method, ClosedForm):
             total = Sum(self.method, self.n_items)
             for client in range(len(histories)):
                 part = self.method.update.of(histories.row(client))
-                total.add(clipped(Clip(order.clip).contribution(part) if order.clip else part, limit))
-            return total, {}
+                part = Clip(order.clip).contribution(part) if order.clip else part
+                part = clipped(part, min(limit, largest_number(self.method)))
+                total.add(part)
+            return Work(total, {}, [0.0] * len(users))
         simulation = Simulation(
             self.method,
             ClientData(histories, histories.sorted_unique(), self.n_items, numbers=cohort.numbers),
@@ -287,12 +300,12 @@ class Node:
             simulation.seed = seed
         for client, user in enumerate(users):
             simulation.state.personal.take_client(client, self.members.personal(user))
-        sent = self._trained(self.method, simulation, order, histories.lengths, limit)
+        sent, peaks = self._trained(self.method, simulation, order, histories.lengths, limit)
         kept = {
             user: {name: v.numpy() for name, v in simulation.state.personal.of_client(client).items()}
             for client, user in enumerate(users)
         }
-        return sent, kept
+        return Work(sent, kept, peaks)
 
     def _downloaded(self, method: Method, arrays: Arrays, places: list[int]) -> Params:
         """The server's state as the users see it."""
@@ -308,24 +321,28 @@ class Node:
 
     def _trained(
         self, method: Method, simulation: Simulation, order: Order, sizes: Ints, limit: float
-    ) -> list[Upload] | Totals:
-        everybody, round_ = np.arange(len(sizes)), order.round
+    ) -> tuple[list[Upload] | Totals, list[float]]:
+        everybody, round_, peaks = np.arange(len(sizes)), order.round, list[float]()
         assert round_ is not None
         if is_single(method):
             uploads = {
-                client: result.upload.of_client(place, method.leaves)
+                client: result.upload.of_client(place, method.leaves).clipped(limit)
                 for result in simulation.train_clients(round_, everybody)
                 for place, client in enumerate(result.clients.tolist())
             }
-            return [uploads[client] for client in everybody.tolist()]
+            peaks = [float(each.peaks(method.leaves)) for each in uploads.values()]
+            return [uploads[client] for client in everybody.tolist()], peaks
         totals = Totals(method.leaves, self.n_items, torch.device("cpu"))
         for result in simulation.train_clients(round_, everybody):
+            upload = result.upload
             if order.clip:
-                totals.add(Clip(order.clip).upload(result.upload, method.leaves)[0].clipped(limit))
-                continue
-            weights = torch.from_numpy(sizes[result.clients]).double()
-            totals.add(result.upload.clipped(limit), weights if method.aggregate.weighted else None)
-        return totals
+                upload = Clip(order.clip).upload(upload, method.leaves)[0]
+            upload = upload.clipped(limit)
+            peaks += upload.peaks(method.leaves).tolist()
+            weighted = method.aggregate.weighted and not order.clip
+            weights = torch.from_numpy(sizes[result.clients]).double() if weighted else None
+            totals.add(upload, weights)
+        return totals, peaks
 
     def _packed(self, total: Total, histories: Ragged, wire: np.dtype[Any]) -> Arrays:
         """The same as arrays, of the rows that somebody touched."""

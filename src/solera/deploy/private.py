@@ -83,7 +83,8 @@ def settled(settings: Settings, method: Method | ClosedForm) -> Settings:
         return settings
     check_private(method)
     _check_possible(settings.dp, masked=settings.secure_aggregation)
-    dp = settings.dp.resolved(releases(method, settings.rounds))
+    discrete = settings.dp.model_copy(update={"accountant": "rdp"})
+    dp = discrete.resolved(releases(method, settings.rounds))
     return settings.model_copy(update={"dp": dp})
 
 
@@ -138,6 +139,11 @@ def _check_possible(dp: DP, *, masked: bool) -> None:
     if dp.mode == "local":
         why = "the server sees answers to attempts that do not count as well, which are not accounted for yet"
         raise ConfigError(f"mode=local is not there over devices yet: {why}", "leave mode=… out")
+    if dp.accountant not in (None, "rdp"):
+        raise ConfigError(
+            f"accountant={dp.accountant} is for normal noise, and over devices it is discrete",
+            "choose accountant=rdp, or leave accountant=… out",
+        )
     if dp.adaptive is not None:
         raise ConfigError("an adaptive clip is not there over devices yet", "leave adaptive=… out")
     if dp.mode == "distributed" and not masked:

@@ -173,13 +173,17 @@ class Order(Fields):
 
 
 class Answer(Fields):
-    """Node to server: which users have trained, and who is there by now."""
+    """Node to server: which users have trained, and who is there by now.
+
+    `peak` is the median over those who trained of the largest number that each of them sends.
+    """
 
     round: Number | None
     attempt: Number
     version: Version
     trained: Numbers
     slots: Numbers
+    peak: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class Step(Fields):

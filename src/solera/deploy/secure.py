@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,14 +27,15 @@ from solera.deploy.masked import values_of
 from solera.deploy.membership import Membership
 from solera.deploy.node import Node
 from solera.deploy.protocol import MESSAGE, MaskedAnswer, Order, Packet, Reason, RefusalError, Step
-from solera.deploy.shares import LEAST_NOISE, with_share
+from solera.deploy.shares import LEAST_NOISE, Draw, add_share
 from solera.deploy.terms import RoundTerms, Task, state_digest
 from solera.deploy.uploads import Shape, check_arrays
 from solera.device.device import Device
 from solera.device.ledger import Entry, Stage
-from solera.privacy.dp.noise import Noise, SystemNoise
+from solera.privacy.dp.discrete import discrete_gaussian
 from solera.privacy.secagg import Client
 from solera.privacy.secagg import Stage as ClientStage
+from solera.privacy.secagg.primitives import Ring
 
 _LOG = logging.getLogger(__name__)
 MASKED = "masked"  # the step, in the outbox
@@ -54,7 +56,7 @@ class Masking:
         self._node, self._membership = node, membership
         self._members, self._ledger = node.members, node.ledger
         node.membership = membership
-        self.noise: Noise = SystemNoise()  # of which a share is added, where the terms say so
+        self.draw: Draw = discrete_gaussian  # a share of the noise, where the terms say so
         node.kinds |= {
             "advertise": self.advertise,
             "share": self.share,
@@ -129,21 +131,28 @@ class Masking:
             raise RefusalError(Reason.MEMBERS, f"{users} users, where there is room for {terms.capacity}")
         fixed = terms.fixed_point(group, node.method, node.n_items)
         seed = secrets.randbits(63) if approval.is_repeated() else None
-        total, pending = node.work(order, shared, cohort, fixed.clip, seed=seed)
-        assert not isinstance(total, list)  # such methods have no encoding
-        values = values_of(node.method, node.n_items, total, users)
-        if terms.noise:
-            values = with_share(node.method, node.n_items, values, terms.share_std(group), self.noise)
-        message = client.mask(inbox, values)
+        work = node.work(order, shared, cohort, fixed.clip, seed=seed)
+        assert not isinstance(work.total, list)  # such methods have no encoding
+        values = values_of(node.method, node.n_items, work.total, work.peaks)
+        message = client.mask(inbox, values, self._cover(terms, group) if terms.noise else None)
         answer = MaskedAnswer(**_step_of(task).model_dump(), version=node.version, slots=list(here))
         reply = Packet(answer.model_dump(), {MESSAGE: np.frombuffer(message, np.uint8)})
         kept = node.shared_by_owner(order, shared, here)
         with node.device.store.writing():
             self._ledger.advance(client.setup.context.hex(), Stage.UPLOADED, client.save())
             self._members.stage(
-                order.token, pending, kept, sent=reply, steps=_noted(terms, node), kind="mask"
+                order.token, work.kept, kept, sent=reply, steps=_noted(terms, node), kind="mask"
             )
         return reply
+
+    def _cover(self, terms: RoundTerms, group: int) -> Callable[[Ring], None]:
+        """What puts this node's share of the noise on its encoded sum."""
+        node = self._node
+        encoding = terms.setup(group, node.method, node.n_items).encoding
+        sigma = terms.whole_share(group, node.method, node.n_items)
+        return lambda vector: add_share(
+            node.method, node.n_items, encoding, vector, sigma=sigma, draw=self.draw
+        )
 
     def confirm(self, packet: Packet) -> Packet:
         """Sign who is summed up, if they are enough and no earlier sum is too near."""

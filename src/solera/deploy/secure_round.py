@@ -213,8 +213,9 @@ class MaskedRound:
         """Take the sums in; the survivors' updates count."""
         coordinator, now = self._coordinator, self._now
         sums = [session.sum for session in self._sessions if session.sum]
-        now.users = take_in(coordinator, now.server, sums)
+        now.users, taken = take_in(coordinator, now.server, sums)
         now.least = 1
+        self._sessions = [session for session in self._sessions if session.place in taken]
         for session in self._sessions:
             for number in session.server.survivors:
                 node = session.nodes[number]
@@ -278,7 +279,9 @@ class MaskedRound:
             case "confirm":
                 session.next = server.collect_confirmations(answers)
             case _:
-                session.sum = GroupSum(server.total(answers), self._asked(session), len(server.survivors))
+                session.sum = GroupSum(
+                    session.place, server.total(answers), self._asked(session), len(server.survivors)
+                )
 
     def _check_users(self, session: Session) -> None:
         """As many as can be known without a look at the sum: those who were asked on nodes that answered."""

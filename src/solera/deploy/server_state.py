@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.errors import DivergedError
 from solera.core.method import Method
 from solera.core.spec import Home, Params
+from solera.core.upload import Sums, Upload
 from solera.data.ragged import Ints
 from solera.deploy.node import OWN, SHARED, arrays_to_nodes
 from solera.deploy.uploads import Bounds, is_single, unpack_matrices, unpack_single, unpack_sums
@@ -22,6 +23,7 @@ from solera.privacy.dp.rounds import PrivateRound
 from solera.runs.folder import SavedState
 
 CPU = torch.device("cpu")
+Read = Sums | tuple[Ints, Upload] | Contribution  # what clients sent, checked
 
 
 class ServerState:
@@ -108,17 +110,34 @@ class ServerState:
             return Sum(self.method, self.n_items)
         return Server(self.method, self.shared, self.n_items, CPU, private=private)
 
-    def add(self, server: Server | Sum, clients: Ints, arrays: Arrays, bounds: Bounds) -> None:
-        """Check what some clients sent, and take it in."""
-        if isinstance(server, Sum):
-            assert isinstance(self.method, ClosedForm)
-            server.add(unpack_matrices(self.method, arrays, bounds))
-            return
+    def read(self, arrays: Arrays, bounds: Bounds) -> Read:
+        """Check what some clients sent."""
+        if isinstance(self.method, ClosedForm):
+            return unpack_matrices(self.method, arrays, bounds)
+        unpack = unpack_single if is_single(self.method) else unpack_sums
+        return unpack(self.method, arrays, bounds)
+
+    def peak_of(self, sent: Read) -> float:
+        """The largest number of what clients sent, per user; 0 where a bound is known beforehand."""
+        if isinstance(sent, Contribution):
+            return 0.0
         assert isinstance(self.method, Method)
-        if not is_single(self.method):
-            server.merge(unpack_sums(self.method, arrays, bounds))
+        if isinstance(sent, Sums):
+            return sent.peak(self.method.leaves)
+        return float(sent[1].peaks(self.method.leaves).max())
+
+    def add(self, server: Server | Sum, clients: Ints, sent: Read) -> None:
+        """Take in what some clients sent."""
+        if isinstance(sent, Contribution):
+            assert isinstance(server, Sum)
+            server.add(sent)
             return
-        sizes, upload = unpack_single(self.method, arrays, bounds)
+        assert isinstance(server, Server)
+        assert isinstance(self.method, Method)
+        if isinstance(sent, Sums):
+            server.merge(sent)
+            return
+        sizes, upload = sent
         server.add(clients, sizes, upload)
         for name, table in self.held.items():
             source = next(leaf.feeds for leaf in self.method.leaves if leaf.name == name)

@@ -6,6 +6,7 @@ import math
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from solera.core.groups import Combination
 from solera.privacy.dp.settings import DP
 
 
@@ -39,6 +40,9 @@ class Settings(BaseModel):
     groups: int = Field(
         default=1, ge=1, le=1000, description="groups of nodes whose masked sums are opened one by one"
     )
+    combine: Combination = Field(
+        default="median", description="of three groups or more: what is made of the means over each"
+    )
     least_nodes: int = Field(default=10, ge=2, description="nodes that a masked sum is over, at the least")
     least_share: float = Field(
         default=0.5, gt=0, le=1, description="share of the signed roster that these nodes are, at the least"
@@ -48,7 +52,8 @@ class Settings(BaseModel):
     max_norm: float | None = Field(
         default=None,
         gt=0,
-        description="L2 norm up to which one user's change is taken; by default, it follows from the others'",
+        description="L2 norm up to which one user's change is taken; without it, every number is cut off"
+        " at a bound that follows from what the users send",
     )
     dp: DP | None = Field(default=None, description="differential privacy of a user, over all rounds")
 

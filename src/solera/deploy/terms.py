@@ -22,11 +22,12 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from solera.core.closed_form import ClosedForm
-from solera.core.fixed_point import FixedPoint
+from solera.core.fixed_point import FixedPoint, lengths
 from solera.core.method import Method
 from solera.deploy.masked import encoding_of
 from solera.deploy.protocol import Numbers, Packet, Reason, RefusalError, Step, Version, check_spoken
 from solera.deploy.roster import Roster
+from solera.deploy.shares import whole_share
 from solera.device.bundle import CATALOGUE, Manifest
 from solera.device.tensors import Arrays
 from solera.privacy.secagg import SecAggError, Setup
@@ -128,6 +129,17 @@ class RoundTerms(Step):
             users=self.capacity,
             bound=self.clip or self.bound,
             margin=RANGE * self.share_std(group),
+        )
+
+    def whole_share(self, group: int, method: Method | ClosedForm, n_items: int) -> int:
+        """The same in ulps of the encoding, and a little more for its rounding: see `shares`."""
+        assert self.clip is not None
+        return whole_share(
+            self.fixed_point(group, method, n_items),
+            sum(lengths(method, n_items).values()),
+            clip=self.clip,
+            std=self.share_std(group),
+            users=self.capacity,
         )
 
     def setup(self, group: int, method: Method | ClosedForm, n_items: int) -> Setup:

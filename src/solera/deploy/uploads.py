@@ -52,6 +52,7 @@ class Bounds:
     max_norm: float  # of one client's changes, L2
     dtype: np.dtype[Any]
     alike: bool = False  # every client counts 1, whatever the method says
+    largest: float = math.inf  # number of one client's changes
 
 
 def declared(method: Method | ClosedForm, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtype[Any], Shape]]:
@@ -125,6 +126,7 @@ def unpack_sums(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Boun
         raise RefusalError(
             Reason.NORM, f"norm {sums.length / weight:.3g} per user, at most {bounds.max_norm:g}"
         )
+    _check_peak(sums.peak(_sent(method)), bounds)
     return sums
 
 
@@ -147,7 +149,9 @@ def unpack_single(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Bo
     norm = float(squares.max()) ** 0.5
     if norm > bounds.max_norm:
         raise RefusalError(Reason.NORM, f"norm {norm:.3g}, at most {bounds.max_norm:g}")
-    return sizes, Upload(torch.from_numpy(rows), torch.from_numpy(counts), changes)
+    upload = Upload(torch.from_numpy(rows), torch.from_numpy(counts), changes)
+    _check_peak(float(upload.peaks(_sent(method)).max()), bounds)
+    return sizes, upload
 
 
 def unpack_matrices(method: ClosedForm, arrays: Mapping[str, NDArray[Any]], bounds: Bounds) -> Contribution:
@@ -163,7 +167,18 @@ def unpack_matrices(method: ClosedForm, arrays: Mapping[str, NDArray[Any]], boun
         raise RefusalError(
             Reason.NORM, f"norm {norm / bounds.clients:.3g} per user, at most {bounds.max_norm:g}"
         )
+    if not bounds.alike:
+        check_largest(method, blocks, bounds.clients)
     return Contribution(items, blocks)
+
+
+def check_largest(method: ClosedForm, blocks: Mapping[str, Floats], clients: int) -> None:
+    """Refuse sums that so many clients cannot have."""
+    for name, block in blocks.items():
+        most = method.update.sums[name].largest * clients
+        found = float(np.abs(block).max(initial=0.0))
+        if found > most * (1 + 1e-6):
+            raise RefusalError(Reason.NORM, f"{name} has {found:.3g}; {clients} users have {most:g} at most")
 
 
 def norm_of(method: ClosedForm, blocks: Mapping[str, Floats]) -> float:
@@ -194,6 +209,11 @@ def check_arrays(
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise RefusalError(Reason.NOT_FINITE, f"{name} has values that are not finite")
     return lengths
+
+
+def _check_peak(peak: float, bounds: Bounds) -> None:
+    if peak > bounds.largest * (1 + 1e-6):  # users cut off at the bound, then round to what is sent
+        raise RefusalError(Reason.NORM, f"a number of {peak:.3g} per user, at most {bounds.largest:.3g}")
 
 
 def _check(method: Method | ClosedForm, arrays: Mapping[str, NDArray[Any]], bounds: Bounds) -> None:

@@ -133,7 +133,7 @@ class Sum:
         """Take in what one client, or several together, have to send."""
         pairs = np.ix_(part.items, part.items)
         for name, block in part.blocks.items():
-            rows, columns, symmetric, width = self._method.update.sums[name]
+            rows, columns, symmetric, width, _ = self._method.update.sums[name]
             place = part.items if width else pairs
             for row in range(rows):
                 for column in range(row if symmetric else 0, columns):

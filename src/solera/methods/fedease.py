@@ -68,7 +68,9 @@ class Pairs:
     """Ones at the pairs of the own items."""
 
     label: str = "pairs of own items"
-    sums: Mapping[str, Channels] = field(default_factory=lambda: {"gram": Channels(1, 1, symmetric=True)})
+    sums: Mapping[str, Channels] = field(
+        default_factory=lambda: {"gram": Channels(1, 1, symmetric=True, largest=1)}
+    )
 
     def of(self, sequence: Ints) -> Contribution:
         """x xᵀ, in which an item that repeats counts once."""

@@ -4,6 +4,7 @@ Clients are believed up to a bound that the round's median gives, so that none o
 
     norm-bound     Δ_u  ← Δ_u · min(1, b · median_v ‖Δ_v‖ / ‖Δ_u‖)
     row-cap        Δ_ui ← Δ_ui · min(1, b · median_v rms_j ‖Δ_vj‖ / ‖Δ_ui‖)        for every row i
+    peak-bound     every number of Δ_u cut off at ± b · median_v max |Δ_v|
     weight-bound   w_u  ← min(w_u, b · median_v w_v)                               where clients are weighted
 
 Coordinate by coordinate (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018), clients weighing
@@ -19,7 +20,13 @@ are suspected:
     krum           the client whose n − f − 2 nearest others are nearest, by squared distance, alone
     multi-krum     the n − f such clients
 
-All need to see single uploads. What is found goes on to the method's own mean, or the server's optimiser.
+What a federation over devices does where uploads are masked and a server sees sums over groups alone: clients
+are on `nodes`, in the order of their numbers, and nodes in `groups`;
+
+    grouped        peak-bound, then Σ_u Δ_ui ← n_i · median over groups of the mean over a group's clients
+
+All others need to see single uploads. What is found goes on to the method's own mean, or the server's
+optimiser.
 """
 
 from __future__ import annotations
@@ -27,21 +34,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
 from solera.core.choices import Aggregate, Remembering
 from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
+from solera.core.groups import combine
 from solera.core.method import Method
 from solera.core.order_statistics import krum, trimmed_totals
 from solera.core.parts import Mean
 from solera.core.spec import Params
-from solera.core.trust import bound_norms, cap_rows
-from solera.core.upload import Totals, Upload
+from solera.core.trust import bound_norms, cap_rows, cut_peaks
+from solera.core.upload import Sums, Totals, Upload
 from solera.methods.server_side import ServerOptimizer
 
-Defence = Literal["norm-bound", "row-cap", "weight-bound", "trimmed-mean", "median", "krum", "multi-krum"]
+Defence = Literal[
+    "norm-bound",
+    "row-cap",
+    "weight-bound",
+    "peak-bound",
+    "trimmed-mean",
+    "median",
+    "krum",
+    "multi-krum",
+    "grouped",
+]
 DEFENCES: tuple[Defence, ...] = get_args(Defence)
 
 
@@ -50,13 +69,18 @@ class RobustConfig(BaseModel):
 
     robust: Defence = Field("trimmed-mean", description=f"the defence: {', '.join(DEFENCES)}")
     bound: float = Field(
-        1.0, gt=0, description="norm-bound, row-cap, weight-bound: b, in units of the round's median"
+        1.0,
+        gt=0,
+        description="norm-bound, row-cap, weight-bound, peak-bound, grouped: b, in the round's medians",
     )
     trim: float = Field(0.2, ge=0, lt=0.5, description="trimmed-mean: t, the share left out at either end")
     over: Literal["touching", "all"] = Field(
-        "touching", description="trimmed-mean, median: of the clients that touch a row, or of all, with zeros"
+        "touching",
+        description="trimmed-mean, median, grouped: of those that touch a row, or of all, with zeros",
     )
     suspected: float = Field(0.1, ge=0, lt=0.5, description="krum, multi-krum: s, the share of clients")
+    nodes: int = Field(20, ge=1, description="grouped: nodes that the clients are on")
+    groups: int = Field(5, ge=1, description="grouped: groups of nodes")
 
 
 @dataclass(frozen=True)
@@ -69,7 +93,9 @@ class Robust:
     @property
     def label(self) -> str:
         """The defence, and what comes after it."""
-        over = f" over {self.config.over}" if self.config.robust in ("trimmed-mean", "median") else ""
+        over = (
+            f" over {self.config.over}" if self.config.robust in ("trimmed-mean", "median", "grouped") else ""
+        )
         return f"{self.config.robust}{over}, then {self.inner.label}"
 
     @property
@@ -93,6 +119,10 @@ class Robust:
                 totals.add(bound_norms(upload, leaves, config.bound), weights)
             case "row-cap":
                 totals.add(cap_rows(upload, leaves, config.bound), weights)
+            case "peak-bound":
+                totals.add(cut_peaks(upload, leaves, config.bound), weights)
+            case "grouped":
+                totals.merge(self._grouped(cut_peaks(upload, leaves, config.bound), weights, totals))
             case "weight-bound":
                 assert weights is not None
                 totals.add(upload, weights.clamp(max=config.bound * float(weights.median())))
@@ -104,6 +134,19 @@ class Robust:
                 wanted = 1 if config.robust == "krum" else upload.n_clients - suspected
                 chosen = krum(upload, totals, suspected, wanted)
                 totals.add(upload.take(chosen, leaves), None if weights is None else weights[chosen])
+
+    def _grouped(self, upload: Upload, weights: Tensor | None, totals: Totals) -> Sums:
+        """The median of what groups of nodes say."""
+        config, leaves, n = self.config, totals.leaves, upload.n_clients
+        group = (torch.arange(n) * config.nodes // n) % config.groups
+        sums = []
+        for number in range(config.groups):
+            mine = (group == number).nonzero().squeeze(1)
+            if len(mine):
+                of_group = Totals(leaves, totals.n_items, upload.rows.device)
+                of_group.add(upload.take(mine, leaves), None if weights is None else weights[mine])
+                sums.append(of_group.sums())
+        return combine(sums, leaves, totals.n_items, "median", over=config.over)
 
 
 def robust(method: Method, config: RobustConfig) -> Method:

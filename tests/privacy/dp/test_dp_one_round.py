@@ -11,7 +11,7 @@ import torch
 from solera.core.closed_form import Channels
 from solera.core.errors import ConfigError
 from solera.privacy.dp.noise import Seeded, SeededNoise
-from solera.privacy.dp.one_round import PrivateSum, add_symmetric, make_positive
+from solera.privacy.dp.one_round import PrivateSum, make_positive
 from solera.privacy.dp.settings import DP
 from solera.runs import RunConfig, train
 
@@ -19,7 +19,7 @@ from solera.runs import RunConfig, train
 @pytest.mark.parametrize("n", [7, 700])
 def test_noise_is_symmetric_and_that_of_the_mechanism_on_half_the_matrix(n: int) -> None:
     matrix = torch.zeros(n, n, dtype=torch.float64)
-    add_symmetric(matrix, 5.0, SeededNoise(0, 0))
+    SeededNoise(0, 0).cover_symmetric(matrix, 5.0, 1.0)
     assert torch.equal(matrix, matrix.T)
     diagonal, above = matrix.diagonal(), matrix[tuple(torch.triu_indices(n, n, 1))]
     assert float(diagonal.std()) == pytest.approx(5.0, rel=4 / math.sqrt(2 * n))
@@ -30,7 +30,7 @@ def test_what_is_added_to_the_diagonal_is_enough_for_noise_alone() -> None:
     """A total of nothing but noise is the worst there is."""
     n, std = 400, 3.0
     matrix = torch.zeros(n, n, dtype=torch.float64)
-    add_symmetric(matrix, std, SeededNoise(1, 0))
+    SeededNoise(1, 0).cover_symmetric(matrix, std, 1.0)
     assert float(torch.linalg.eigvalsh(matrix)[0]) == pytest.approx(-std * math.sqrt(2 * n), rel=0.1)
     make_positive(matrix, std * math.sqrt(2 * n))
     assert float(torch.linalg.eigvalsh(matrix)[0]) > 0

@@ -45,7 +45,7 @@ def test_the_real_protocol_gives_the_same_sum(method):
             weight = torch.tensor([float(sizes[client])]) if made.method.aggregate.weighted else None
             alone = Totals(made.method.leaves, ITEMS, CPU)
             alone.add(upload.clipped(fixed.clip), weight)
-            inputs[client] = values_of(made.method, ITEMS, alone, 1)
+            inputs[client] = values_of(made.method, ITEMS, alone, [0.0])
             if client != 2:
                 together.add(upload, weight)
     encoding = encoding_of(made.method, ITEMS, fixed, members=n, capacity=1)

@@ -4,6 +4,14 @@
 sensitivity (Balle & Wang, ICML 2018). With Poisson sampling, `pld` (privacy loss distributions, the
 tightest) and `rdp` (Rényi) are upper bounds, both by Google's dp-accounting.
 
+**Discrete noise** is accounted for by `rdp` alone. Let μ be what a user adds, whole numbers, and P(x) in
+proportion to exp(−‖x‖² / 2σ²) on whole numbers. Then E_P[(P(x − μ) / P(x))^k] = exp((k² − k) ‖μ‖² / 2σ²) for
+whole k, as with normal noise: the sums that normalise both are the same, shifted by a whole number. The
+moments of a sampled mechanism are made of these by the binomial theorem, so at whole orders its divergences
+are those of normal noise; and the other direction is no larger, by reflection at μ / 2 (Mironov, Talwar &
+Zhang 2019, Theorem 5), which maps whole numbers to whole numbers. Without sampling it is ρ-zCDP as normal
+noise is.
+
 Sampling and rounds go together although clients keep a state between rounds: let everything about the other
 users be known. Then in every round, whatever came before, one federation releases N(s, σ²) and the other a
 mixture of that with probability 1 − q and, with q, of N(s + u, σ²) over what the user's state may be, ‖u‖ ≤
@@ -41,6 +49,8 @@ def epsilon(multiplier: float, releases: Releases, delta: float, accountant: Acc
                 "the analytic accountant knows no sampling", "choose accountant=pld or accountant=rdp"
             )
         return analytic_epsilon(math.sqrt(releases.rounds) / multiplier, delta)
+    if accountant == "rdp" and releases.rate == 1:
+        return concentrated_epsilon(releases.rounds / multiplier**2, delta)
     return _accounted(multiplier, releases, delta, accountant)
 
 

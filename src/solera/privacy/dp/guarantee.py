@@ -25,7 +25,7 @@ _SEEN_BY_OVER_DEVICES = {
 }
 _NOT_COVERED_OVER_DEVICES = (
     "how many users there are, which nodes are there and answer in time, what the operator sees of rounds",
-    *_NOT_COVERED[1:],
+    *_NOT_COVERED[1:3],
     "other federations that the same users take part in, whose ε adds up",
 )
 
@@ -40,6 +40,7 @@ def deployed(dp: DP, releases: Releases) -> dict[str, Any]:
     return stated | {
         "against": _SEEN_BY_OVER_DEVICES[dp.mode],
         "randomness": SYSTEM,
+        "noise": "discrete Gaussian, exact",
         "not_covered": list(_NOT_COVERED_OVER_DEVICES),
     }
 
@@ -73,5 +74,5 @@ def guarantee(dp: DP, releases: Releases) -> dict[str, Any]:
             f"up to {dp.dropout:.0%} of the expected clients may be missing, or the round is given up"
         )
         known = Releases(1.0, releases.rounds)
-        stated["epsilon_if_it_is_known_who_takes_part"] = epsilon(dp.noise, known, dp.delta, "analytic")
+        stated["epsilon_if_it_is_known_who_takes_part"] = epsilon(dp.noise, known, dp.delta, "rdp")
     return stated

@@ -13,18 +13,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
+from solera.privacy.dp.discrete import discrete_gaussian
 
 SEEDED = "seeded: for research"  # whoever knows the seed can take the noise off again
 SYSTEM = "operating system"
 Floats = NDArray[np.float64]
+_ROWS = 512  # that get their noise at once
+_DRIFT, _NUMBERS = 16, 1 << 27  # see SystemNoise
 
 
 class Noise(Protocol):
-    """Standard normal numbers, as many as are asked for; independent of all that came before."""
+    """Normal noise on sums, independent of all that came before."""
 
-    def normal(self, shape: Iterable[int]) -> Tensor:
-        """In doubles."""
+    def cover(self, sums: Tensor, std: float, clip: float) -> Tensor:
+        """The sums with noise of that standard deviation; one user moves them by `clip` at most, in L2."""
+        ...
+
+    def cover_symmetric(self, matrix: Tensor, std: float, clip: float) -> None:
+        """The same on a symmetric matrix that stays symmetric, in place; beside the diagonal, std/√2."""
         ...
 
 
@@ -38,26 +46,54 @@ class SeededNoise:
         self._draw = generator(seed, Purpose.NOISE, round_)
 
     def normal(self, shape: Iterable[int]) -> Tensor:
-        """The next draws of the stream."""
+        """The next draws of the stream, standard normal, in doubles."""
         return torch.from_numpy(self._draw.standard_normal(tuple(shape)))
+
+    def cover(self, sums: Tensor, std: float, clip: float) -> Tensor:
+        """In floating-point numbers."""
+        return sums + self.normal(sums.shape).to(sums) * std
+
+    def cover_symmetric(self, matrix: Tensor, std: float, clip: float) -> None:
+        """Some rows at a time."""
+        n = len(matrix)
+        for start in range(0, n, _ROWS):
+            end = min(n, start + _ROWS)
+            square = self.normal((end - start, end - start)).to(matrix)
+            matrix[start:end, start:end].add_((square + square.T) / 2, alpha=std)
+            beside = self.normal((end - start, n - end)).to(matrix) * (std / math.sqrt(2))
+            matrix[start:end, end:].add_(beside)
+            matrix[end:, start:end].add_(beside.T)
 
 
 @dataclass(frozen=True)
 class SystemNoise:
     """Noise from the operating system's secure generator, for deployments: nobody can make it again.
 
-    Box and Muller's transform of uniform numbers of 53 bits. They are floating-point numbers all the same:
-    what their lowest bits give away (Mironov, CCS 2012) is not covered.
+    Sums are rounded to multiples of a step g, and get discrete Gaussian noise of the same multiples: their
+    lowest bits give nothing away. g is a power of two of about 2^-32 standard deviations. Rounding moves one
+    user's part by less than 16 g in each of at most 2^27 numbers, sums in doubles included; the noise is made
+    that much larger, as if the clip were.
     """
 
-    def normal(self, shape: Iterable[int]) -> Tensor:
-        """√(−2 ln u) · cos and sin of 2πv, u in (0, 1]."""
-        size = tuple(shape)
-        half = (math.prod(size) + 1) // 2
-        u, v = (1 - _uniform(2 * half)).reshape(2, half)
-        length, angle = np.sqrt(-2 * np.log(u)), 2 * math.pi * v
-        both = np.concatenate([length * np.cos(angle), length * np.sin(angle)])
-        return torch.from_numpy(both[: math.prod(size)].reshape(size))
+    def cover(self, sums: Tensor, std: float, clip: float) -> Tensor:
+        """In doubles, which hold all multiples exactly."""
+        step = math.ldexp(1.0, math.frexp(std)[1] - 32)
+        sigma = math.ceil(std * (1 + _DRIFT * math.sqrt(_NUMBERS) * step / clip) / step)
+        whole = (sums.double() / step).round()
+        if not bool((whole.abs() < 2.0**52).all()):
+            raise ConfigError("a sum is too large for its noise", "raise the noise, or take fewer users")
+        drawn = torch.from_numpy(discrete_gaussian(sigma, sums.numel())).view(sums.shape)
+        return (whole + drawn.to(whole)) * step
+
+    def cover_symmetric(self, matrix: Tensor, std: float, clip: float) -> None:
+        """The diagonal, then what is above it, mirrored."""
+        matrix.diagonal().copy_(self.cover(matrix.diagonal(), std, clip))
+        for start in range(0, len(matrix), _ROWS):
+            rows = matrix[start : start + _ROWS, start:]
+            above = torch.ones_like(rows, dtype=torch.bool).triu(1)
+            beside = self.cover(rows[above], std / math.sqrt(2), clip).to(matrix)
+            rows[above] = beside
+            matrix.T[start : start + _ROWS, start:][above] = beside
 
 
 class Randomness(Protocol):

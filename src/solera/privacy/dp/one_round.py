@@ -22,7 +22,7 @@ from torch import Tensor
 from solera.core.closed_form import Channels, Contribution
 from solera.core.errors import ConfigError
 from solera.privacy.dp.mechanism import Clip, Gaussian
-from solera.privacy.dp.noise import Noise, Randomness
+from solera.privacy.dp.noise import Randomness
 from solera.privacy.dp.settings import DP
 
 _ROWS = 512  # that get their noise at once
@@ -63,27 +63,15 @@ class PrivateSum:
 
     def release(self, totals: Mapping[str, Tensor], channels: Mapping[str, Channels], clients: int) -> None:
         """Cover all totals in place."""
-        noise, std = self.randomness.noise(0), self.std(clients)
+        noise, std, clip = self.randomness.noise(0), self.std(clients), self.dp.clip
         for name, total in totals.items():
             if channels[name].symmetric:
-                add_symmetric(total, std, noise)
+                noise.cover_symmetric(total, std, clip)
                 make_positive(total, std * math.sqrt(2 * len(total)))
             else:
                 for start in range(0, len(total), _ROWS):
                     some = total[start : start + _ROWS]
-                    some.add_(noise.normal(some.shape).to(some), alpha=std)
-
-
-def add_symmetric(matrix: Tensor, std: float, noise: Noise) -> None:
-    """Noise on a symmetric matrix that stays symmetric, in place."""
-    n = len(matrix)
-    for start in range(0, n, _ROWS):
-        end = min(n, start + _ROWS)
-        square = noise.normal((end - start, end - start)).to(matrix)
-        matrix[start:end, start:end].add_((square + square.T) / 2, alpha=std)
-        beside = noise.normal((end - start, n - end)).to(matrix) * (std / math.sqrt(2))
-        matrix[start:end, end:].add_(beside)
-        matrix[end:, start:end].add_(beside.T)
+                    some.copy_(noise.cover(some, std, clip))
 
 
 def make_positive(matrix: Tensor, step: float) -> None:

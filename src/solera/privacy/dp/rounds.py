@@ -144,17 +144,16 @@ class PrivateRound:
 
     def release(self, totals: Totals) -> Totals:
         """All that the aggregate may see: sums under noise, of as many clients as were to be expected."""
-        std = self.std
-        return totals.covered(
-            lambda sums: self._noise.normal(sums.shape).to(sums) * std, self._rounds.expected
-        )
+        std, clip = self.std, self._gaussian.clip.norm
+        return totals.covered(lambda sums: self._noise.cover(sums, std, clip), self._rounds.expected)
 
     def memory(self) -> Params:
         """The next round's clip, where it adapts."""
         quantile = self._rounds.dp.adaptive
         if quantile is None:
             return {}
-        count = self._short - self.clients / 2 + float(self._noise.normal((1,))) * self._rounds.count_noise
-        share = count / self._rounds.expected + 0.5
+        count = torch.tensor([self._short - self.clients / 2], dtype=torch.float64)
+        count = self._noise.cover(count, self._rounds.count_noise, 0.5)
+        share = float(count) / self._rounds.expected + 0.5
         clip = self._gaussian.clip.norm * math.exp(-_STEP * (share - quantile))
         return {CLIP: torch.tensor(clip, dtype=torch.float64)}

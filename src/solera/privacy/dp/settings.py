@@ -23,7 +23,9 @@ class DP(BaseModel):
     delta: float = Field(gt=0, lt=1)
     clip: float = Field(1.0, gt=0, description="L2 bound of all that a user sends in a round")
     noise: float | None = Field(None, gt=0, description="standard deviation of the noise, in clips")
-    accountant: Accountant | None = Field(None, description="analytic without sampling, else pld")
+    accountant: Accountant | None = Field(
+        None, description="analytic without sampling, else pld; for discrete noise, rdp"
+    )
     mode: Mode = Field(
         "central", description="who adds the noise: server, every client, all clients together"
     )
@@ -63,7 +65,14 @@ class DP(BaseModel):
                 "give -o clients_per_round=… as a share of the clients, like 0.1",
             )
         exact = releases.rate == 1 or self.mode == "local"
-        accountant = self.accountant or ("analytic" if exact else "pld")
+        accountant = self.accountant or (
+            "rdp" if self.mode == "distributed" else "analytic" if exact else "pld"
+        )
+        if self.mode == "distributed" and accountant != "rdp":
+            raise ConfigError(
+                f"accountant={accountant} is for normal noise, and shares are discrete",
+                "choose accountant=rdp, or leave accountant=… out",
+            )
         seen = self._seen(releases)
         noise = self.noise
         if noise is None:

@@ -27,6 +27,7 @@ from solera.privacy.secagg.messages import (
     Survivors,
 )
 from solera.privacy.secagg.primitives import (
+    Ring,
     commitment,
     mask,
     new_secret,
@@ -161,9 +162,12 @@ class Client:
             tuple((place, shamir.share(each)) for place, each in enumerate(dealt.check)),
         ).to_bytes()
 
-    def mask(self, inbox: bytes, values: Mapping[str, ArrayLike]) -> bytes:
+    def mask(
+        self, inbox: bytes, values: Mapping[str, ArrayLike], cover: Callable[[Ring], None] | None = None
+    ) -> bytes:
         """Open the boxes, hide the values under the own mask and one with each peer; forget the secrets.
 
+        `cover` adds noise to the encoded values, in place.
         Shares that cannot be used do not end the round: their dealer is named, and the others' are enough.
         """
         state, setup = self._state, self._setup
@@ -179,6 +183,8 @@ class Client:
         box_secret, mask_secret = private_key(state.box_secret), private_key(state.mask_secret)
         opened = {client: self._open(box_secret, client, parcel) for client, parcel in parcels.items()}
         vector = setup.encoding.encode(values)
+        if cover is not None:
+            cover(vector)
         mask(vector, rules.self_mask(setup, state.seed, state.number))
         for client in parcels:
             public = state.peers[client].mask_key
