@@ -43,7 +43,8 @@ def poison(
     defence: Annotated[
         str,
         typer.Option(
-            help="norm-bound, row-cap, weight-bound, trimmed-mean, median, krum, multi-krum or none; its "
+            help="norm-bound, row-cap, weight-bound, peak-bound, trimmed-mean, median, krum, multi-krum, "
+            "grouped or none; its "
             "options with -o."
         ),
     ] = NONE,

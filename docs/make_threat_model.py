@@ -1,0 +1,92 @@
+"""Writes docs/threat-model.md from what the attacks in tests/adversary reached when they were last run.
+
+pytest tests/adversary --figures tests/adversary/figures.json      what they reach (and again with -m slow)
+python docs/make_threat_model.py                                   the page
+python docs/make_threat_model.py --check                           fail if the page is old
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parent
+TESTS = DOCS.parent / "tests" / "adversary"
+FIGURES, PAGE, FRAME = TESTS / "figures.json", DOCS / "threat-model.md", DOCS / "threat-model.frame.md"
+
+ADVERSARIES = {
+    "lying server": "A server that lies",
+    "server with nodes of its own": "A server with nodes of its own",
+    "lying node": "A node that lies",
+    "crash": "Kills, power cuts, full disks",
+    "stranger": "A stranger on the network",
+    "local program": "Another user or program on the same machine",
+    "file": "A file from outside",
+}
+
+
+class Attack(NamedTuple):
+    """One test."""
+
+    file: str
+    test: str
+    adversary: str
+    promise: str
+    before: str
+    after: tuple[str, ...] = ()
+
+
+def declared() -> Iterator[Attack]:
+    """All attacks in the suite, as the source has them."""
+    for path in sorted(TESTS.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for mark in getattr(node, "decorator_list", ()):
+                if isinstance(mark, ast.Call) and getattr(mark.func, "id", "") == "attack":
+                    adversary, promise = (ast.literal_eval(each) for each in mark.args)
+                    before = ast.literal_eval(mark.keywords[0].value)
+                    yield Attack(path.name, node.name, adversary, promise, before)
+
+
+def measured() -> dict[tuple[str, str], tuple[str, ...]]:
+    """What every attack reached, of all its variants."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, figures in json.loads(FIGURES.read_text(encoding="utf-8")).items():
+        file, test = name.split("::")
+        after = found.setdefault((file, test.split("[")[0]), [])
+        if figures["after"] not in after:
+            after.append(figures["after"])
+    return {name: tuple(after) for name, after in found.items()}
+
+
+def page() -> str:
+    """The whole page."""
+    known = measured()
+    attacks = [each._replace(after=known.get((each.file, each.test), ())) for each in declared()]
+    missing = [f"{each.file}::{each.test}" for each in attacks if not each.after]
+    if missing:
+        raise SystemExit(f"nothing is known of {', '.join(missing)}: run it with --figures {FIGURES}")
+    lines = [f"{len(attacks)} attacks, none of which succeeds."]
+    for adversary, title in ADVERSARIES.items():
+        rows = [each for each in attacks if each.adversary == adversary]
+        if rows:
+            lines += ["", f"### {title}", "", "| promise | in 0.1 | now | test |", "|---|---|---|---|"]
+            lines += [_row(each) for each in rows]
+    return FRAME.read_text(encoding="utf-8").replace("<!-- attacks -->", "\n".join(lines))
+
+
+def _row(each: Attack) -> str:
+    after = "; ".join(each.after[:3])
+    cells = (each.promise, each.before, after, f"`{each.file}`: `{each.test}`")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        if PAGE.read_text(encoding="utf-8") != page():
+            raise SystemExit("docs/threat-model.md is old: python docs/make_threat_model.py")
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
