@@ -24,7 +24,7 @@ from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
-from solera.engine.simulation import ClientResult, LocalTraining, Simulation, Task
+from solera.engine.simulation import ClientResult, LocalTraining, RoundResult, Simulation, Task
 from solera.engine.threads import torch_threads
 from solera.methods import build
 
@@ -168,6 +168,17 @@ def reference(case: type[MethodConformance], dtype: torch.dtype) -> Params:
     return state(run(case().method(), train_one_by_one, dtype=dtype))
 
 
+@cache
+def first_round(
+    case: type[MethodConformance], train: LocalTraining
+) -> tuple[Simulation, list[ClientResult], RoundResult]:
+    """One round: the simulation after it, what came from the clients, and the report; nobody changes them."""
+    watched = Watched(train)
+    simulation = run(case().method(), watched, rounds=0)
+    report = simulation.run_round(0)
+    return simulation, watched.results, report
+
+
 class MethodConformance:
     """Agreement of the engines, nothing undeclared in an upload, resuming, and more, on 20 made-up users.
 
@@ -187,9 +198,8 @@ class MethodConformance:
         "negatives": 2,
         "learning_rate": "0.05*0.9^round",
     }
-    engines = pytest.mark.parametrize(
-        "train", [train_one_by_one, BlockTraining(threads=2, block_samples=300)], ids=["reference", "block"]
-    )
+    blocks = BlockTraining(threads=2, block_samples=300)
+    engines = pytest.mark.parametrize("train", [train_one_by_one, blocks], ids=["reference", "block"])
 
     @pytest.fixture(autouse=True)
     def surroundings(self) -> Iterator[None]:
@@ -201,6 +211,9 @@ class MethodConformance:
 
     def expected(self, dtype: torch.dtype = torch.float64) -> Params:
         return reference(type(self), dtype)  # type: ignore[arg-type]  # mypy takes no class for hashable
+
+    def first_round(self, train: LocalTraining) -> tuple[Simulation, list[ClientResult], RoundResult]:
+        return first_round(type(self), train)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("block", "order"),
@@ -264,16 +277,14 @@ class MethodConformance:
         assert identical(one, three)
 
     def test_both_engines_report_the_same_round(self) -> None:
-        simulation = run(self.method(), BlockTraining(2, 300), rounds=0)
-        got = simulation.run_round(0)
-        wanted = run(self.method(), train_one_by_one, rounds=0).run_round(0)
+        got, wanted = (self.first_round(train)[2] for train in (self.blocks, train_one_by_one))
         assert got.loss == pytest.approx(wanted.loss, rel=1e-12)
         assert got.loss > 0
         assert replace(got, loss=0) == replace(wanted, loss=0)
 
     @engines
     def test_training_leaves_the_state_alone(self, train: LocalTraining) -> None:
-        simulation = run(self.method(), train, rounds=1)
+        simulation, _, _ = self.first_round(train)
         before = state(simulation)
         results = list(train(task(simulation, 1), np.arange(N_CLIENTS)))
         assert sum(len(result.clients) for result in results) == N_CLIENTS
@@ -281,12 +292,12 @@ class MethodConformance:
 
     @engines
     def test_nothing_undeclared_leaves_a_client(self, train: LocalTraining) -> None:
-        watched, method = Watched(train), self.method()
-        simulation = run(method, watched, rounds=1)
+        method = self.method()
+        simulation, results, _ = self.first_round(train)
         allowed = {leaf.sent_as for leaf in method.leaves if leaf.sent_as}
         personal = {leaf.name for leaf in method.leaves if leaf.home is Home.PERSONAL}
-        assert sorted(c for r in watched.results for c in r.clients) == list(range(N_CLIENTS))
-        for result in watched.results:
+        assert sorted(c for r in results for c in r.clients) == list(range(N_CLIENTS))
+        for result in results:
             upload = result.upload
             assert set(upload.changes) == allowed
             assert upload.n_clients == len(result.clients)

@@ -24,7 +24,10 @@ BANDS = {
 WIDTH = {"sampled99": 0.02, "full": 0.002}
 
 
-@pytest.mark.parametrize(("name", "baseline"), BANDS)
+@pytest.mark.parametrize(
+    ("name", "baseline"),
+    [pytest.param(*each, marks=pytest.mark.slow if each[0] == "ml-1m" else ()) for each in BANDS],
+)
 def test_measured_figures(
     name: str, baseline: type[Popularity] | type[Ease], dataset: Callable[[str], Interactions]
 ) -> None:
@@ -39,7 +42,10 @@ def test_measured_figures(
 
 @pytest.mark.parametrize(
     ("name", "sampled", "full"),
-    [("ml-100k", (0.648, 0.378), (0.142, 0.079)), ("ml-1m", (0.705, 0.431), (0.099, 0.049))],
+    [
+        ("ml-100k", (0.648, 0.378), (0.142, 0.079)),
+        pytest.param("ml-1m", (0.705, 0.431), (0.099, 0.049), marks=pytest.mark.slow),
+    ],
 )
 def test_ease_without_the_validation_item_in_its_input(
     name: str,

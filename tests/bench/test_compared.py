@@ -9,6 +9,7 @@ import sys
 import pytest
 from benchmark import ratings
 
+from in_process import solera
 from solera.bench.compared import compared
 from solera.core.errors import ConfigError
 
@@ -35,13 +36,13 @@ def test_what_cannot_be_compared(tmp_path):
 
 def test_the_command_leaves_records_and_takes_them_up_again(tmp_path):
     ratings(tmp_path)
-    command = [sys.executable, "-m", "solera", "compare", "fedmf", "fedease", "--data", "ratings.csv"]
-    command += ["--columns", "user=who,item=what,time=when", "--rounds", "2", "--baselines", "popularity"]
+    command = ["compare", "fedmf", "fedease", "--data", "ratings.csv", "--rounds", "2", "--workers", "1"]
+    command += ["--columns", "user=who,item=what,time=when", "--baselines", "popularity", "--json"]
+    first = subprocess.run(
+        [sys.executable, "-m", "solera", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     said = []
-    for _ in range(2):
-        done = subprocess.run(
-            [*command, "--workers", "1", "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+    for done in (first, solera(*command, cwd=tmp_path)):
         assert done.returncode == 0, done.stderr
         said.append(json.loads(done.stdout))
     assert said[0] == said[1], "seconds too: nothing was run again"

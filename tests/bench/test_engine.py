@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from solera.data import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
@@ -42,7 +43,12 @@ def test_bench_reports_ratios(dataset):
     pytest.importorskip("numba")
     from solera.bench.engine import bench_engine
 
-    data = dataset("filmtrust")
+    whole = dataset("filmtrust")
+    users = np.repeat(np.arange(whole.n_users), whole.by_user.lengths)
+    few = users < 300
+    data = Interactions.from_columns(
+        "few", users[few].astype(str), whole.by_user.values[few].astype(str), np.arange(few.sum())
+    )
     found = bench_engine("fedmf", data, {"local_epochs": 1}, rounds=1)
     assert {"block", "block, 2 threads", "reference", "compiled"} <= set(found["seconds_per_round"])
     assert found["block_vs_reference"] > 1

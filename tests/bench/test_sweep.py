@@ -214,7 +214,7 @@ def sweep_process(folder, *more: str) -> subprocess.Popen[str]:
         "--columns",
         columns,
     ]
-    command += ["-s", "learning_rate=0.1,0.2,0.3,0.4", "--rounds", "40", "--out", "out", "--workers", "1"]
+    command += ["-s", "learning_rate=0.1,0.2", "--rounds", "40", "--out", "out", "--workers", "1"]
     return subprocess.Popen(
         [*command, *more],
         cwd=folder,
@@ -236,13 +236,13 @@ def test_killed_in_the_middle_then_to_the_end(folder):
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     made = {path: path.stat().st_mtime_ns for path in trials.glob("0*.json")}
-    assert 1 <= len(made) < 4
+    assert len(made) == 1
 
     process = sweep_process(folder, "--json")
     printed, said = process.communicate(timeout=240)
     assert process.returncode == 0, said
     found = json.loads(printed)
-    assert [each["options"]["learning_rate"] for each in found["trials"]] == [0.1, 0.2, 0.3, 0.4]
+    assert [each["options"]["learning_rate"] for each in found["trials"]] == [0.1, 0.2]
     assert {path: path.stat().st_mtime_ns for path in made} == made, "no trial is made twice"
     assert "best so far" in said or "done: trial" in said
     assert (folder / "out" / "sweep.html").exists()

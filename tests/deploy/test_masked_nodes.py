@@ -126,6 +126,7 @@ LIES = {
 SILENT_LIES = {
     "a clip": lambda t: {"clip": 1e-9},
     "a clip and noise": lambda t: {"clip": 1e-9, "noise": 50.0},
+    "next to no noise": lambda t: {"clip": 1.0, "noise": 1e-200},
     "a bound": lambda t: {"bound": 1e-9},
     "room for others": lambda t: {"capacity": 64},
     "another nonce": lambda t: {"nonce": "0" * 32},

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+import in_process
 from commands import solera
 from federation import ITEMS, fill
 from solera.data.ragged import Ragged
@@ -58,7 +59,7 @@ def test_the_guarantee_is_stated_before_and_after(key, catalogue, histories, tmp
 
 
 def test_no_devices(tmp_path):
-    done = solera("federation", "simulate", tmp_path, "--bundle", tmp_path / "x.bundle")
+    done = in_process.solera("federation", "simulate", tmp_path, "--bundle", tmp_path / "x.bundle")
     assert done.returncode == 2
     assert "has no devices nodes/0" in done.stderr
     assert "solera device init" in done.stderr

@@ -26,6 +26,7 @@ class TestColr(Colr):
 
 
 class TestColrSmallBatches(Colr):
+    brief = True
     options: ClassVar = {"rank": 3, "reg": 0.01, "batch_size": 12}
 
 
@@ -60,6 +61,7 @@ class TestGPFedRec(MethodConformance):
 
 
 class TestGPFedRecCode(MethodConformance):
+    brief = True
     name = "gpfedrec"
     options: ClassVar = {**_GPFEDREC, "neighbours": "code", "guidance": 10.0, "batch_size": 12}
 

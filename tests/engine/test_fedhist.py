@@ -34,6 +34,7 @@ class TestFedHist(MethodConformance):
 
 
 class TestFedHistOneDecay(TestFedHist):
+    brief = True
     options: ClassVar = {"clients_per_round": 1.0, "decays": (0.8,), "batch_size": 7, "reg": 0.01}
 
 

@@ -27,11 +27,13 @@ class TestFedMFAdamReg(MethodConformance):
 
 
 class TestFedMFSgd(MethodConformance):
+    brief = True
     name = "fedmf"
     options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0}
 
 
 class TestFedMFSgdReg(MethodConformance):
+    brief = True
     name = "fedmf"
     options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0, "reg": 0.01, "batch_size": 12}
 
@@ -41,6 +43,7 @@ class TestPFedRec(MethodConformance):
 
 
 class TestPFedRecReg(MethodConformance):
+    brief = True
     name = "pfedrec"
     options: ClassVar = {"item_rate": 1.0, "reg": 0.001, "batch_size": 12}
 
@@ -51,6 +54,7 @@ class TestFedNCF(MethodConformance):
 
 
 class TestFedNCFSmallBatches(MethodConformance):
+    brief = True
     name = "fedncf"
     options: ClassVar = {"hidden": (16, 8), "batch_size": 12, "reg": 0.01}
 
@@ -70,21 +74,25 @@ class TestFedRAP(MethodConformance):
 
 
 class TestFedRAPSmallBatches(MethodConformance):
+    brief = True
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "batch_size": 12, "norm": "l2", "reg": 0.001, "curriculum": "sin"}
 
 
 class TestFedRAPNo(MethodConformance):
+    brief = True
     name = "fedrap-no"
     options: ClassVar = {**_FEDRAP, "curriculum": "fixed"}
 
 
 class TestFedRAPL2(MethodConformance):
+    brief = True
     name = "fedrap-l2"
     options: ClassVar = _FEDRAP
 
 
 class TestFedRAPSoft(MethodConformance):
+    brief = True
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "norm": "soft", "sparsity": 0.05, "curriculum": "fixed"}
 
@@ -98,6 +106,7 @@ class TestFedRAPSoftSmallBatches(MethodConformance):
 class TestFedRAPEarlyStop(MethodConformance):
     """A threshold at which, of eight epochs, clients stop after two and after all of them."""
 
+    brief = True
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "early_stop": 0.02, "local_epochs": 8, "step_decay": 0.8}
 
@@ -126,6 +135,7 @@ class TestPFedCLR(MethodConformance):
 
 
 class TestPFedCLRSmallBatches(MethodConformance):
+    brief = True
     name = "pfedclr"
     options: ClassVar = {
         "local_epochs": 1,
@@ -137,11 +147,13 @@ class TestPFedCLRSmallBatches(MethodConformance):
 
 
 class TestPFedCLRCF(MethodConformance):
+    brief = True
     name = "pfedclr-cf"
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
 
 
 class TestPFedCLRAF(MethodConformance):
+    brief = True
     name = "pfedclr-af"
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
 
@@ -152,11 +164,13 @@ class TestFedEM(MethodConformance):
 
 
 class TestFedEMSmallBatches(MethodConformance):
+    brief = True
     name = "fedem"
     options: ClassVar = {"adapter": (4, 3), "adapter_learning_rate": 0.05, "batch_size": 12}
 
 
 class TestFedEMCode(MethodConformance):
+    brief = True
     name = "fedem"
     options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05, "form": "code", "server": "code"}
 
@@ -178,6 +192,7 @@ class TestFedEMSM(MethodConformance):
 
 
 class TestFedEMSR(MethodConformance):
+    brief = True
     name = "fedem-sr"
 
 
@@ -192,6 +207,7 @@ class TestPLGC(MethodConformance):
 
 
 class TestPLGCSmallBatches(MethodConformance):
+    brief = True
     name = "plgc"
     options: ClassVar = {**_PLGC, "batch_size": 12, "reg": 0.001}
 

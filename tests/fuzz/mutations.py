@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import resource
@@ -18,23 +19,29 @@ ODD = (
     "", "0", "é" * 50, "x" * 10_000, "\x00", "../../etc/passwd", "1e999", [], [[]], [0] * 1000, [-1], {},
 )  # fmt: skip
 _SECONDS = 5.0  # that one input may take, on a busy machine
-_GROWTH = 512 << 20  # bytes that all of them together may add
+_GROWTH = 300 << 20  # bytes that all of them together may add
 TYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1", "<c16", "<U5")
 
 
-def fuzz(count: int, attempt: Callable[[random.Random], None]) -> tuple[int, int]:
-    """How many inputs were taken, and how many refused; anything else is an error that names its seed."""
-    taken = refused = 0
+def fuzz(count: int, attempt: Callable[[random.Random], int | None]) -> tuple[int, int]:
+    """How many attempts were taken, and how many refused; anything else is an error that names its seed.
+
+    An attempt that tries several inputs says how many.
+    """
+    taken = refused = tried = 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    for seed in range(count):
-        began = time.monotonic()
+    for seed in itertools.count():
+        if tried >= count:
+            break
+        began, inputs = time.monotonic(), 1
         try:
-            attempt(random.Random(seed))
+            inputs = attempt(random.Random(seed)) or 1
             taken += 1
         except SoleraError:
             refused += 1
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
+        tried += inputs
         assert time.monotonic() - began < _SECONDS, f"seed {seed}"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < _GROWTH
     return taken, refused
@@ -94,7 +101,19 @@ def structure(draw: random.Random, value: Any) -> Any:
             case _:
                 changed_list[at] = structure(draw, changed_list[at])
         return changed_list
-    return draw.choice(ODD)
+    return near(draw, value) if draw.random() < 0.4 else draw.choice(ODD)
+
+
+def near(draw: random.Random, value: Any) -> Any:
+    """Another value of the same type, which may well be allowed."""
+    if isinstance(value, str) and value:
+        at = draw.randrange(len(value))
+        return value[:at] + draw.choice("0123456789abcdef=+/ ") + value[at + 1 :]
+    if isinstance(value, int):
+        return draw.choice((value + 1, value - 1, 2 * value, 0, 1, 2, 1000, 2**31 - 1))
+    if isinstance(value, float):
+        return draw.choice((value * 2, value / 2, 5e-324, 1e-200, 1e-9, 1.0, 1e9, 1e200, 1.7e308))
+    return draw.choice((None, 1, 1.0, 1e-200, 1e200, ""))
 
 
 def json_of(draw: random.Random, good: bytes) -> bytes:
@@ -118,7 +137,7 @@ def array(draw: random.Random, values: np.ndarray) -> np.ndarray:
             values[..., None],
             flat[: draw.randrange(flat.size + 1)],
             np.concatenate([flat, flat]),
-            (values * draw.choice(odd)).astype(values.dtype),
+            (values.astype("<f8") * draw.choice(odd)).astype(values.dtype),
             one.astype(values.dtype).reshape(values.shape),
             np.zeros(draw.choice(shapes), draw.choice(TYPES[:4])),
         )

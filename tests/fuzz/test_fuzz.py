@@ -1,14 +1,20 @@
 """Whatever a stranger sends: taken, or refused with a reason; no crash, no hang, no memory without bound.
 
-A hundred thousand inputs each: pytest -m slow tests/fuzz
+pytest -m slow tests/fuzz tries a million messages of the protocol and a hundred thousand files of each kind:
+
+    100,000   replies to the server, of rounds without masks, each taken or refused by it
+    100,000   requests to a node, of rounds without masks, each answered or declined by it
+    800,000   messages of masked rounds, in both directions: stages.py says how many of them are acted on
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +23,8 @@ import pytest
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
 from exports import KINDS, TABLE
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from mutations import array, bytes_of, fuzz, json_of, structure
+from mutations import bytes_of, fuzz, json_of
+from packets import received
 
 from measured import python
 from solera.core.errors import SoleraError
@@ -26,9 +32,8 @@ from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
-from solera.deploy.messages import from_content, to_content
 from solera.deploy.node import Node
-from solera.deploy.protocol import Packet
+from solera.deploy.secure_round import STAGES as MASKED
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
@@ -42,7 +47,9 @@ from solera.runs import Run, RunConfig, train
 
 ITEMS = 12
 COUNTS = [400, pytest.param(100_000, marks=pytest.mark.slow)]
+STAGES = [1000, pytest.param(800_000, marks=pytest.mark.slow)]
 _IMPORT_MEGABYTES = 300  # that importing may take, whatever the file is
+_MESSAGE_MEGABYTES = 300  # that messages may add to what the imports take
 
 
 @pytest.fixture(autouse=True)
@@ -76,49 +83,6 @@ def device(bundle, tmp_path):
     made.close()
 
 
-def odd_packet(draw: random.Random, good: Packet) -> Packet:
-    """Fields or arrays that are wrong, or both."""
-    fields, arrays = good.fields, dict(good.arrays)
-    if draw.random() < 0.6:
-        changed = structure(draw, fields)
-        fields = changed if isinstance(changed, dict) else {"odd": changed}
-    if arrays and draw.random() < 0.6:
-        name = draw.choice(list(arrays))
-        if draw.random() < 0.2:
-            arrays[draw.choice(("extra", "", name + "x"))] = arrays.pop(name)
-        else:
-            arrays[name] = array(draw, arrays[name])
-    return Packet(fields, arrays)
-
-
-def odd_record(draw: random.Random, packet: Packet) -> RecordDict:
-    """The same as Flower carries it, and what may be wrong there."""
-    content = to_content(packet)
-    match draw.randrange(8):
-        case 0:
-            content["fields"] = ConfigRecord(
-                {"fields": json_of(draw, json.dumps(packet.fields).encode()).decode("latin-1")}
-            )
-        case 1:
-            content["more"] = ConfigRecord({"x": 1})
-        case 2 if packet.arrays:
-            name = draw.choice(list(packet.arrays))
-            made = content["arrays"][name]
-            match draw.randrange(4):
-                case 0:
-                    made.data = bytes_of(draw, made.data)
-                case 1:
-                    made.dtype = draw.choice(("<f4", "<f8", "<i4", "O", "<U9", "", "V8", "<M8"))
-                case 2:
-                    made.shape = draw.choice(((-1,), (0,), (10**12,), (2**63,), (3, -1), (), tuple([1] * 70)))
-                case _:
-                    made.stype = draw.choice(("numpy.ndarray", "", "pickle"))
-            content["arrays"] = ArrayRecord({**content["arrays"], name: made})
-        case _:
-            pass
-    return content
-
-
 @pytest.mark.parametrize("count", COUNTS)
 def test_replies_to_the_server(bundle, device, tmp_path, count):
     """None of them takes the server down, and the round can still be closed."""
@@ -133,10 +97,10 @@ def test_replies_to_the_server(bundle, device, tmp_path, count):
 
     def attempt(draw: random.Random) -> None:
         if draw.random() < 0.2:
-            Coordinator.enrol(coordinator, 2, from_content(odd_record(draw, odd_packet(draw, enrolment))))
+            Coordinator.enrol(coordinator, 2, received(draw, enrolment))
             return
         now.answered.clear()
-        coordinator.take(1, from_content(odd_record(draw, odd_packet(draw, good))))
+        coordinator.take(1, received(draw, good))
 
     taken, refused = fuzz(count, attempt)
     assert taken and refused > count / 3
@@ -158,7 +122,7 @@ def test_messages_to_a_device(bundle, device, tmp_path, count):
     def attempt(draw: random.Random) -> None:
         kind = draw.choice(("train", "train", "finish", "enrol"))
         good = invitation if kind == "enrol" else order
-        answer = node.answer(kind, from_content(odd_record(draw, odd_packet(draw, good))))
+        answer = node.answer(kind, received(draw, good))
         assert answer.arrays.keys() in (set(), wanted)
         if "declined" in answer.fields:
             raise SoleraError("declined")
@@ -167,6 +131,23 @@ def test_messages_to_a_device(bundle, device, tmp_path, count):
     assert taken and refused > count / 4
     assert device.status()["database"] == "ok"
     assert device.history("a") == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("count", STAGES)
+def test_messages_of_masked_rounds(tmp_path, monkeypatch, count):
+    """In a process of their own: it imports everything, torch as well, and then grows by what they take."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    done = python(Path(__file__).with_name("stages.py"), tmp_path, count)
+    assert done.code == 0, done.stderr
+    report = json.loads(done.stdout)
+    print(done.stdout)
+    assert sum(report["messages"].values()) >= count
+    kinds = {f"{who} {kind}" for who in ("node", "server", "read request", "read reply") for kind in MASKED}
+    assert report["found"].keys() == {*kinds, "read request enrol", "read reply enrol", "round"}
+    for kind, (taken, refused) in report["found"].items():
+        assert taken + refused > 0, kind
+        assert count < 100_000 or (taken and refused), kind
+    assert report["megabytes"]["peak"] - report["megabytes"]["imported"] < _MESSAGE_MEGABYTES
 
 
 @pytest.mark.parametrize("count", COUNTS)

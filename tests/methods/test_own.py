@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import in_process
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError
 from solera.core.method import Method
@@ -82,23 +83,24 @@ def test_a_file_with_an_error_says_so_every_time(tmp_path, monkeypatch):
             names()
 
 
-def solera(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "solera", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_on_the_command_line_from_training_to_recommending(tmp_path, no_own_methods):
+    """Training is a process of its own."""
 
+    def solera(*arguments: str) -> str:
+        done = in_process.solera(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-def test_on_the_command_line_from_training_to_recommending(tmp_path):
     written(tmp_path, "mine", 5)
     rows = "\n".join(f"{user},{(user * 7 + 3 * k) % 30},{k}" for user in range(12) for k in range(8))
     (tmp_path / "ratings.csv").write_text(f"user,item,time\n{rows}\n", encoding="utf-8")
     own = ("--methods", "mine.py")
-    shown = json.loads(solera(tmp_path, *own, "methods", "mine", "--json"))
+    shown = json.loads(solera(*own, "methods", "mine", "--json"))
     assert {"option": "embedding_size", "default": 5, "about": None} in shown["options"]
     training = ("train", "mine", "--data", "ratings.csv", "--rounds", "2", "--out", "run")
-    solera(tmp_path, *own, *training)
+    command = [sys.executable, "-m", "solera", *own, *training]
+    trained = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert trained.returncode == 0, trained.stderr
     environment = json.loads((tmp_path / "run" / "environment.json").read_text(encoding="utf-8"))
     assert list(environment["methods"]) == ["mine.py"]
-    assert "For user 3" in solera(tmp_path, *own, "recommend", "run", "--user", "3", "-k", "2")
+    assert "For user 3" in solera(*own, "recommend", "run", "--user", "3", "-k", "2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solera.core.choices import Sifting, needs_single_uploads
@@ -147,6 +147,7 @@ def outcome(name: str, options: dict, upload: Upload, order: list[int], sizes: n
 
 
 @pytest.mark.parametrize("defence", DEFENCES)
+@settings(max_examples=25)
 @given(order=st.permutations(range(5)))
 def test_the_order_of_clients_does_not_show(defence: str, order: list[int]) -> None:
     name = "fedrecon" if defence == "weight-bound" else "fedmf"

@@ -8,13 +8,12 @@ ends.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from solera.device.policy import Spent
+from solera.device.policy import Spent, cost_of
 from solera.device.store import Store
 
 DAY = 86_400.0
@@ -209,11 +208,12 @@ class Ledger:
     def spent(self, federation: str) -> Spent:
         """What all uploads that ever left have cost, opened or not."""
         rows = self._store.rows(
-            "SELECT federation = ? AS here, SUM(1.0 / (noise * noise)) AS cost,"
-            " COUNT(*) - COUNT(noise) AS bare"
-            " FROM rounds WHERE stage >= ? GROUP BY here",
+            "SELECT federation = ? AS here, noise, COUNT(*) AS times FROM rounds WHERE stage >= ?"
+            " GROUP BY here, noise",
             federation,
             int(Stage.UPLOADED),
         )
-        costs = {bool(row["here"]): math.inf if row["bare"] else float(row["cost"]) for row in rows}
-        return Spent(costs.get(True, 0.0), sum(costs.values()))
+        costs = {True: 0.0, False: 0.0}
+        for row in rows:
+            costs[bool(row["here"])] += row["times"] * cost_of(row["noise"])
+        return Spent(costs[True], costs[True] + costs[False])

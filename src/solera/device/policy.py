@@ -12,6 +12,7 @@ from solera.device.store import Store
 from solera.privacy.dp.accounting import concentrated_epsilon
 
 _SETTING = "policy"
+_NO_NOISE = 1e-150  # in clips: what is less than that has no square to divide by
 
 
 class Policy(BaseModel):
@@ -69,8 +70,13 @@ class Spent:
 
     def after(self, noise: float | None) -> Spent:
         """The same with one more upload."""
-        cost = math.inf if noise is None else noise**-2
+        cost = cost_of(noise)
         return Spent(self.here + cost, self.everywhere + cost)
+
+
+def cost_of(noise: float | None) -> float:
+    """(1 / noise)² of one upload; infinity without noise, or with next to none."""
+    return math.inf if noise is None or noise < _NO_NOISE else noise**-2
 
 
 @dataclass(frozen=True)
