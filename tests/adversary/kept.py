@@ -20,7 +20,7 @@ SOLERA = (sys.executable, "-m", "solera")
 class Kept:
     """One of Solera's commands; what it says is in a log."""
 
-    def __init__(self, log: Path, *command: object, pause: float = 2.0) -> None:
+    def __init__(self, log: Path, *command: object, pause: float = 1.0) -> None:
         self._command = [*SOLERA, *map(str, command)]
         self._log, self._pause = log, pause
         log.touch()
