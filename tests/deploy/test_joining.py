@@ -1,4 +1,4 @@
-"""How long a node waits for the server, and what it tells it."""
+"""How long a node waits for the server and for messages, and what it tells."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from typing import Any
 import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.message_pb2 import Context as ProtoContext
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskResponse,
+    PullAppMessagesResponse,
+    PullTaskInputResponse,
+    PushTaskOutputResponse,
+    SendTaskHeartbeatResponse,
+)
+from flwr.proto.task_pb2 import Task
 from flwr.supercore.task_identity import TaskIdentity
 
 from solera.core.errors import DeployError
@@ -90,3 +101,37 @@ def test_the_words_of_an_error_stay_on_the_node(monkeypatch):
     worker.answer("127.0.0.1:1", "token", app)
     (reply,) = pushed
     assert reply.error.reason == ended[0]["details"] == "the node could not answer; its log says why"
+
+
+class Runtime:
+    """A SuperNode that has dropped a message of which only a part has come, and has another task."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def answer(self, path: str, **_: Any) -> Any:
+        name = path.rpartition("/")[2]
+        self.asked.append(name)
+        task = Task(task_id=2)
+        context = ProtoContext(run_id=1, node_id=1)
+        return {
+            "acquire-task": AcquireTaskResponse(task=task, token="next"),
+            "pull-task-input": PullTaskInputResponse(context=context, task_id=1),
+            "pull-messages": PullAppMessagesResponse(
+                messages_list=[ProtoMessage()], message_object_trees=[ObjectTree(object_id="a" * 64)]
+            ),
+            "pull-object": PullObjectResponse(object_found=True, object_available=False),
+            "push-task-output": PushTaskOutputResponse(),
+            "send-task-heartbeat": SendTaskHeartbeatResponse(success=True),
+        }[name]
+
+
+def test_a_message_of_which_the_rest_never_comes(monkeypatch):
+    """The worker goes on with the next task, for which the node would wait otherwise."""
+    runtime = Runtime()
+    monkeypatch.setattr(worker.Line, "_unary_unary", staticmethod(runtime.answer))
+    tasks = worker.Tasks(worker._line("127.0.0.1:1"))
+    worker.answer("127.0.0.1:1", "token", ClientApp(), tasks)
+    assert runtime.asked[-1] == "push-task-output"
+    assert tasks.take() == "next"
+    assert runtime.asked.count("acquire-task") == 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,6 +123,15 @@ class Control:
     def stop(self, run: int) -> None:
         """End a run before its time."""
         self._client.StopRun(StopRunRequest(run_id=run))
+
+    def stop_all(self) -> list[int]:
+        """End all runs that have not ended; returns their numbers."""
+        runs = self._client.ListRuns(ListRunsRequest()).run_dict
+        under_way = [number for number, run in runs.items() if run.status.status != "finished"]
+        for number in under_way:
+            with suppress(httpx.HTTPStatusError):  # it has ended in the meantime
+                self.stop(number)
+        return under_way
 
     def _list(self) -> list[NodeInfo]:
         return list(self._client.ListNodes(ListNodesRequest()).nodes_info)

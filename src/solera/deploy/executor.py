@@ -19,15 +19,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.common.constant import SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PushTaskOutputRequest, SendTaskHeartbeatRequest
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from solera.deploy.rights import write_private
 
 _LOG = logging.getLogger("solera.server")
 _POLL = 0.2  # seconds between looks for a task
+_BEAT = 10.0  # seconds between words that an app is there
 _TASK = "flwr-serverapp"
+_KILLED = "the server's app was killed"
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
@@ -57,22 +65,55 @@ def beside(runtime: str, ca: str | None, secret: bytes) -> Iterator[None]:
             child.terminate()
 
 
+class App:
+    """One run's app, and a line to the SuperLink on its behalf.
+
+    The SuperLink forgets an app that takes more than half a minute to start, has another one started beside
+    it, and notices only after a minute that an app was killed. So this program says how its apps are doing.
+    """
+
+    def __init__(self, command: list[str], token: Path, line: RuntimeHttpClient) -> None:
+        self._token, self._line = token, line
+        self._next = 0.0
+        self._process = subprocess.Popen(
+            [*command, "--token-file", str(token), "--parent-pid", str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # the app sends what it writes to the SuperLink
+            stderr=subprocess.DEVNULL,
+        )
+
+    def is_over(self) -> bool:
+        """Whether it has ended; the SuperLink is told if it could not tell that itself, or that it lives."""
+        code = self._process.poll()
+        try:
+            if code is None and time.monotonic() > self._next:
+                self._next = time.monotonic() + _BEAT
+                self._line.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+            elif code is not None and code < 0:
+                self._line.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.FAILED, details=_KILLED))
+        except httpx.HTTPError as error:  # of a run that was stopped, or a server that is ending
+            _LOG.warning("how an app is doing was not taken: %s", error)
+        return code is not None
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        self._process.kill()
+        self._process.wait()
+        self._line.close()
+        self._token.unlink(missing_ok=True)
+
+
 class Executor:
     """Apps of one SuperLink."""
 
     def __init__(self, runtime: str, access: list[str], secret: bytes, home: Path) -> None:
         self._command = [_TASK, "--runtime-api-address", runtime, *access]
-        self._home = home
-        self._running: dict[Path, subprocess.Popen[bytes]] = {}
-        ca = None if access == ["--insecure"] else Path(access[1]).read_bytes()
-        self._client = RuntimeHttpClient.from_server_address(
-            server_address=runtime,
-            insecure=ca is None,
-            root_certificates=ca,
-            interceptors=[
-                RuntimeVersionHttpInterceptor(component_name="SuperExec"),
-                SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE),
-            ],
+        self._home, self._runtime = home, runtime
+        self._running: dict[int, App] = {}
+        self._ca = None if access == ["--insecure"] else Path(access[1]).read_bytes()
+        self._client = self._line(
+            RuntimeVersionHttpInterceptor(component_name="SuperExec"),
+            SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE),
         )
 
     def work(self) -> None:
@@ -88,20 +129,27 @@ class Executor:
             except (httpx.HTTPError, OSError) as error:
                 _LOG.warning("no look for runs: %s", error)
                 time.sleep(1)
-            for token, app in list(self._running.items()):
-                if app.poll() is not None:
-                    del self._running[token]
-                    token.unlink(missing_ok=True)
+            for task, app in list(self._running.items()):
+                if app.is_over():
+                    self._running.pop(task).end()
             time.sleep(_POLL)
 
     def _start(self, task: int, token: str) -> None:
+        if task in self._running:  # its token is no longer good for anything
+            self._running.pop(task).end()
         path = self._home / f"task-{task}.token"
         write_private(path, token.encode())
-        self._running[path] = subprocess.Popen(
-            [*self._command, "--token-file", str(path), "--parent-pid", str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # the app sends what it writes to the SuperLink
-            stderr=subprocess.DEVNULL,
+        line = self._line(
+            RuntimeVersionHttpInterceptor(component_name=_TASK), RuntimeTokenHttpInterceptor(token)
+        )
+        self._running[task] = App(self._command, path, line)
+
+    def _line(self, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
+        return RuntimeHttpClient.from_server_address(
+            server_address=self._runtime,
+            insecure=self._ca is None,
+            root_certificates=self._ca,
+            interceptors=list(interceptors),
         )
 
 

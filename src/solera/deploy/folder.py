@@ -9,14 +9,19 @@ events.jsonl          everything worth knowing in between: who came, what was re
 openings.jsonl        one line per round whose masked sums were opened, written before they are
 opening/              what the sums that are being opened need, until their round is done
 checkpoint-N/         the state after round N, to go on from
+lock                  held by the server's app that is at work
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +46,7 @@ _SETTINGS, _PRIVACY, _CHECKPOINT, _OPENINGS = (
     "checkpoint-",
     "openings.jsonl",
 )
+_LEAVING = 60.0  # seconds that a former app may take to end, once it was told to
 Read = TypeVar("Read", bound=BaseModel)
 
 
@@ -143,6 +149,24 @@ class FederationFolder:
         """One per version of the catalogue, oldest first."""
         paths = self.path.glob("catalogue-*.bundle")
         return [Bundle.open(path) for path in sorted(paths, key=lambda path: int(path.stem.split("-")[1]))]
+
+    @contextmanager
+    def alone(self, patience: float = _LEAVING) -> Iterator[None]:
+        """Keep all others from running this federation; the lock goes with the process that has it."""
+        end = time.monotonic() + patience
+        with os.fdopen(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise RunError(
+                            f"another run of the federation in {self.path} is under way",
+                            "wait until it has ended, then run again with --resume",
+                        ) from None
+                time.sleep(0.2)
+            yield
 
     def add_bundle(self, bundle: Bundle) -> None:
         """Take the next version of the catalogue: the former items in their places, and more."""

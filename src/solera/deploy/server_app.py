@@ -32,8 +32,13 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def run_federation(grid: Grid, path: Path) -> None:
-    """All rounds that a federation has left."""
+    """All rounds that a federation has left. Two at a time would each count rounds of their own."""
     folder = FederationFolder.open(path)
+    with folder.alone():
+        _run(grid, folder)
+
+
+def _run(grid: Grid, folder: FederationFolder) -> None:
     coordinator = Coordinator(folder)
     folder.event("started", rounds_done=coordinator.progress.rounds_done)
     try:

@@ -52,7 +52,10 @@ def run(
     server_app: str = flower.SERVER_APP,
     client_app: str = flower.CLIENT_APP,
 ) -> Round:
-    """Start a run as soon as `nodes` nodes are there and follow it to its end; returns its last round."""
+    """Start a run as soon as `nodes` nodes are there and follow it to its end; returns its last round.
+
+    A former run ends: its command may have been killed, or the server that it ran on.
+    """
     address = flower.read_address(folder)
     reach.check(address)
     home = flower.home_of(folder)
@@ -65,6 +68,7 @@ def run(
         on_round(finished)
 
     with control(address, read_token(home)) as asked:
+        asked.stop_all()
         wait_for_nodes(asked, nodes)
         number = asked.start(app, {"folder": str(folder.resolve())})
         try:

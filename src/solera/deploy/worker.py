@@ -15,6 +15,7 @@ import argparse
 import logging
 import os
 import signal
+import threading
 import time
 from contextlib import suppress
 from importlib import import_module
@@ -24,6 +25,7 @@ import httpx
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.message_pb2 import PullObjectRequest, PullObjectResponse
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import (
@@ -47,19 +49,66 @@ _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _FAILED = "the node could not answer; its log says why"  # an error's own words may tell of the device
 
 
+class LeftError(Exception):
+    """The SuperNode works on another message: what is missing of this one never comes."""
+
+
+class Tasks:
+    """The SuperNode's tasks, in turn."""
+
+    def __init__(self, client: RuntimeHttpClient) -> None:
+        self._client = client
+        self._next = ""  # token of a task that was taken early
+        self._lock = threading.Lock()
+
+    def take(self) -> str:
+        """The token of the next task; empty if there is none."""
+        with self._lock:
+            token, self._next = self._next or self._ask(), ""
+            return token
+
+    def has_more(self) -> bool:
+        """Whether the SuperNode has gone on to the next task."""
+        with self._lock:
+            self._next = self._next or self._ask()
+            return bool(self._next)
+
+    def _ask(self) -> str:
+        found = self._client.AcquireTask(AcquireTaskRequest(supported_task_types=[_TASK]))
+        return str(found.token) if found.HasField("task") else ""
+
+
+class Line(RuntimeHttpClient):
+    """A line to the SuperNode that does not wait for what never comes.
+
+    A SuperNode makes a task of a message before all of it is there. If the run ends meanwhile, it drops the
+    message, keeps the task, and goes on. Flower would wait for the rest for more than an hour.
+    """
+
+    tasks: Tasks | None = None
+
+    def PullObject(self, request: PullObjectRequest) -> PullObjectResponse:  # noqa: N802 - Flower's name
+        """A part of a message; an error if it is missing and the SuperNode has gone on."""
+        found = super().PullObject(request)
+        if not found.object_available and self.tasks is not None and self.tasks.has_more():
+            raise LeftError
+        return found
+
+
 def work(runtime: str, secret: bytes, app: ClientApp, supernode: int) -> None:
     """Answer, as long as whoever started us and the SuperNode is there."""
     parent = os.getppid()
-    client = _client(
-        runtime,
-        RuntimeVersionHttpInterceptor(component_name="SuperExec"),
-        SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE),
+    tasks = Tasks(
+        _line(
+            runtime,
+            RuntimeVersionHttpInterceptor(component_name="SuperExec"),
+            SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE),
+        )
     )
     while os.getppid() == parent:
         try:
-            found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[_TASK]))
-            if found.HasField("task") and found.token:
-                answer(runtime, found.token, app)
+            if token := tasks.take():
+                answer(runtime, token, app, tasks)
                 continue
         except httpx.HTTPError as error:  # it has yet to start, or has ended: whoever started us decides
             _LOG.warning("the SuperNode does not answer: %s", error)
@@ -69,19 +118,27 @@ def work(runtime: str, secret: bytes, app: ClientApp, supernode: int) -> None:
         os.kill(supernode, signal.SIGTERM)
 
 
-def answer(runtime: str, token: str, app: ClientApp) -> None:
+def answer(runtime: str, token: str, app: ClientApp, tasks: Tasks | None = None) -> None:
     """Work on one message."""
-    client = _client(
+    client = _line(
         runtime,
         RuntimeVersionHttpInterceptor(component_name=_TASK),
         RuntimeTokenHttpInterceptor(token),
     )
+    client.tasks = tasks
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
     heartbeat.start()
     status, details = SubStatus.COMPLETED, ""
     context: Context | None = None
     try:
-        message, context, _run, _program = pull_task_input(client)
+        try:
+            message, context, _run, _program = pull_task_input(client)
+        except httpx.HTTPError:
+            raise
+        except Exception as error:  # its run has ended, and the SuperNode has dropped it
+            _LOG.warning("a message did not come whole: %r", error)
+            status, details = SubStatus.FAILED, _FAILED
+            return
         began = time.perf_counter()
         try:
             reply = app(message=message, context=context)
@@ -98,8 +155,8 @@ def answer(runtime: str, token: str, app: ClientApp) -> None:
         client.close()
 
 
-def _client(runtime: str, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
-    return RuntimeHttpClient.from_server_address(
+def _line(runtime: str, *interceptors: ProtobufClientInterceptor) -> Line:
+    return Line.from_server_address(
         server_address=runtime,
         insecure=True,  # both ends are on this machine
         root_certificates=None,
