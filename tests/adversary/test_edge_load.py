@@ -90,7 +90,7 @@ def test_files_of_a_run_and_of_a_node(server, world, reached):
         "--key",
         server.keys / "nodes" / "node-1",
     ]
-    with running(*SOLERA, "node", "start", device, *access) as node:
+    with running(*SOLERA, "node", "start", device, *access, "--join") as node:
         assert node.stdout
         assert "takes part" in node.stdout.readline()
         run = ("--bundle", bundle, "--nodes", "1", "--rounds", "1")

@@ -48,7 +48,7 @@ def group(terms: RoundTerms, **changed):
 
 def stranger(terms: RoundTerms):
     members = terms.groups[0].members
-    return group(terms, members=(*members[:-1], members[-1].model_copy(update={"key": STRANGER})))
+    return group(terms, members=(*members, members[-1].model_copy(update={"key": STRANGER})))
 
 
 def with_fields(**fields):
