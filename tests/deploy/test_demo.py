@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from commands import environment, solera, wait_for
+import in_process
+from commands import environment, wait_for
 from solera.core.errors import ConfigError, DataError
 from solera.data.datasets import load
 from solera.data.ragged import Ragged
@@ -191,6 +192,6 @@ def test_ctrl_c_takes_everything_down(seen, tmp_path, monkeypatch, words):
 
 
 def test_wrong_use_starts_nothing():
-    done = solera("federation", "demo", "--method", "fedfm")
+    done = in_process.solera("federation", "demo", "--method", "fedfm")
     assert done.returncode == 2
     assert "did you mean 'fedmf'" in done.stderr

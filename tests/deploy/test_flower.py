@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import in_process
 from commands import environment, is_running, solera
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy import flower, reach, superlink
@@ -115,9 +116,10 @@ def test_shown_commands_can_be_pasted_and_start_nothing(tmp_path, keys):
         "federation",
     ]
     access = ("--ca", keys / "ca.pem", "--key", keys / "nodes/node-1")
-    node = solera("node", "start", tmp_path / "d", "--superlink", "h:8000", *access, "--show-commands")
+    given = ("--superlink", "h:8000", *access, "--show-commands")
+    node = in_process.solera("node", "start", tmp_path / "d", *given)
     assert "flower-supernode" in shlex.split(node.stdout)
-    run = solera("federation", "run", folder, "--show-commands")
+    run = in_process.solera("federation", "run", folder, "--show-commands")
     assert f'folder="{folder}"' in shlex.split(run.stdout)
     written = {path.name for path in folder.rglob("*") if path.is_file()}
     assert written == {
@@ -155,7 +157,7 @@ def test_showing_commands_keeps_the_token_of_a_server_that_may_be_running(tmp_pa
     ],
 )
 def test_wrong_use_is_two_lines(args, message):
-    done = solera(*args)
+    done = in_process.solera(*args)
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
     assert message in first
