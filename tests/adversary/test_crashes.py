@@ -158,3 +158,23 @@ def test_a_refusal(world, reached):
     node.answer("no such kind", order)
     assert len(device.outbox()) > before
     reached("recorded; no path")
+
+
+@attack(
+    "crash",
+    "A node that is lost for good after it signed a list does not stop the federation.",
+    before="the next attempt went on, over a cohort that differed by that node alone",
+)
+def test_a_node_lost_after_it_has_signed(five, reached):
+    """Those who have signed decline a list that differs by two users; the server leaves out enough others."""
+    federation = five(least_users=3)
+    federation.tamper = lambda node, kind, packet: (
+        None if kind == "confirm" and node in (102, 103, 104) else packet
+    )
+    assert federation.round() is None
+    federation.tamper = lambda node, kind, packet: packet
+    entry = federation.round({100, 101, 102, 103}, attempt=1)
+    assert entry is not None
+    assert entry["masked"]["survivors"] == 3
+    assert declined(federation) == []
+    reached("the next attempt is over a cohort that differs by 5 users")

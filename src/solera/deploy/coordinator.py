@@ -125,6 +125,9 @@ class Coordinator:
             )
         self.roster = folder.roster if self.settings.secure_aggregation else None
         self.round: Round | None = None
+        self.signed: list[
+            dict[int, int]
+        ] = []  # nodes and users of masked sums that nodes agreed to, unopened
         self._ask_again: set[int] = set()
 
     @property
@@ -365,6 +368,7 @@ class Coordinator:
         self.state.make_room(self._users)
         self.folder.save(self.progress, self.state.shared, self.state.held)
         self.pending = None
+        self.signed.clear()
         self.folder.close_opening()
         entry_ = {
             "round": now.number + 1,

@@ -116,6 +116,10 @@ class MaskedRound:
         groups, nodes = [], []
         for part in parts:
             here = [by_key[key] for key in part if key in by_key]
+            signed = [
+                {n: u for n, u in one.items() if entries[n].identity in part} for one in coordinator.signed
+            ]
+            here = far_enough(here, users, signed, settings.least_users)
             threshold = settings.threshold_of(len(here), len(part))
             if len(here) < threshold:
                 coordinator.journal(
@@ -187,6 +191,10 @@ class MaskedRound:
         who = {
             session.nodes[number]: (session, number) for session in self._sessions for number in session.next
         }
+        if kind == "confirm":
+            members = {m.key: m.users for group in self._terms.groups for m in group.members}
+            ledger = self._coordinator.progress.ledger.nodes
+            self._coordinator.signed.append({node: members[ledger[node].identity] for node in who})
         sent = {
             node: self._packet(kind, node, session.next[number]) for node, (session, number) in who.items()
         }
@@ -296,6 +304,26 @@ class MaskedRound:
     def _asked(self, session: Session) -> int:
         members = self._terms.groups[session.place].members
         return sum(members[number].users for number in session.server.survivors)
+
+
+def far_enough(here: list[int], users: dict[int, int], signed: list[dict[int, int]], least: int) -> list[int]:
+    """Who takes part, if nodes have signed other lists from the same state, none of which came to a sum.
+
+    They decline a list that differs from such a one by fewer than `least` users. So if one of these nodes is
+    lost for good, others are left out with it until enough users are.
+    """
+    here = list(here)
+
+    def is_near(one: dict[int, int]) -> bool:
+        now = {node: users[node] for node in here}
+        return 0 < sum(abs(one.get(n, 0) - now.get(n, 0)) for n in one.keys() | now.keys()) < least
+
+    while near := next((one for one in signed if is_near(one)), None):
+        known = [node for node in here if node in near]
+        if not known:
+            break
+        here.remove(max(known, key=lambda node: users[node]))
+    return here
 
 
 def _task(order: Order) -> Task:
