@@ -41,7 +41,7 @@ class Attack(NamedTuple):
 
 
 def declared() -> Iterator[Attack]:
-    """All attacks in the suite, as the source has them."""
+    """All attacks in the suite, as the source has them; those that are parameters of a test aside."""
     for path in sorted(TESTS.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for mark in getattr(node, "decorator_list", ()):
@@ -51,30 +51,30 @@ def declared() -> Iterator[Attack]:
                     yield Attack(path.name, node.name, adversary, promise, before)
 
 
-def measured() -> dict[tuple[str, str], tuple[str, ...]]:
-    """What every attack reached, of all its variants."""
-    found: dict[tuple[str, str], list[str]] = {}
+def measured() -> list[Attack]:
+    """What every attack reached: a row for all variants of a test that have one promise."""
+    found: dict[Attack, list[str]] = {}
     for name, figures in json.loads(FIGURES.read_text(encoding="utf-8")).items():
         file, test = name.split("::")
-        after = found.setdefault((file, test.split("[")[0]), [])
+        row = Attack(file, test.split("[")[0], figures["adversary"], figures["promise"], figures["before"])
+        after = found.setdefault(row, [])
         if figures["after"] not in after:
             after.append(figures["after"])
-    return {name: tuple(after) for name, after in found.items()}
+    return [row._replace(after=tuple(after)) for row, after in found.items()]
 
 
 def page() -> str:
     """The whole page."""
-    known = measured()
-    attacks = [each._replace(after=known.get((each.file, each.test), ())) for each in declared()]
-    missing = [f"{each.file}::{each.test}" for each in attacks if not each.after]
+    attacks = measured()
+    missing = set(declared()) - {each._replace(after=()) for each in attacks}
     if missing:
-        raise SystemExit(f"nothing is known of {', '.join(missing)}: run it with --figures {FIGURES}")
+        names = ", ".join(sorted(f"{each.file}::{each.test}" for each in missing))
+        raise SystemExit(f"nothing is known of {names}: run it with --figures {FIGURES}")
     lines = [f"{len(attacks)} attacks, none of which succeeds."]
     for adversary, title in ADVERSARIES.items():
         rows = [each for each in attacks if each.adversary == adversary]
-        if rows:
-            lines += ["", f"### {title}", "", "| promise | in 0.1 | now | test |", "|---|---|---|---|"]
-            lines += [_row(each) for each in rows]
+        lines += ["", f"### {title}", "", "| promise | in 0.1 | now | test |", "|---|---|---|---|"]
+        lines += [_row(each) for each in rows]
     return FRAME.read_text(encoding="utf-8").replace("<!-- attacks -->", "\n".join(lines))
 
 

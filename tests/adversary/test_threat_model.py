@@ -9,9 +9,11 @@ PROGRAM = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "make_threat_m
 
 
 def test_every_attack_has_a_figure_and_no_figure_is_left_over():
-    declared = {(each.file, each.test) for each in PROGRAM["declared"]()}
-    assert declared == PROGRAM["measured"]().keys()
-    assert len(declared) >= 25
+    measured = [each._replace(after=()) for each in PROGRAM["measured"]()]
+    assert set(PROGRAM["declared"]()) <= set(measured)
+    assert len(measured) >= 25
+    for each in measured:
+        assert f"def {each.test}(" in (PROGRAM["TESTS"] / each.file).read_text(encoding="utf-8")
 
 
 def test_the_page_is_what_would_be_written():
@@ -19,4 +21,4 @@ def test_the_page_is_what_would_be_written():
 
 
 def test_every_adversary_has_a_section():
-    assert {each.adversary for each in PROGRAM["declared"]()} == PROGRAM["ADVERSARIES"].keys()
+    assert {each.adversary for each in PROGRAM["measured"]()} == PROGRAM["ADVERSARIES"].keys()
