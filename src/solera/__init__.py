@@ -3,7 +3,7 @@
 >>> import solera
 >>> data = solera.load("ml-100k")  # doctest: +SKIP
 >>> run = solera.train("fedmf", data, rounds=20)  # doctest: +SKIP
->>> run.test["full"]["hr@10"]  # doctest: +SKIP
+>>> run.metrics  # doctest: +SKIP
 >>> run.recommend(user="196", k=10)  # doctest: +SKIP
 """
 
@@ -15,10 +15,42 @@ from typing import TYPE_CHECKING, Any
 from solera.core.errors import SoleraError
 
 if TYPE_CHECKING:
-    from solera.api import Interactions, Progress, Run, load, train
+    from solera.api import (
+        BaselineRun,
+        Interactions,
+        Progress,
+        Run,
+        baseline,
+        compare,
+        datasets,
+        evaluate,
+        load,
+        methods,
+        open_run,
+        presets,
+        register,
+        train,
+    )
 
 __version__ = version("solera")
-__all__ = ["Interactions", "Progress", "Run", "SoleraError", "__version__", "load", "train"]
+__all__ = [
+    "BaselineRun",
+    "Interactions",
+    "Progress",
+    "Run",
+    "SoleraError",
+    "__version__",
+    "baseline",
+    "compare",
+    "datasets",
+    "evaluate",
+    "load",
+    "methods",
+    "open_run",
+    "presets",
+    "register",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,3 +60,8 @@ def __getattr__(name: str) -> Any:
     from solera import api  # noqa: PLC0415
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """All that can be asked for, before it is loaded too."""
+    return sorted(__all__)

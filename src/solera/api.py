@@ -1,31 +1,114 @@
-"""The Python interface: load a data set, train a method on it, look at the run."""
+"""The Python interface: load data, train and compare methods, look at runs, recommend.
+
+Every function takes what the command of the same name takes; `runs.assembly` puts both together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
-from solera.data.datasets import load
+import polars as pl
+
+from solera.baselines import BASELINES
+from solera.core.closed_form import ClosedForm
+from solera.core.errors import SoleraError
+from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
-from solera.methods import find
-from solera.privacy.dp.laplace import PaperLaplace
-from solera.privacy.dp.settings import DP
-from solera.runs import Progress, Run, RunConfig
+from solera.evaluate import Evaluator, Score, split
+from solera.methods import PLUGINS, find, names, register
+from solera.runs import Progress, Run
 from solera.runs import train as _train
-from solera.runs.config import usual_rounds
+from solera.runs.assembly import chosen_names, run_config
+from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.notebook import in_notebook, notebook_progress
+from solera.runs.presets import preset as find_preset
+from solera.runs.presets import presets as known_presets
+from solera.runs.result import figures, metrics_table
+from solera.runs.tracking import tracking
 
-__all__ = ["Interactions", "Progress", "Run", "load", "train"]
+__all__ = [
+    "BaselineRun",
+    "Interactions",
+    "Progress",
+    "Run",
+    "baseline",
+    "compare",
+    "datasets",
+    "evaluate",
+    "load",
+    "methods",
+    "open_run",
+    "presets",
+    "register",
+    "train",
+]
+
+Data = Interactions | str | Path | Any  # what `load` takes, or gave
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def train(
-    method: str,
-    data: Interactions | str,
+def _in_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Errors whose next step names arguments in the place of options."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except SoleraError as error:
+            error.hint = in_python(error.hint)
+            raise
+
+    return called
+
+
+def in_python(hint: str) -> str:
+    """A next step in Python's words: --min-interactions is min_interactions, -o reg=1 is reg=1."""
+    hint = re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), hint)
+    return re.sub(r"(?<![\w-])-([ok]) ", lambda found: "" if found[1] == "o" else "k=", hint)
+
+
+@_in_python
+def load(
+    source: Data,
     *,
+    columns: dict[str, str] | None = None,
+    min_interactions: int | None = None,
+    data_dir: str | Path | None = None,
+    name: str | None = None,
+) -> Interactions:
+    """A data set by its name, a .csv, .tsv or .parquet file, or a table of pandas, polars or Arrow.
+
+    `columns` says which columns are the user's, the item's, the time and the title, where they have other
+    names: {"user": "who", "item": "what"}. Users with fewer than `min_interactions` are left out (5 in files
+    and tables). `name` is what a table is called in results.
+
+    Examples:
+        >>> import polars
+        >>> table = polars.DataFrame({"user": ["a", "a", "b"], "item": ["x", "y", "x"]})
+        >>> solera.load(table, min_interactions=0, name="films")
+        <films: 2 users, 2 items, 3 interactions>
+    """
+    if isinstance(source, Interactions):
+        return source
+    return known_data.load(
+        source, columns=columns, min_interactions=min_interactions, data_dir=data_dir, name=name
+    )
+
+
+@_in_python
+def train(
+    method: str | None = None,
+    data: Data = None,
+    *,
+    preset: str | None = None,
     plugins: Collection[str] = (),
-    protocol: str = "strict",
+    protocol: str | None = None,
     rounds: int | None = None,
     patience: int | None = None,
     seed: int = 0,
@@ -35,54 +118,198 @@ def train(
     threads: int = 0,
     device: str = "cpu",
     precision: Literal["single", "double"] = "single",
+    secure_aggregation: bool = False,
     dp: str | None = None,
     wire: str | None = None,
-    record: bool = False,
+    record_figures: bool = False,
+    mlflow: str | None = None,
+    data_dir: str | Path | None = None,
+    min_interactions: int | None = None,
+    columns: dict[str, str] | None = None,
     on_round: Callable[[Progress], None] | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Run:
     """Train a method and return the finished run.
 
-    `data` is what `solera.load` gave, or a name for it; `dp` and `wire` are as on the command line. Further
+    `data` is whatever `solera.load` takes, or what it gave; a `preset` names method and data itself. Further
     keyword arguments are the method's own options, and those of its `plugins`. Nothing is written to disk
-    unless `out` names a folder; with `record`, that keeps what some figures of a report need besides. A
-    notebook shows progress below the cell, unless `progress` is False.
+    unless `out` names a folder, from which `solera.open_run` reads the run again. A notebook shows progress
+    below the cell, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
         >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
     """
-    interactions = load(data) if isinstance(data, str) else data
-    config = RunConfig(
-        method=method,
-        dataset=interactions.name if isinstance(data, Interactions) else data,
-        plugins=tuple(plugins),
+    interactions: Interactions | None = None
+    dataset = None
+    if data is not None:
+        interactions = load(data, columns=columns, min_interactions=min_interactions, data_dir=data_dir)
+        origin = interactions.origin
+        dataset = (
+            data if isinstance(data, str) and preset else origin.dataset if origin else interactions.name
+        )
+        columns, min_interactions = (origin.columns, origin.min_interactions) if origin else (None, None)
+    config = run_config(
+        method,
+        dataset,
+        preset=preset,
+        plugins=plugins,
         options=options,
         protocol=protocol,
-        rounds=rounds or usual_rounds(find(method, options, plugins)),
+        rounds=rounds,
         patience=patience,
         seed=seed,
         engine=engine,
         precision=precision,
-        dp=DP.parse(dp) if dp else None,
-        wire=PaperLaplace.parse(wire) if wire else None,
+        secure_aggregation=secure_aggregation,
+        dp=dp,
+        wire=wire,
+        min_interactions=min_interactions,
+        columns=columns,
     )
+    if interactions is None:
+        interactions = known_data.load(
+            config.dataset,
+            data_dir=data_dir,
+            min_interactions=config.min_interactions,
+            columns=config.columns,
+        )
     title = f"{config.full_method} on {interactions.name}"
-    with notebook_progress(title) if progress and in_notebook() else nullcontext() as show:
+    shown = notebook_progress(title) if progress and in_notebook() else nullcontext()
+    with tracking(mlflow, config) as tracker, shown as show:
 
         def after_round(done: Progress) -> None:
             for each in (show, on_round):
                 if each is not None:
                     each(done)
+            if tracker:
+                tracker.round(done.entry)
 
-        return _train(
+        run = _train(
             config,
             interactions,
             out=None if out is None else Path(out),
             resume=resume,
             threads=threads,
             device=device,
-            record=record,
+            record=record_figures,
             on_round=after_round,
         )
+        if tracker:
+            tracker.finish(run)
+        return run
+
+
+@_in_python
+def baseline(
+    name: str | None = None,
+    data: Data = None,
+    *,
+    preset: str | None = None,
+    protocol: str = "strict",
+    seed: int = 0,
+    data_dir: str | Path | None = None,
+    min_interactions: int | None = None,
+    columns: dict[str, str] | None = None,
+    **options: Any,
+) -> BaselineRun:
+    """Fit a centralized baseline under the same protocol; further keyword arguments are its options.
+
+    Examples:
+        >>> solera.baseline("ease", "ml-100k", reg=200).metrics  # doctest: +SKIP
+    """
+    chosen = find_preset(preset) if preset else None
+    given = data if isinstance(data, str) else None if data is None else "table"
+    named = chosen_names(chosen, "baseline", name, given if chosen is None or data is not None else None, [])
+    interactions = load(
+        named["dataset"] if data is None else data,
+        data_dir=data_dir,
+        min_interactions=min_interactions,
+        columns=columns,
+    )
+    taken = dict(chosen.options if chosen else {}) | options
+    return run_baseline(named["baseline"], interactions, protocol=protocol, seed=seed, options=taken)
+
+
+@_in_python
+def compare(
+    methods: Iterable[str],
+    data: Data,
+    *,
+    baselines: Iterable[str] = ("popularity", "ease"),
+    rounds: int = 20,
+    protocol: str = "strict",
+    seed: int = 0,
+    data_dir: str | Path | None = None,
+    min_interactions: int | None = None,
+    columns: dict[str, str] | None = None,
+    threads: int = 0,
+) -> pl.DataFrame:
+    """Train methods with their defaults, plug-ins as in "fedncf+elastic-merge", and baselines beside them.
+
+    A row for each, best first by the validation items; figures are those on test items in full ranking.
+
+    Examples:
+        >>> solera.compare(["fedmf", "fedease"], "ml-100k", rounds=10)  # doctest: +SKIP
+    """
+    interactions = load(data, columns=columns, min_interactions=min_interactions, data_dir=data_dir)
+    results = []
+    for full in methods:
+        name, *plugins = full.split("+")
+        many = None if isinstance(find(name, {}, plugins), ClosedForm) else rounds
+        run = train(
+            name, interactions, plugins=plugins, rounds=many, protocol=protocol, seed=seed, threads=threads
+        )
+        results.append((full, "federated", run.result))
+    for name in baselines:
+        results.append(
+            (name, "centralized", baseline(name, interactions, protocol=protocol, seed=seed).result)
+        )
+    results.sort(key=lambda each: -each[2]["validation"]["full"]["ndcg@10"])
+    return pl.DataFrame(
+        [{"method": name, "kind": kind, **result["test"]["full"]} for name, kind, result in results]
+    )
+
+
+@_in_python
+def evaluate(score: Score, data: Data, *, protocol: str = "strict", seed: int = 0) -> pl.DataFrame:
+    """The figures of a recommender of your own under a protocol.
+
+    `score` gets users' numbers, [n], and gives their scores of all items, [n, items], as a tensor.
+    """
+    interactions = load(data)
+    evaluator = Evaluator(split(interactions, protocol), seed)
+    return metrics_table(
+        {"test": figures(evaluator.test(score)), "validation": figures(evaluator.validation(score))}
+    )
+
+
+@_in_python
+def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None = None) -> Run:
+    """A finished run's folder. Its data are loaded again unless they are given."""
+    given = None if data is None else load(data)
+    return Run.open(path, data=given, data_dir=None if data_dir is None else Path(data_dir))
+
+
+def methods() -> pl.DataFrame:
+    """All methods, what they are made of, and where they come from; plug-ins for `plugins` below them."""
+    rows = [{"name": name, **find(name).choices, "paper": find(name).paper} for name in names()]
+    rows += [{"name": f"+{name}", "paper": plugin.about} for name, plugin in PLUGINS.items()]
+    rows += [{"name": name, "paper": "centralized baseline"} for name in BASELINES]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def datasets() -> pl.DataFrame:
+    """Data sets that can be loaded by name, and where each would come from."""
+    return pl.DataFrame([{"name": name, "from": known_data.available(name)} for name in known_data.names()])
+
+
+def presets() -> pl.DataFrame:
+    """Named settings: published rows, and the best that equal tuning found."""
+    return pl.DataFrame(
+        [
+            {"name": each.name, "method": each.full_method, "dataset": each.dataset, "source": each.source}
+            for each in known_presets().values()
+        ]
+    )

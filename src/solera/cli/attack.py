@@ -22,7 +22,6 @@ from solera.cli.runs import (
     ProtocolName,
     Threads,
     Wire,
-    chosen_settings,
 )
 
 if TYPE_CHECKING:
@@ -86,13 +85,11 @@ def attack(
     Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks
     """
     from solera.data.datasets import load
-    from solera.privacy.dp.laplace import PaperLaplace
-    from solera.privacy.dp.settings import DP
     from solera.privacy.experiment import attack as run_attack
     from solera.privacy.keeping import write_record
     from solera.privacy.records import OF_A_RUN, write
-    from solera.runs import RunConfig, RunFolder
-    from solera.runs.presets import preset as find_preset
+    from solera.runs import RunFolder
+    from solera.runs.assembly import NO_PATIENCE, run_config
 
     looked_at, summed = _numbers(attacked or f"1,{rounds}", "--attacked"), _numbers(sums, "--sums")
     options: dict[str, Any] = parse_pairs(option or [], "-o learning_rate=0.05")
@@ -101,20 +98,21 @@ def attack(
         changes = {"rounds": rounds, "patience": None}
         config = RunFolder.open(Path(method)).config.model_copy(update=changes)
     else:
-        chosen = find_preset(preset) if preset else None
-        config = RunConfig.model_validate(
-            {
-                **chosen_settings(chosen, "method", method, data, plugin or []),
-                "options": (chosen.options if chosen else {}) | options,
-                "protocol": protocol,
-                "rounds": rounds,
-                "seed": seed or 0,
-                "min_interactions": min_interactions,
-                "columns": parse_columns(columns),
-                "dp": DP.parse(dp) if dp else None,
-                "wire": PaperLaplace.parse(wire) if wire else None,
-            }
-        ).resolved()
+        config = run_config(
+            method,
+            data,
+            preset=preset,
+            plugins=plugin or [],
+            options=options,
+            protocol=protocol,
+            rounds=rounds,
+            patience=NO_PATIENCE,
+            seed=seed or 0,
+            min_interactions=min_interactions,
+            columns=parse_columns(columns),
+            dp=dp,
+            wire=wire,
+        )
     interactions = load(
         config.dataset,
         data_dir=data_dir,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, pa
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
 from solera.cli.provenance import made_by
-from solera.cli.runs import OptionalData, Options, Plugins, PresetName, ProtocolName, Threads, chosen_settings
+from solera.cli.runs import OptionalData, Options, Plugins, PresetName, ProtocolName, Threads
 
 if TYPE_CHECKING:
     from solera.privacy.poisoning.experiment import Outcome, Plot
@@ -73,28 +73,24 @@ def poison(
     from solera.data.datasets import load
     from solera.privacy.poisoning.experiment import Plot
     from solera.privacy.poisoning.experiment import poison as run_poison
-    from solera.runs import RunConfig
-    from solera.runs.presets import preset as find_preset
+    from solera.runs.assembly import NO_PATIENCE, run_config
 
-    chosen = find_preset(preset) if preset else None
-    options: dict[str, Any] = (chosen.options if chosen else {}) | parse_pairs(
-        option or [], "-o learning_rate=0.05"
+    defended = defence != NONE
+    config = run_config(
+        method,
+        data,
+        preset=preset,
+        plugins=plugin or [],
+        added=["robust"] if defended else [],
+        options=parse_pairs(option or [], "-o learning_rate=0.05")
+        | ({"robust": defence} if defended else {}),
+        protocol=protocol,
+        rounds=rounds,
+        patience=NO_PATIENCE,
+        seed=seed,
+        min_interactions=min_interactions,
+        columns=parse_columns(columns),
     )
-    settings = chosen_settings(chosen, "method", method, data, plugin or [])
-    if defence != NONE:
-        settings["plugins"] = [*settings["plugins"], "robust"]
-        options |= {"robust": defence}
-    config = RunConfig.model_validate(
-        {
-            **settings,
-            "options": options,
-            "protocol": protocol,
-            "rounds": rounds,
-            "seed": seed,
-            "min_interactions": min_interactions,
-            "columns": parse_columns(columns),
-        }
-    ).resolved()
     plot = Plot(attack=attack, malicious=malicious, boost=boost, targets=targets, trust_weights=trust_weights)
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns

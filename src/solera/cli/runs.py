@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +14,6 @@ from solera.cli.progress import epoch_progress, round_progress
 
 if TYPE_CHECKING:
     from solera.runs import Progress, RunConfig
-    from solera.runs.presets import Preset
 
 Options = Annotated[
     list[str] | None,
@@ -164,10 +163,12 @@ def train(
         Path | None, typer.Option("--out", help="Folder of the run (default: a new one under runs/).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    engine: Annotated[str, typer.Option(help="block (fast) or reference (the specification).")] = "block",
+    engine: Annotated[
+        Literal["block", "reference"], typer.Option(help="The fast one, or the specification.")
+    ] = "block",
     threads: Threads = 0,
     device: Annotated[str, typer.Option(help="A torch device; only the CPU is tested.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="single or double.")] = "single",
+    precision: Annotated[Literal["single", "double"], typer.Option(help="Of all numbers.")] = "single",
     secure_aggregation: Annotated[
         bool,
         typer.Option("--secure-aggregation", help="Add uploads in fixed point, as they are under masks."),
@@ -202,55 +203,35 @@ def train(
 
     Example: solera train fedease --data ml-1m --dp epsilon=8,delta=1e-5,clip=30
     """
-    from solera.core.errors import ConfigError
     from solera.data.datasets import load
-    from solera.evaluate import get
-    from solera.methods import find
-    from solera.privacy.dp.laplace import PaperLaplace
-    from solera.privacy.dp.settings import DP
-    from solera.runs import RunConfig
     from solera.runs import train as run_training
-    from solera.runs.config import usual_rounds
+    from solera.runs.assembly import run_config
     from solera.runs.presets import preset as find_preset
     from solera.runs.tracking import tracking
 
-    for given, known, name in (
-        (engine, ("block", "reference"), "engine"),
-        (precision, ("single", "double"), "precision"),
-    ):
-        if given not in known:
-            raise ConfigError(f"unknown {name} {given!r}", f"known: {', '.join(known)}")
-    chosen = find_preset(preset) if preset else None
-    settings = chosen_settings(chosen, "method", method, data, plugin or [])
-    protocol = protocol or (chosen.protocol if chosen else "strict")
-    get(protocol)
-    if chosen:
-        dp, wire = dp or chosen.dp, wire or chosen.wire
-        min_interactions = chosen.min_interactions if min_interactions is None else min_interactions
-    options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o learning_rate=0.05")
-    built = find(settings["method"], options, settings["plugins"])
-    config = RunConfig.model_validate(
-        {
-            **settings,
-            "options": options,
-            "protocol": protocol,
-            "rounds": rounds or (chosen.rounds if chosen else usual_rounds(built)),
-            "patience": patience or (chosen.patience if chosen else None),
-            "seed": seed,
-            "engine": engine,
-            "precision": precision,
-            "min_interactions": min_interactions,
-            "columns": parse_columns(columns) or (chosen.columns if chosen else None),
-            "secure_aggregation": secure_aggregation,
-            "dp": DP.parse(dp) if dp else None,
-            "wire": PaperLaplace.parse(wire) if wire else None,
-        }
-    ).resolved()
+    config = run_config(
+        method,
+        data,
+        preset=preset,
+        plugins=plugin or [],
+        options=parse_pairs(option or [], "-o learning_rate=0.05"),
+        protocol=protocol,
+        rounds=rounds,
+        patience=patience,
+        seed=seed,
+        engine=engine,
+        precision=precision,
+        min_interactions=min_interactions,
+        columns=parse_columns(columns),
+        secure_aggregation=secure_aggregation,
+        dp=dp,
+        wire=wire,
+    )
     folder = out_dir or _default_folder(config, resume)
     interactions = load(
-        config.dataset, data_dir=data_dir, min_interactions=min_interactions, columns=config.columns
+        config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
     )
-    title = f"{built.name} on {interactions.name}"
+    title = f"{config.full_method} on {interactions.name}"
     with tracking(mlflow, config) as tracker, round_progress(title, config.rounds) as show_round:
 
         def on_round(done: Progress) -> None:
@@ -274,44 +255,12 @@ def train(
         print_json({**run.result, "out": str(folder)})
         return
     print_result(run.result)
+    chosen = find_preset(preset) if preset else None
     if chosen and chosen.published:
         out.print(f"published, sampled: {_published(chosen.published)} ({chosen.source})", highlight=False)
     out.print(f"run: {folder}", highlight=False)
     some_user = interactions.user_map.id(0)
     out.print(f"next: solera recommend {folder} --user {some_user} -k 10", style="dim", highlight=False)
-
-
-def chosen_settings(
-    chosen: Preset | None,
-    kind: Literal["method", "baseline"],
-    name: str | None,
-    data: str | None,
-    plugins: list[str],
-) -> dict[str, Any]:
-    """What is trained on what: the preset's, or what was given; both only where they agree."""
-    from solera.core.errors import ConfigError
-
-    command, example = {"method": ("train", "fedmf"), "baseline": ("baseline", "ease")}[kind]
-    if chosen is None:
-        if name is None or data is None:
-            raise ConfigError(
-                f"which {kind if name is None else 'data set'}?",
-                f"solera {command} {example} --data ml-100k, or a --preset",
-            )
-        return {kind: name, "dataset": data, "plugins": plugins}
-    if getattr(chosen, kind) is None:
-        other = "baseline" if kind == "method" else "train"
-        raise ConfigError(
-            f"the preset {chosen.name!r} is of no {kind}", f"solera {other} --preset {chosen.name}"
-        )
-    named = {kind: getattr(chosen, kind), "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
-    for key, value in {kind: name, "dataset": data, "plugins": plugins or None}.items():
-        if value is not None and value != named[key]:
-            raise ConfigError(
-                f"the preset {chosen.name!r} has {key} {named[key]!r}, not {value!r}",
-                "leave one of the two out",
-            )
-    return named
 
 
 def _default_folder(config: RunConfig, resume: bool) -> Path:
@@ -383,11 +332,12 @@ def baseline(
     from solera.baselines import configure
     from solera.data.datasets import load
     from solera.evaluate import get
+    from solera.runs.assembly import chosen_names
     from solera.runs.baseline import run_baseline
     from solera.runs.presets import preset as find_preset
 
     chosen = find_preset(preset) if preset else None
-    settings = chosen_settings(chosen, "baseline", name, data, [])
+    settings = chosen_names(chosen, "baseline", name, data, [])
     name, data = settings["baseline"], settings["dataset"]
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o reg=200")
     configure(name, options)

@@ -11,7 +11,7 @@ import numpy as np
 
 from solera.core.errors import DataError, closest
 from solera.data.fetch import ENVIRONMENT, cache_dir, download, user_dirs
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Origin
 from solera.data.ragged import Ints
 from solera.data.readers import SUFFIXES, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
@@ -44,30 +44,52 @@ def available(name: str, data_dir: Path | None = None) -> Place:
 
 
 def load(
-    name_or_path: str | Path,
+    source: str | Path | Any,
     *,
-    data_dir: Path | None = None,
+    data_dir: str | Path | None = None,
     min_interactions: int | None = None,
     columns: dict[str, str] | None = None,
+    name: str | None = None,
 ) -> Interactions:
-    """A data set by its name, or a user's own .csv, .tsv or .parquet file.
+    """A data set by its name, a .csv, .tsv or .parquet file, or a table of pandas, polars or Arrow.
 
     A name is looked for in `data_dir`, then in the folder SOLERA_DATA names, as `<folder>/<name>/`,
     then in the cache; then it is downloaded. Users of fewer than `min_interactions` rows are left
     out: None is the papers' own number for the set, 0 keeps everybody. `columns` names the columns
-    of an own file, as in {"user": "who", "item": "what"}.
+    of an own file or table, as in {"user": "who", "item": "what"}. `name` is what a table is called in
+    results ("table").
     """
-    name = str(name_or_path)
-    if name not in REGISTRY and _looks_like_path(name):
-        data, least = _load_own(Path(name), columns), LEAST
+    if not isinstance(source, str | Path):
+        return _loaded(_load_frame(source, columns, name or "table"), LEAST, min_interactions)
+    given = str(source)
+    if given not in REGISTRY and _looks_like_path(given):
+        data, least = _load_own(Path(given), columns), LEAST
+        given = str(Path(given).resolve())
     else:
-        entry = info(name)
+        entry = info(given)
         if columns:
-            raise DataError(f"{name!r} has columns of its own", "leave --columns out")
-        data, least = _load_named(entry, data_dir), entry.min_interactions
-    if min_interactions is not None:
-        least = min_interactions
+            raise DataError(f"{given!r} has columns of its own", "leave columns out")
+        data, least = _load_named(entry, None if data_dir is None else Path(data_dir)), entry.min_interactions
+    data = _loaded(data, least, min_interactions)
+    return replace(data, origin=Origin(given, columns, min_interactions))
+
+
+def _loaded(data: Interactions, usual: int, given: int | None) -> Interactions:
+    """Without users who have too few interactions."""
+    least = usual if given is None else given
     return data.min_interactions(least) if least > 1 else data
+
+
+def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Interactions:
+    from solera.data.frames import is_frame, read_frame  # noqa: PLC0415 - most runs read files
+
+    if not is_frame(source):
+        raise DataError(
+            f"{type(source).__name__} is nothing that can be loaded",
+            f"give a name ({', '.join(names()[:3])}, …), {_kinds()}, or a pandas, polars or Arrow table",
+        )
+    rows = read_frame(source, columns)
+    return Interactions.from_columns(name, rows.users, rows.items, rows.times, rows.titles)
 
 
 def stats(data: Interactions) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -44,12 +45,21 @@ class IdMap:
         return IdMap(self.ids[indices])
 
 
+class Origin(NamedTuple):
+    """Where interactions come from: what it takes to load them again."""
+
+    dataset: str  # a name, or the path of a file
+    columns: dict[str, str] | None = None
+    min_interactions: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Interactions:
     """Interactions sorted by user, then time; equal times keep the order of the file.
 
     `times` is None where the publisher gives none: the order of the file then stands in for it. They may
     be mere ranks within a user; `one_clock` says whether times of different users can be compared.
+    `origin` is None for a table in memory, which cannot be loaded again.
     """
 
     name: str
@@ -60,6 +70,7 @@ class Interactions:
     item_map: IdMap
     titles: tuple[str, ...] | None = None
     one_clock: bool = True
+    origin: Origin | None = None
 
     @classmethod
     def from_columns(
@@ -89,6 +100,23 @@ class Interactions:
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def __repr__(self) -> str:
+        """Its size in words."""
+        return (
+            f"<{self.name}: {self.n_users:,} users, {self.n_items:,} items, {len(self):,} interactions"
+            f"{', with times' if self.times is not None else ''}>"
+        )
+
+    def frame(self) -> pl.DataFrame:
+        """A row for every interaction: user, item, and time and title where they are known."""
+        columns = {"user": self.user_map.ids[self.users], "item": self.item_map.ids[self.items]}
+        frame = pl.DataFrame(columns)
+        if self.times is not None:
+            frame = frame.with_columns(pl.Series("time", self.times))
+        if self.titles is not None:
+            frame = frame.with_columns(pl.Series("title", np.array(self.titles, dtype=object)[self.items]))
+        return frame
 
     @property
     def n_users(self) -> int:

@@ -129,7 +129,11 @@ def titles(
 
 def read_own(path: Path, columns: dict[str, str] | None = None) -> Rows:
     """A user's own CSV, TSV or Parquet file; `columns` names its user, item, time and title columns."""
-    table = _own_table(path)
+    return rows_of(_own_table(path), columns)
+
+
+def rows_of(table: Table, columns: dict[str, str] | None = None) -> Rows:
+    """The interactions in a table, whose columns have the usual names or those in `columns`."""
     names = _own_columns(table, columns or {})
     items = table.ids(names["item"])
     titled = None

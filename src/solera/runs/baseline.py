@@ -6,11 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from solera.baselines import BASELINES, Baseline, OnEpoch, configure
 from solera.data.interactions import Interactions
 from solera.data.split import Part, Split, history
 from solera.evaluate import Evaluation, Evaluator, Score, split
-from solera.runs.result import Figures, figures, make_result
+from solera.runs.result import Figures, brief, figures, make_result, metrics_table
 
 
 class BaselineRun(NamedTuple):
@@ -19,6 +21,15 @@ class BaselineRun(NamedTuple):
     result: dict[str, Any]
     split: Split
     test: Evaluation
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """All figures as a table."""
+        return metrics_table({part: self.result[part] for part in ("test", "validation")})
+
+    def __repr__(self) -> str:
+        """What it is, and how good."""
+        return brief(self.result)
 
 
 def run_baseline(

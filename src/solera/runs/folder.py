@@ -8,6 +8,7 @@ shared.safetensors    the server's state in the selected round
 personal.safetensors  the clients' state in the selected round
 checkpoint-N/         while it runs: the state after round N, to resume from
 recorded/             with --record-figures: what single rounds leave for figures, see `recording`
+data.parquet          the interactions, if they were a table in memory that cannot be loaded again
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ from safetensors.torch import load_file, save_file
 
 from solera.core.errors import RunError
 from solera.core.spec import Params
+from solera.data.datasets import load
+from solera.data.interactions import Interactions
 from solera.runs.config import RunConfig
 from solera.runs.result import check_result
 
 _CHECKPOINT = "checkpoint-"
+_DATA = "data.parquet"
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,27 @@ class RunFolder:
             return [json.loads(line) for line in lines if line.endswith("\n")]
         except (OSError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error}", "train again into a new folder") from None
+
+    def keep_data(self, data: Interactions) -> None:
+        """Interactions that cannot be loaded again from anywhere else."""
+        path = self.path / _DATA
+        if not path.exists():
+            partial = path.with_name(f".{path.name}.partial")
+            data.frame().write_parquet(partial)
+            partial.replace(path)
+
+    def data(self, data_dir: Path | None = None) -> Interactions:
+        """What the run was trained on, loaded again."""
+        config = self.config
+        if (self.path / _DATA).exists():
+            kept = load(self.path / _DATA, min_interactions=0)
+            return replace(kept, name=config.dataset, origin=None)
+        return load(
+            config.dataset,
+            data_dir=data_dir,
+            min_interactions=config.min_interactions,
+            columns=config.columns,
+        )
 
     def begin_history(self, rounds: list[dict[str, Any]]) -> None:
         """The rounds to go on from, in the place of whatever stands there."""

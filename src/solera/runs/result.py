@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from solera.data.split import Split
@@ -35,6 +36,27 @@ def make_result(
         "validation": validation,
         **more,
     }
+
+
+def brief(result: Mapping[str, Any]) -> str:
+    """A result in one line."""
+    test = result["test"]["full"]
+    leaky = ", leaky" if result["leaky"] else ""
+    return (
+        f"<{result['method']} on {result['dataset']} ({result['protocol']}{leaky}): "
+        f"test HR@10 {test['hr@10']:.4f}, NDCG@10 {test['ndcg@10']:.4f}>"
+    )
+
+
+def metrics_table(parts: Mapping[str, Figures]) -> pl.DataFrame:
+    """Figures as a table: a row for every part and ranking, a column for every metric."""
+    return pl.DataFrame(
+        [
+            {"items": part, "ranking": ranking, **row}
+            for part, by in parts.items()
+            for ranking, row in by.items()
+        ]
+    )
 
 
 class _Result(BaseModel):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import DataError, RunError
 from solera.core.method import Method
 from solera.core.spec import Home, Leaf
-from solera.data.datasets import load
 from solera.data.interactions import Interactions
+from solera.data.ragged import Ints, Ragged
 from solera.data.split import Split, history
 from solera.engine import Simulation
 from solera.engine.one_round import WEIGHTS
@@ -24,8 +26,10 @@ from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.notebook import result_html
 from solera.runs.owners import THEIR_OWN, owners, scores_with
-from solera.runs.result import Figures
+from solera.runs.result import Figures, brief, flat, metrics_table
 from solera.runs.tables import Table, item_tables, user_vector
+
+_AT_A_TIME = 256  # users that are scored
 
 
 class Recommendation(NamedTuple):
@@ -41,10 +45,15 @@ class Run:
     """What training leaves: `result` with all figures, and the model of the selected round."""
 
     def __init__(
-        self, result: dict[str, Any], data: Interactions, simulation: Federation, path: Path | None
+        self,
+        result: dict[str, Any],
+        data: Interactions,
+        simulation: Federation,
+        path: Path | None,
+        rounds: list[dict[str, Any]],
     ) -> None:
         self.result, self.data, self.path = result, data, path
-        self._simulation = simulation
+        self._simulation, self._rounds = simulation, rounds
 
     @classmethod
     def open(cls, path: str | Path, *, data: Interactions | None = None, data_dir: Path | None = None) -> Run:
@@ -54,12 +63,7 @@ class Run:
         state = folder.state()
         assert result is not None  # state() has made sure
         if data is None:
-            data = load(
-                config.dataset,
-                data_dir=data_dir,
-                min_interactions=config.min_interactions,
-                columns=config.columns,
-            )
+            data = folder.data(data_dir)
         if (data.n_users, data.n_items) != (result["users"], result["items"]):
             raise RunError(
                 f"the data set {config.dataset!r} has changed since the run in {path}",
@@ -69,7 +73,11 @@ class Run:
         _check_fits(method, state, data, folder.path)
         simulation = federation(config, method, split(data, config.protocol), threads=1, device="cpu")
         _restore(simulation, state, folder.path)
-        return cls(result, data, simulation, folder.path)
+        return cls(result, data, simulation, folder.path, folder.history)
+
+    def __repr__(self) -> str:
+        """What was trained on what, and how good it is."""
+        return brief(self.result)
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
@@ -86,6 +94,16 @@ class Run:
         """Figures on the validation items in the selected round."""
         figures: Figures = self.result["validation"]
         return figures
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """All figures as a table."""
+        return metrics_table({"test": self.test, "validation": self.validation})
+
+    @property
+    def history(self) -> pl.DataFrame:
+        """A row for every round: loss, seconds, bytes, and figures on validation items."""
+        return pl.DataFrame([dict(flat(entry)) for entry in self._rounds], infer_schema_length=None)
 
     def evaluate(self, tables: str = THEIR_OWN) -> Evaluation:
         """Rank the test items again, with the model that the figures in `test` are of: every user's ranks.
@@ -130,17 +148,73 @@ class Run:
         found: Table = simulation.state.personal.whole[name][user].double().cpu().numpy()
         return found
 
-    def recommend(self, user: str | int, k: int = 10) -> list[Recommendation]:
-        """The k items the user's device would show, without those the user already knows."""
-        if k < 1:
-            raise DataError(f"cannot recommend {k} items", "give -k 1 or more")
+    def recommend(
+        self,
+        user: str | int,
+        k: int = 10,
+        *,
+        only: Iterable[str] | None = None,
+        without: Iterable[str] = (),
+    ) -> list[Recommendation]:
+        """The k items the user's device would show, without those the user already knows.
+
+        With `only`, nothing but those items; `without` leaves some out. Both are ids of items.
+        """
         index = self.data.user_map.index(str(user), "user")
-        scores = self._simulation.serve(self.data.distinct().by_user)(np.array([index]))[0]
-        best = best_unseen(scores, self.data.by_user.row(index), k)
+        chosen = next(self._best(np.array([index]), k, self._hidden(only, without)))
         return [
             Recommendation(rank, self.data.item_map.id(item), self.data.title(item), score)
-            for rank, (item, score) in enumerate(best, start=1)
+            for rank, (item, score) in enumerate(chosen, start=1)
         ]
+
+    def recommend_many(
+        self,
+        users: Iterable[str | int] | None = None,
+        k: int = 10,
+        *,
+        only: Iterable[str] | None = None,
+        without: Iterable[str] = (),
+    ) -> pl.DataFrame:
+        """The same for several users, or for everybody: a row for every user and item."""
+        known = self.data.user_map
+        if users is None:
+            wanted = np.arange(self.data.n_users)
+        else:
+            wanted = np.array([known.index(str(user), "user") for user in users], dtype=np.int64)
+        hidden = self._hidden(only, without)
+        rows: dict[str, list[Any]] = {"user": [], "rank": [], "item": [], "title": [], "score": []}
+        for index, chosen in zip(wanted.tolist(), self._best(wanted, k, hidden), strict=True):
+            for rank, (item, score) in enumerate(chosen, start=1):
+                row = (known.id(index), rank, self.data.item_map.id(item), self.data.title(item), score)
+                for column, value in zip(rows.values(), row, strict=True):
+                    column.append(value)
+        return pl.DataFrame(rows)
+
+    def _hidden(self, only: Iterable[str] | None, without: Iterable[str]) -> Ints:
+        """Items that are not to be shown to anybody."""
+        known = self.data.item_map
+        hidden = np.zeros(self.data.n_items, dtype=np.bool_)
+        if only is not None:
+            hidden[:] = True
+            hidden[[known.index(str(item), "item") for item in only]] = False
+        hidden[[known.index(str(item), "item") for item in without]] = True
+        return np.flatnonzero(hidden)
+
+    def _best(self, users: Ints, k: int, hidden: Ints) -> Iterator[list[tuple[int, float]]]:
+        """Of every user the best items, some users at a time."""
+        if k < 1:
+            raise DataError(f"cannot recommend {k} items", "give -k 1 or more")
+        score = self._simulation.serve(self._known)
+        for begin in range(0, len(users), _AT_A_TIME):
+            some = users[begin : begin + _AT_A_TIME]
+            for index, scores in zip(some.tolist(), score(some), strict=True):
+                seen = np.concatenate([self.data.by_user.row(index), hidden])
+                yield best_unseen(scores, seen, k)
+
+    @cached_property
+    def _known(self) -> Ragged:
+        """What every user knows, each item once."""
+        return self.data.distinct().by_user
 
 
 def _check_fits(method: Method | ClosedForm, saved: SavedState, data: Interactions, path: Path) -> None:

@@ -83,6 +83,8 @@ def train(
             return finished
     training = _Training(config, method, data, threads, device)
     folder = _folder(out, config, resume, environment(threads, device))
+    if folder and data.origin is None:
+        folder.keep_data(data)
     if folder and (record or is_recorded(folder.path)):
         training.record(folder.path)
     with torch_threads(threads):
@@ -258,7 +260,8 @@ class _Training:
         )
         if folder:
             folder.finish(result, _saved(self.best))
-        return Run(result, self.split.data, self.simulation, folder.path if folder else None)
+        path = folder.path if folder else None
+        return Run(result, self.split.data, self.simulation, path, self.history)
 
     def _score(self, part: Part) -> Score:
         return self.simulation.serve(history(self.split, part))

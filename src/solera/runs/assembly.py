@@ -1,0 +1,114 @@
+"""From what somebody asks for to a run's settings: the one place where options are put together.
+
+The command line and the Python interface both come here, so that they take the same options, fill in the same
+defaults and complain in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from solera.core.errors import ConfigError
+from solera.evaluate import get
+from solera.methods import find
+from solera.privacy.dp.laplace import PaperLaplace
+from solera.privacy.dp.settings import DP
+from solera.runs.config import RunConfig, usual_rounds
+from solera.runs.presets import Preset
+from solera.runs.presets import preset as find_preset
+
+Kind = Literal["method", "baseline"]
+NO_PATIENCE = 0
+
+
+def run_config(
+    method: str | None,
+    dataset: str | None,
+    *,
+    preset: str | None = None,
+    plugins: Collection[str] = (),
+    added: Collection[str] = (),
+    options: Mapping[str, Any] | None = None,
+    protocol: str | None = None,
+    rounds: int | None = None,
+    patience: int | None = None,
+    dp: str | None = None,
+    wire: str | None = None,
+    min_interactions: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> RunConfig:
+    """The settings of a run: a preset's, or those given; what is given goes before what a preset says.
+
+    `added` are plug-ins beside the preset's own. A patience of 0 is none, whatever a preset says.
+    """
+    chosen = find_preset(preset) if preset else None
+    named = chosen_names(chosen, "method", method, dataset, list(plugins))
+    named["plugins"] += [plugin for plugin in added if plugin not in named["plugins"]]
+    taken = dict(chosen.options if chosen else {}) | dict(options or {})
+    protocol = protocol or (chosen.protocol if chosen else "strict")
+    get(protocol)
+    built = find(named["method"], taken, named["plugins"])
+    if chosen:
+        dp, wire = dp or chosen.dp, wire or chosen.wire
+        min_interactions = chosen.min_interactions if min_interactions is None else min_interactions
+        columns = columns or chosen.columns
+    if rounds is None:
+        rounds = chosen.rounds if chosen and chosen.rounds else usual_rounds(built)
+    if patience is None and chosen:
+        patience = chosen.patience
+    content = {
+        **named,
+        "options": taken,
+        "protocol": protocol,
+        "rounds": rounds,
+        "patience": patience or None,
+        "min_interactions": min_interactions,
+        "columns": dict(columns) if columns else None,
+        "dp": DP.parse(dp) if dp else None,
+        "wire": PaperLaplace.parse(wire) if wire else None,
+        **settings,
+    }
+    try:
+        config = RunConfig.model_validate(content)
+    except ValidationError as error:
+        raise _in_words(error) from None
+    return config.resolved()
+
+
+def chosen_names(
+    chosen: Preset | None, kind: Kind, name: str | None, dataset: str | None, plugins: list[str]
+) -> dict[str, Any]:
+    """What is trained on what: the preset's, or what was given; both only where they agree."""
+    command, example = {"method": ("train", "fedmf"), "baseline": ("baseline", "ease")}[kind]
+    if chosen is None:
+        if name is None or dataset is None:
+            raise ConfigError(
+                f"which {kind if name is None else 'data set'}?",
+                f"solera {command} {example} --data ml-100k, or a --preset",
+            )
+        return {kind: name, "dataset": dataset, "plugins": plugins}
+    if getattr(chosen, kind) is None:
+        other = "baseline" if kind == "method" else "train"
+        raise ConfigError(
+            f"the preset {chosen.name!r} is of no {kind}", f"solera {other} --preset {chosen.name}"
+        )
+    named = {kind: getattr(chosen, kind), "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
+    for key, value in {kind: name, "dataset": dataset, "plugins": plugins or None}.items():
+        if value is not None and value != named[key]:
+            raise ConfigError(
+                f"the preset {chosen.name!r} has {key} {named[key]!r}, not {value!r}",
+                "leave one of the two out",
+            )
+    return named
+
+
+def _in_words(error: ValidationError) -> ConfigError:
+    """The first fault of settings."""
+    fault = error.errors()[0]
+    name = ".".join(map(str, fault["loc"]))
+    said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    return ConfigError(f"{name} is {fault['input']!r}, and should be {said}", f"give --{name} another value")
