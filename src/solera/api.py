@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import polars as pl
 
 from solera.baselines import BASELINES
+from solera.core.callable_module import make_callable
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import SoleraError
 from solera.data import datasets as known_data
@@ -313,3 +314,7 @@ def presets() -> pl.DataFrame:
             for each in known_presets().values()
         ]
     )
+
+
+make_callable("solera.methods", methods)
+make_callable("solera.evaluate", evaluate)
