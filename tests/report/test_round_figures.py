@@ -134,7 +134,9 @@ def recorded(tmp_path_factory):
     for user in range(20):
         lines += [f"u{user},i{item},{n}" for n, item in enumerate(draw_.sample(range(40), 8))]
     (folder / "ratings.csv").write_text("\n".join(lines) + "\n")
-    solera.train("fedmf", str(folder / "ratings.csv"), rounds=2, out=folder / "run", threads=1, record=True)
+    solera.train(
+        "fedmf", str(folder / "ratings.csv"), rounds=2, out=folder / "run", threads=1, record_figures=True
+    )
     return folder / "run"
 
 
