@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 DOCS = Path(__file__).parent
 TESTS = DOCS.parent / "tests" / "adversary"
-FIGURES, PAGE, FRAME = TESTS / "figures.json", DOCS / "threat-model.md", DOCS / "threat-model.frame.md"
+FIGURES, PAGE, FRAME = TESTS / "figures.json", DOCS / "threat-model.md", DOCS / "threat-model.frame"
 
 ADVERSARIES = {
     "lying server": "A server that lies",

@@ -225,6 +225,7 @@ def sweep_process(folder, *more: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_then_to_the_end(folder):
     process = sweep_process(folder)
     trials = folder / "out" / "trials"

@@ -200,8 +200,9 @@ def test_large_bodies_wait_for_each_other(monkeypatch):
     monkeypatch.setattr(limits, "PATIENCE", 0.1)
     other = scope_of(caller=ELSEWHERE, content_length=str(size))
     during, after = twice(make(bytes=4 * size), [*scopes, other], settled=4, size=size)
-    assert during == [0, 0, 503, 0]  # two are half of all memory, the most that one address has
-    assert after == [200, 200, 503, 200]
+    # Two are half of all memory, the most that one address has; which two depends on whose check ends first.
+    assert (sorted(during[:3]), during[3]) == ([0, 0, 503], 0)
+    assert (sorted(after[:3]), after[3]) == ([200, 200, 503], 200)
 
 
 def test_a_rate_for_each_address():

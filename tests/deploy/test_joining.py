@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from solera.core.errors import DeployError
 from solera.deploy import reach, supernode, worker
 from solera.deploy.flower import Address
+from solera.deploy.processes import Process
 
 ADDRESS = Address("127.0.0.1", 1)
 
@@ -135,3 +137,21 @@ def test_a_message_of_which_the_rest_never_comes(monkeypatch):
     assert runtime.asked[-1] == "push-task-output"
     assert tasks.take() == "next"
     assert runtime.asked.count("acquire-task") == 1
+
+
+def test_a_node_whose_supernode_has_dropped_a_message(tmp_path):
+    """Its answers would be those to the messages before, so it is started anew; otherwise it goes on."""
+    words = "Run ID 7 is not in `RUNNING` status. Ignoring message 89c3ec."
+
+    def program(text: str, seconds: float) -> Process:
+        line = f"echo '{text}'; exec sleep {seconds}"
+        return Process(["sh", "-c", line], dict(os.environ), tmp_path / f"{seconds}.log")
+
+    worker_, silent, dropping = program("", 2), program("Received successfully", 61), program(words, 62)
+    try:
+        supernode.Running(dropping, worker_).watch(None)
+        with pytest.raises(DeployError, match="what answers for the node has ended"):
+            supernode.Running(silent, worker_).watch(None)
+    finally:
+        for each in (worker_, silent, dropping):
+            each.stop()

@@ -13,6 +13,7 @@ from solera.deploy.folder import FederationFolder
 from solera.deploy.membership import Membership
 from solera.deploy.protocol import Packet, Reason
 from solera.deploy.secure_round import STAGES, run_masked
+from solera.deploy.settings import Settings, check_roster
 from solera.device.device import Device
 from solera.engine.one_round import WEIGHTS
 
@@ -229,3 +230,12 @@ def test_nodes_without_a_roster_are_left_out(masked):
     federation.coordinator.progress.ledger.nodes.clear()
     with pytest.raises(RunError, match="masked rounds"):
         federation.round()
+
+
+def test_a_roster_that_is_too_small_is_refused_at_once():
+    check_roster(10, Settings())
+    check_roster(3, Settings(least_nodes=3))
+    with pytest.raises(ConfigError, match="has 9 nodes, and a masked sum is over 10"):
+        check_roster(9, Settings())
+    with pytest.raises(ConfigError, match="each of 5 groups is over 10"):
+        check_roster(49, Settings(groups=5))

@@ -53,7 +53,8 @@ def test_shares_under_masks(tmp_path, key, monkeypatch):
     """The same where nodes add the noise, and the server sees sums alone."""
     with three_nodes(tmp_path, key, monkeypatch, masked=True) as real:
         asked = ("federation", "run", real.folder, "--json", "--secure-aggregation", "--roster")
-        given = ("--bundle", real.bundle.path, "--nodes", 3, "--rounds", 1, "--dp")
+        few = ("--least-nodes", 2, "--least-users", 1)
+        given = ("--bundle", real.bundle.path, "--nodes", 3, "--rounds", 1, *few, "--dp")
         settings = "noise=1e-6,delta=1e-5,clip=0.01,mode=distributed"
         done = solera(*asked, real.keys / "roster.json", *given, settings, timeout=300)
         assert done.returncode == 0, done.stderr

@@ -20,8 +20,8 @@ from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.masked import contribution_of, encoding_of
 from solera.deploy.node import Node
-from solera.deploy.protocol import Reason
-from solera.deploy.shares import add_share
+from solera.deploy.protocol import Reason, RefusalError
+from solera.deploy.shares import add_share, whole_share
 from solera.engine import OneRound
 from solera.engine.one_round import WEIGHTS
 from solera.methods import find
@@ -208,3 +208,13 @@ def test_what_is_guaranteed_is_stated(masked):
     assert stated["epsilon_if_it_is_known_who_takes_part"] > stated["epsilon"]
     assert "no sum over fewer is opened" in stated["dropout"]
     assert stated["randomness"] == "operating system"
+
+
+def test_a_share_covers_the_clip_and_what_rounding_moves():
+    """By hand: 2^10 ulp, a clip of 1, 100 numbers, noise of 2 clips; and never below 4 ulp."""
+    fixed = FixedPoint(clip=1.0, heaviest=1, fraction_bits=10, bits=32)
+    found = whole_share(fixed, 100, clip=1.0, std=2.0, users=1)
+    assert found == math.ceil(2 * (1024 * (1 + 1e-9) + (1 + 2**-22) * math.sqrt(200)))
+    assert whole_share(fixed, 100, clip=1.0, std=1e-9, users=1) == 4
+    with pytest.raises(RefusalError, match="cannot be drawn"):
+        whole_share(fixed, 100, clip=1.0, std=1e12, users=1)

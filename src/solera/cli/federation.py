@@ -176,6 +176,7 @@ def run(
     from solera.deploy.folder import FederationFolder
     from solera.deploy.processes import ended_by_signals
     from solera.deploy.rights import private_files
+    from solera.deploy.settings import Settings, check_roster
     from solera.device.bundle import Bundle
     from solera.privacy.dp.settings import DP
 
@@ -201,6 +202,10 @@ def run(
     }
     submit.check(folder)
     known = submit.roster_of(folder, roster) if secure_aggregation else None
+    if known is not None and not resume:
+        check_roster(
+            len(known.nodes), Settings.model_validate({k: v for k, v in given.items() if v is not None})
+        )
     with private_files(), ended_by_signals():
         federation = FederationFolder.prepare(
             folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -85,10 +86,10 @@ def start(
                 highlight=False,
                 soft_wrap=True,
             )
-        with ended_by_signals(), supernode.running(device, address, key) as node:
-            said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
-            out.print(said, highlight=False, soft_wrap=True)
+        with ended_by_signals(), closing(supernode.kept_running(device, address, key)) as starts:
             try:
-                node.watch(key)
+                for node in starts:
+                    said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
+                    out.print(said, highlight=False, soft_wrap=True)
             except KeyboardInterrupt:
                 out.print("the node ends")

@@ -69,9 +69,13 @@ class Process:
 
     def said(self) -> str:
         """What it has written so far."""
+        return self.said_since(0)[0]
+
+    def said_since(self, place: int) -> tuple[str, int]:
+        """What it has written since a place in its log, and the place where that ends."""
         with self.log.open("rb") as file:
-            file.seek(self._start)
-            return file.read().decode(errors="replace")
+            file.seek(max(self._start, place))
+            return file.read().decode(errors="replace"), file.tell()
 
     def stop(self, patience: float = 10.0) -> None:
         """Ask it and its children to end; after `patience` seconds make them."""

@@ -6,6 +6,7 @@ import math
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from solera.core.errors import ConfigError
 from solera.core.groups import Combination
 from solera.privacy.dp.settings import DP
 
@@ -61,3 +62,14 @@ class Settings(BaseModel):
         """How many of a masked round's nodes must stay to its end, of a roster of so many."""
         shares = (self.threshold * members, self.least_share * roster)
         return max(2, members // 2 + 1, self.least_nodes, *(math.ceil(share - 1e-9) for share in shares))
+
+
+def check_roster(nodes: int, settings: Settings) -> None:
+    """Refuse masked rounds that no roster of that size can have."""
+    if nodes < settings.least_nodes * settings.groups:
+        each = "each of " + str(settings.groups) + " groups" if settings.groups > 1 else "a masked sum"
+        raise ConfigError(
+            f"the roster has {nodes} nodes, and {each} is over {settings.least_nodes} at the least",
+            "for a trial: --least-nodes 3 --least-users 3, and on every device"
+            " solera device policy DEVICE --least-nodes 3 --least-users 3",
+        )

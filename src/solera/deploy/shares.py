@@ -51,11 +51,9 @@ def whole_share(fixed: FixedPoint, length: int, *, clip: float, std: float, user
     ulps = math.ldexp(1.0, fixed.fraction_bits)
     drift = users * math.ldexp(1.0, -22 if fixed.bits == 32 else 0)  # of a sum of doubles, in ulps
     longest = clip * ulps * _ROUNDING + (1 + drift) * math.sqrt(2 * length)
-    sigma = math.ceil(std / clip * longest)
-    if not _LEAST_SIGMA <= sigma <= LARGEST:
-        raise RefusalError(
-            Reason.SECURE, f"noise of {sigma} ulp cannot be shared: take another clip or noise"
-        )
+    sigma = max(_LEAST_SIGMA, math.ceil(std / clip * longest))
+    if sigma > LARGEST:
+        raise RefusalError(Reason.SECURE, f"noise of {sigma} ulp cannot be drawn: lower clip or noise")
     return sigma
 
 

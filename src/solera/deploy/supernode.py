@@ -6,7 +6,7 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from solera.deploy.processes import Process, free_port
 from solera.deploy.rights import close, private_folder, write_private
 
 _JOINED = "SuperNode ID: "
+_DROPPED = ". Ignoring message "  # what a SuperNode says when a run ends while it receives a message
 _SECRET = "worker.secret"
 _JOIN = 300.0  # seconds that a node may take to join, on a machine that is busy, while the server answers
 _ASK = 10.0  # seconds between looks whether it does
@@ -38,8 +39,16 @@ class Running:
         return found[1] if found else ""
 
     def watch(self, key: Path | None) -> None:
-        """Return never; an error if the node ends."""
+        """Return when the node has to be started anew; an error if it ends.
+
+        A SuperNode that has dropped a message sends the answer to it in the place of the answer to the next
+        one, and so on: from then on, all its answers are late.
+        """
+        place = 0
         while self.supernode.is_running and self.worker.is_running:
+            said, place = self.supernode.said_since(place)
+            if _DROPPED in said:
+                return
             time.sleep(0.5)
         if self.supernode.is_running:
             raise DeployError("what answers for the node has ended", f"see its log, {self.worker.log}")
@@ -83,6 +92,14 @@ def running(
     finally:
         worker.stop()
         process.stop()
+
+
+def kept_running(device: Path, address: Address, key: Path | None) -> Generator[Running]:
+    """The node whenever it has been started, for ever; an error if it ends."""
+    while True:
+        with running(device, address, key) as node:
+            yield node
+            node.watch(key)
 
 
 def _wait(process: Process, address: Address, key: Path | None) -> None:
