@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         open_run,
         presets,
         register,
+        report,
         train,
     )
 
@@ -49,6 +50,7 @@ __all__ = [
     "open_run",
     "presets",
     "register",
+    "report",
     "train",
 ]
 

@@ -69,8 +69,8 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (
             ("train", "fedmf", "--data", "ml-100k", "--engine", "warp"),
-            "unknown engine 'warp'",
-            "block, reference",
+            "'warp' is not one of 'block', 'reference'",
+            "train --help",
         ),
         (("train", "fedmf"), "which data set?", "--data ml-100k"),
         (("train", "--data", "ml-100k"), "which method?", "solera train fedmf"),
@@ -171,6 +171,19 @@ def test_from_a_file_to_recommendations(ratings, tmp_path):
     assert json.loads((folder / "result.json").read_text())["test"] == result["test"]
     listed = solera("recommend", str(folder), "--user", "u3", "-k", "4", "--json")
     assert len(json.loads(listed.stdout)["items"]) == 4
+    several = solera("recommend", str(folder), "--user", "u3", "--user", "u4", "-k", "4", "--json")
+    both = json.loads(several.stdout)["users"]
+    assert [each["user"] for each in both] == ["u3", "u4"]
+    assert both[0]["items"] == json.loads(listed.stdout)["items"]
+    newcomer = solera("recommend", str(folder), "--history", "i1, i2", "--without", "i3", "-k", "4", "--json")
+    assert not {"i1", "i2", "i3"} & {each["item"] for each in json.loads(newcomer.stdout)["items"]}
+    written = solera("recommend", str(folder), "--all", "-o", str(tmp_path / "all.csv"))
+    assert written.returncode == 0, written.stderr
+    assert (tmp_path / "all.csv").read_text().startswith("user,rank,item,title,score\n")
+    for wrong in (("--all",), ("--all", "--user", "u3"), ()):
+        assert solera("recommend", str(folder), *wrong).returncode == 2
+    alike = solera("similar", str(folder), "i1", "-k", "3")
+    assert "Like i1" in alike.stdout
     stranger = solera("recommend", str(folder), "--user", "u99")
     assert stranger.returncode == 2
     assert "unknown user 'u99'" in stranger.stderr

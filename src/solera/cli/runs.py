@@ -285,28 +285,6 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
     return root / name
 
 
-def recommend(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    user: Annotated[str, typer.Option(help="A user's id, as the data set gives it.")],
-    k: Annotated[int, typer.Option("-k", help="How many items.", min=1)] = 10,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """What a user's device would show; items the user already knows are left out.
-
-    Example: solera recommend runs/fedmf-ml-100k-strict-s0 --user 196 -k 10
-    """
-    from solera.runs import Run
-
-    opened = Run.open(run, data_dir=data_dir)
-    found = opened.recommend(user, k)
-    if json:
-        print_json({"run": str(run), "user": user, "items": [item._asdict() for item in found]})
-        return
-    rows = ((item.rank, item.item, item.title, item.score) for item in found)
-    table(f"For user {user}", ("#", "item", "title", "score"), rows, leaky=opened.result["leaky"])
-
-
 def baseline(
     name: Annotated[
         str | None, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap.")

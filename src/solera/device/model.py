@@ -14,14 +14,14 @@ from torch import Tensor
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
-from solera.core.history import INPUTS, FadingHistory, remembers
+from solera.core.history import INPUTS, FadingHistory
 from solera.core.method import Method
 from solera.core.spec import Home, Params
-from solera.data.ragged import Ints, Ragged
-from solera.data.sampling import ClientData
+from solera.data.ragged import Ints
 from solera.device.bundle import TENSORS, Bundle
 from solera.device.tensors import Arrays
-from solera.engine import OneRound, Simulation, train_one_by_one
+from solera.engine import Simulation
+from solera.engine.newcomer import needs_history_alone, newcomer
 from solera.engine.one_round import WEIGHTS
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen
@@ -45,14 +45,6 @@ def shared_shapes(method: Method | ClosedForm, n_items: int) -> Shapes:
         leaf.name: (n_items, *leaf.shape) if leaf.per_item else leaf.shape
         for leaf in method.select(home=Home.SHARED)
     }
-
-
-def needs_history_alone(method: Method | ClosedForm) -> bool:
-    """Whether a user is served by the own history, without any parameters of its own."""
-    if isinstance(method, ClosedForm):
-        return True
-    personal = method.select(home=Home.PERSONAL) or method.view.keeps or method.tailored
-    return remembers(method.scorer) and not personal
 
 
 def served_from_history() -> list[str]:
@@ -115,23 +107,16 @@ class Model:
                 f"nothing of {self.method.name!r} has been trained yet",
                 "take part in its federation with solera node start, or take a bundle of a trained model",
             )
-        known = Ragged.of_lengths(np.array([len(history)]), history)
-        clients = ClientData(known, known.sorted_unique(), self.n_items)
-        place, me = torch.device("cpu"), np.array([0])
-        if isinstance(self.method, ClosedForm):
-            one_round = OneRound(self.method, clients, device=place, dtype=self.dtype)
-            one_round.restore(self.shared, {})
-            return one_round.serve(known)(me)[0]
-        simulation = Simulation(
-            self.method, clients, train_one_by_one, seed=self.seed, device=place, dtype=self.dtype
+        me = np.array([0])
+        alone, known = newcomer(
+            self.method, self.shared, history, self.n_items, seed=self.seed, dtype=self.dtype
         )
-        shared = {n: v[None] if n in self.method.tailored else v for n, v in self.shared.items()}
-        simulation.restore(shared | simulation.state.memory, simulation.state.personal.tensors())
-        if self._personal:
-            simulation.state.personal.take_client(0, self._personal)
-        elif not needs_history_alone(self.method):
-            deque(simulation.train_clients(0, me), maxlen=0)
-        return simulation.serve(known)(me)[0]
+        if isinstance(alone, Simulation):
+            if self._personal:
+                alone.state.personal.take_client(0, self._personal)
+            elif not needs_history_alone(self.method):
+                deque(alone.train_clients(0, me), maxlen=0)
+        return alone.serve(known)(me)[0]
 
     def best(self, history: Ints, seen: Ints, k: int) -> list[tuple[int, float]]:
         """The k best items that are not among the seen ones, with their scores."""

@@ -2,7 +2,8 @@
 
 from solera.runs.config import RunConfig
 from solera.runs.folder import RunFolder
-from solera.runs.run import Recommendation, Run
+from solera.runs.recommending import Recommendation
+from solera.runs.run import Run
 from solera.runs.training import Progress, StoppedError, train
 
 __all__ = ["Progress", "Recommendation", "Run", "RunConfig", "RunFolder", "StoppedError", "train"]
