@@ -30,14 +30,16 @@ from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.notebook import in_notebook, notebook_progress
 from solera.runs.presets import preset as find_preset
 from solera.runs.presets import presets as known_presets
-from solera.runs.result import figures, metrics_table
+from solera.runs.result import Rankings, RoundEntry, RunResult, metrics_table
 from solera.runs.tracking import tracking
 
 __all__ = [
     "BaselineRun",
     "Interactions",
     "Progress",
+    "RoundEntry",
     "Run",
+    "RunResult",
     "baseline",
     "compare",
     "datasets",
@@ -269,9 +271,9 @@ def compare(
         results.append(
             (name, "centralized", baseline(name, interactions, protocol=protocol, seed=seed).result)
         )
-    results.sort(key=lambda each: -each[2]["validation"]["full"]["ndcg@10"])
+    results.sort(key=lambda each: -each[2].validation.full["ndcg@10"])
     return pl.DataFrame(
-        [{"method": name, "kind": kind, **result["test"]["full"]} for name, kind, result in results]
+        [{"method": name, "kind": kind, **result.test.full} for name, kind, result in results]
     )
 
 
@@ -283,9 +285,7 @@ def evaluate(score: Score, data: Data, *, protocol: str = "strict", seed: int = 
     """
     interactions = load(data)
     evaluator = Evaluator(split(interactions, protocol), seed)
-    return metrics_table(
-        {"test": figures(evaluator.test(score)), "validation": figures(evaluator.validation(score))}
-    )
+    return metrics_table(Rankings.of(evaluator.test(score)), Rankings.of(evaluator.validation(score)))
 
 
 @_in_python

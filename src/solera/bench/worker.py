@@ -157,7 +157,7 @@ def _done(record: Readable) -> Done:
     if isinstance(record, Study):
         return Done(record.best.ndcg or 0.0)
     if isinstance(record, Record):
-        return Done(record.figures.test.full["ndcg@10"])
+        return Done(record.result.test.full["ndcg@10"])
     trial = record.trial
     figure = f"validation NDCG@10 {trial.ndcg:.4f}" if trial.ndcg is not None else trial.error
     ended = "" if trial.end == "finished" else f"{trial.end}: "
@@ -203,7 +203,7 @@ def _trained(
     finished = _prepare(job.folder, config)
 
     def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.entry["validation"]["full"]["ndcg@10"]))
+        report(Step(now.rounds_done, now.rounds, now.entry.validation.full["ndcg@10"]))
 
     train(config, data, out=job.folder, resume=True, threads=1, on_round=on_round, stop=stop)
     peak = None if finished else peak_bytes()
@@ -302,24 +302,22 @@ def _try_method(
     """What the round that counts gives on validation items; with `test` on test items as well."""
 
     def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.entry["validation"]["full"]["ndcg@10"]))
-        heard(now.entry["selection"])
+        report(Step(now.rounds_done, now.rounds, now.entry.validation.full["ndcg@10"]))
+        heard(now.entry.selection)
 
     if test:
         run = train(config, data, threads=1, on_round=on_round, stop=stop)
-        best, rounds = run.validation["full"], run.result["rounds"]
+        best, rounds = run.validation.full, run.result.rounds
     else:
         history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
-        chosen = history[-1] if config.dp else max(history, key=lambda entry: entry["selection"])
-        best, rounds = chosen["validation"]["full"], len(history)
+        chosen = history[-1] if config.dp else max(history, key=lambda entry: entry.selection)
+        best, rounds = chosen.validation.full, len(history)
     found = Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=rounds)
     if not test:
         return found
     ranked, sizes = run.evaluate(), split(data, config.protocol).train.lengths
     groups = tuple(by_activity(sizes[ranked.full_ranking.users], ranked, GROUPS))
-    return found.model_copy(
-        update={"test": {name: run.test["full"][name] for name in SHOWN}, "groups": groups}
-    )
+    return found.model_copy(update={"test": {name: run.test.full[name] for name in SHOWN}, "groups": groups})
 
 
 def _try_baseline(
@@ -330,7 +328,7 @@ def _try_baseline(
             raise StoppedError("stopped")
 
     figures = validate_baseline(config.baseline, data, seed=config.seed, options=options, on_epoch=on_epoch)
-    return Found(ndcg=figures["full"]["ndcg@10"], hr=figures["full"]["hr@10"])
+    return Found(ndcg=figures.full["ndcg@10"], hr=figures.full["hr@10"])
 
 
 def _code() -> Code:

@@ -84,7 +84,7 @@ def recommend(
         if json:
             print_json({"run": str(run), "history": items, "items": _entries(found)})
         else:
-            _print("For this history", found, opened.result["leaky"])
+            _print("For this history", found, opened.result.leaky)
         return
     listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
     if json:
@@ -94,7 +94,7 @@ def recommend(
         )
         return
     for each, found in listed:
-        _print(f"For user {each}", found, opened.result["leaky"])
+        _print(f"For user {each}", found, opened.result.leaky)
 
 
 def similar(
@@ -116,7 +116,7 @@ def similar(
     if json:
         print_json({"run": str(run), "item": item, "items": _entries(found)})
     else:
-        _print(title, found, opened.result["leaky"])
+        _print(title, found, opened.result.leaky)
 
 
 def _entries(found: list[Recommendation]) -> list[dict[str, Any]]:

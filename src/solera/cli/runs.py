@@ -252,7 +252,7 @@ def train(
         if tracker:
             tracker.finish(run)
     if json:
-        print_json({**run.result, "out": str(folder)})
+        print_json({**run.result.document(), "out": str(folder)})
         return
     print_result(run.result)
     chosen = find_preset(preset) if preset else None
@@ -328,6 +328,6 @@ def baseline(
             name, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
         ).result
     if json:
-        print_json(result)
+        print_json(result.document())
     else:
         print_result(result)

@@ -47,10 +47,10 @@ def export(
         min_interactions=config.min_interactions,
         columns=config.columns,
     )
-    if data.n_items != result["items"]:
+    if data.n_items != result.items:
         raise RunError(
             f"the data set {config.dataset!r} has changed since the run in {run}",
-            f"it had {result['items']} items",
+            f"it had {result.items} items",
         )
     method = find(config.method, config.options, config.plugins)
     if isinstance(method, Method) and method.tailored:
@@ -66,7 +66,7 @@ def export(
         key,
         catalogue_version=catalogue_version,
         tensors={name: state.shared[name] for name in shared_shapes(method, data.n_items)},
-        trained={name: result[name] for name in _TOLD if name in result},
+        trained={name: value for name, value in result.document().items() if name in _TOLD},
     )
 
 

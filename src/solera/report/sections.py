@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any
 
 from solera.bench.machine import anonymous
 from solera.bench.statistics import SHOWN
@@ -54,7 +53,7 @@ def _figures(run: Recorded) -> Iterator[str]:
             if run.result is None:
                 yield "–"
                 continue
-            shown = number(run.result["test"][kind][metric])
+            shown = number(run.result.test[kind][metric])
             if run.users:
                 found = run.users.intervals[kind][metric]
                 shown += f"<br><small>{found.low:.4f} – {found.high:.4f}</small>"
@@ -64,7 +63,7 @@ def _figures(run: Recorded) -> Iterator[str]:
 def _round(run: Recorded) -> str:
     if run.result is None:
         return f"unfinished: {len(run.history)} of {run.config.rounds}"
-    return f"{run.result.get('selected_round', '–')} of {run.result.get('rounds', '–')}"
+    return f"{run.result.selected_round} of {run.result.rounds}"
 
 
 def missing(runs: Sequence[Recorded]) -> str:
@@ -98,20 +97,21 @@ def cost_table(runs: Sequence[Recorded]) -> str:
 
 
 def _costs(run: Recorded) -> Iterator[str]:
-    assert run.result is not None
-    sent, users = run.result["bytes"], run.result["users"]
-    until = run.history[: run.result["selected_round"]]
-    moved = [(entry["bytes"]["up"] + entry["bytes"]["down"]) * entry["clients"] for entry in run.history]
-    yield _bytes(sent["up"])
-    yield _bytes(sent["down"])
+    result = run.result
+    assert result is not None
+    assert result.bytes is not None
+    users, until = result.users, run.history[: result.selected_round]
+    moved = [(entry.bytes.up + entry.bytes.down) * entry.clients for entry in run.history]
+    yield _bytes(result.bytes.up)
+    yield _bytes(result.bytes.down)
     yield _bytes(sum(moved[: len(until)]) / users)
     yield _bytes(_file_size(run, "personal") / users)
     yield _bytes(sum(moved) / max(1, len(moved)))
     yield _bytes(_file_size(run, "shared"))
-    yield number(run.result["seconds_per_round"], 3)
-    for part in ("train", "evaluate"):
-        yield number(float(sum(entry["seconds"][part] for entry in run.history)), 1)
-    yield _bytes(run.result["peak_bytes"]) if run.result.get("peak_bytes") else "not recorded"
+    yield number(result.seconds_per_round or 0.0, 3)
+    yield number(sum(entry.seconds.train for entry in run.history), 1)
+    yield number(sum(entry.seconds.evaluate for entry in run.history), 1)
+    yield _bytes(result.peak_bytes) if result.peak_bytes else "not recorded"
 
 
 def _bytes(count: float) -> str:
@@ -125,16 +125,8 @@ def _file_size(run: Recorded, part: str) -> int:
 
 def privacy_table(runs: Sequence[Recorded]) -> str:
     """Whatever results say of privacy; nothing where none does."""
-    stated = [(run, _privacy(run)) for run in runs]
-    stated = [(run, content) for run, content in stated if content]
+    stated = [(run, run.result.privacy) for run in runs if run.result and run.result.privacy]
     return comparison(*zip(*stated, strict=True)) if stated else ""
-
-
-def _privacy(run: Recorded) -> dict[str, Any]:
-    found = {
-        key: run.result[key] for key in ("privacy", "dp") if run.result and run.result.get(key) is not None
-    }
-    return found["privacy"] if set(found) == {"privacy"} and isinstance(found["privacy"], dict) else found
 
 
 def attacks_table(runs: Sequence[Recorded]) -> str:

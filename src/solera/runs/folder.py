@@ -16,12 +16,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -30,10 +30,11 @@ from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.runs.config import RunConfig
-from solera.runs.result import check_result
+from solera.runs.result import Frozen, RoundEntry, RunResult
 
 _CHECKPOINT = "checkpoint-"
 _DATA = "data.parquet"
+Content = TypeVar("Content", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,19 @@ class SavedState:
             ) from None
 
 
+class RunProgress(Frozen):
+    """How far an unfinished run has come."""
+
+    rounds_done: int
+    best_round: int
+    history: tuple[RoundEntry, ...]
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Where an unfinished run stands."""
 
-    progress: dict[str, Any]
+    progress: RunProgress
     last: SavedState
     best: SavedState
 
@@ -106,29 +115,27 @@ class RunFolder:
     @property
     def config(self) -> RunConfig:
         """What was asked for."""
-        try:
-            return RunConfig.model_validate(self._read("config.json"))
-        except ValidationError as error:
-            raise self._not_a_runs("config.json", error) from None
+        return self._parse("config.json", RunConfig)
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> RunResult | None:
         """The figures, None while the run is unfinished."""
         if not (self.path / "result.json").exists():
             return None
-        content = self._read("result.json")
-        try:
-            check_result(content)
-        except ValidationError as error:
-            raise self._not_a_runs("result.json", error) from None
-        return content
+        return self._parse("result.json", RunResult)
 
-    def _not_a_runs(self, name: str, error: ValidationError) -> RunError:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"])) or "all of it"
-        return RunError(
-            f"{self.path / name} is not a run's: {where}: {wrong['msg']}", "train again into a new folder"
-        )
+    def _parse(self, name: str, kind: type[Content]) -> Content:
+        return self._checked(name, kind, self._read(name))
+
+    def _checked(self, name: str, kind: type[Content], content: Any) -> Content:
+        try:
+            return kind.model_validate(content)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"])) or "all of it"
+            raise RunError(
+                f"{self.path / name} is not a run's: {where}: {wrong['msg']}", "train again into a new folder"
+            ) from None
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -136,12 +143,13 @@ class RunFolder:
         return self._read("environment.json")
 
     @property
-    def history(self) -> list[dict[str, Any]]:
-        """All finished rounds. A last line that a kill cut short is none."""
+    def history(self) -> list[RoundEntry]:
+        """Finished rounds. An incomplete last line is ignored."""
         path = self.path / "history.jsonl"
         try:
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            return [json.loads(line) for line in lines if line.endswith("\n")]
+            entries = [json.loads(line) for line in lines if line.endswith("\n")]
+            return [self._checked("history.jsonl", RoundEntry, entry) for entry in entries]
         except (OSError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error}", "train again into a new folder") from None
 
@@ -166,24 +174,24 @@ class RunFolder:
             columns=config.columns,
         )
 
-    def begin_history(self, rounds: list[dict[str, Any]]) -> None:
-        """The rounds to go on from, in the place of whatever stands there."""
-        write_whole(self.path / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in rounds))
+    def begin_history(self, rounds: Iterable[RoundEntry]) -> None:
+        """Replace the history by the rounds to go on from."""
+        write_whole(self.path / "history.jsonl", "".join(map(_line, rounds)))
 
-    def add_round(self, entry: Mapping[str, Any]) -> None:
-        """One more finished round. Checkpoints have them all, so nothing is lost with a line."""
+    def add_round(self, entry: RoundEntry) -> None:
+        """Append a finished round. Checkpoints hold all rounds, so a lost line is not a lost round."""
         with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(_line(entry))
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Replace the former checkpoint; a kill in between leaves one of the two."""
-        number = checkpoint.progress["rounds_done"]
+        number = checkpoint.progress.rounds_done
         partial = self.path / ".checkpoint.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         checkpoint.last.write(partial, "last-")
         checkpoint.best.write(partial, "best-")
-        RunFolder(partial)._write("progress.json", checkpoint.progress)
+        RunFolder(partial)._write("progress.json", checkpoint.progress.model_dump(mode="json"))
         former = self._checkpoints()
         partial.replace(self.path / f"{_CHECKPOINT}{number}")
         for old in former:
@@ -195,13 +203,13 @@ class RunFolder:
         if not found:
             return None
         latest = found[-1]
-        progress = RunFolder(latest)._read("progress.json")
+        progress = RunFolder(latest)._parse("progress.json", RunProgress)
         return Checkpoint(progress, SavedState.read(latest, "last-"), SavedState.read(latest, "best-"))
 
-    def finish(self, result: Mapping[str, Any], state: SavedState) -> None:
-        """Write state and figures, the figures last: where they are, everything is."""
+    def finish(self, result: RunResult, state: SavedState) -> None:
+        """Write state and result. The result comes last: where it is, everything is."""
         state.write(self.path)
-        self._write("result.json", result)
+        self._write("result.json", result.document())
         for old in self._checkpoints():
             shutil.rmtree(old)
 
@@ -230,6 +238,10 @@ class RunFolder:
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, json.dumps(content, indent=2) + "\n")
+
+
+def _line(entry: RoundEntry) -> str:
+    return json.dumps(entry.model_dump(mode="json")) + "\n"
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -6,12 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any
 
-from solera.runs.result import LEAKY, METRICS, rows_of, title_of
-
-if TYPE_CHECKING:
-    from solera.runs.training import Progress
+from solera.runs.progress import Progress
+from solera.runs.result import LEAKY, METRICS, RunResult
 
 
 def in_notebook() -> bool:
@@ -43,12 +40,12 @@ def progress_html(title: str, done: Progress) -> str:
     )
 
 
-def result_html(result: dict[str, Any]) -> str:
+def result_html(result: RunResult) -> str:
     """The table that the command line prints; a leaky one says so in red."""
     head = "".join(f"<th>{escape(metric)}</th>" for metric in METRICS)
     body = "".join(
         f"<tr><th>{escape(str(name))}</th>{''.join(f'<td>{value:.4f}</td>' for value in values)}</tr>"
-        for name, *values in rows_of(result)
+        for name, *values in result.rows
     )
-    warning = f'<p style="color: #c00"><b>{escape(LEAKY)}</b></p>' if result["leaky"] else ""
-    return f"<b>{escape(title_of(result))}</b>{warning}<table><tr><th></th>{head}</tr>{body}</table>"
+    warning = f'<p style="color: #c00"><b>{escape(LEAKY)}</b></p>' if result.leaky else ""
+    return f"<b>{escape(result.title)}</b>{warning}<table><tr><th></th>{head}</tr>{body}</table>"

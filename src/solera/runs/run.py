@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,7 +24,7 @@ from solera.runs.folder import RunFolder, SavedState
 from solera.runs.notebook import result_html
 from solera.runs.owners import THEIR_OWN, owners, scores_with
 from solera.runs.recommending import NEWCOMER_ROUNDS, OnUsers, Recommendation, Recommender, Shown
-from solera.runs.result import Figures, brief, flat, metrics_table
+from solera.runs.result import Rankings, RoundEntry, RunResult, flat
 from solera.runs.tables import Table, item_tables, user_vector
 
 
@@ -34,11 +33,11 @@ class Run:
 
     def __init__(
         self,
-        result: dict[str, Any],
+        result: RunResult,
         data: Interactions,
         simulation: Federation,
         path: Path | None,
-        rounds: list[dict[str, Any]],
+        rounds: Sequence[RoundEntry],
     ) -> None:
         self.result, self.data, self.path = result, data, path
         self._simulation, self._rounds = simulation, rounds
@@ -52,10 +51,10 @@ class Run:
         assert result is not None  # state() has made sure
         if data is None:
             data = folder.data(data_dir)
-        if (data.n_users, data.n_items) != (result["users"], result["items"]):
+        if (data.n_users, data.n_items) != (result.users, result.items):
             raise RunError(
                 f"the data set {config.dataset!r} has changed since the run in {path}",
-                f"it had {result['users']} users and {result['items']} items",
+                f"it had {result.users} users and {result.items} items",
             )
         method = find(config.method, config.options, config.plugins)
         _check_fits(method, state, data, folder.path)
@@ -65,33 +64,33 @@ class Run:
 
     def __repr__(self) -> str:
         """What was trained on what, and how good it is."""
-        return brief(self.result)
+        return repr(self.result)
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
         return result_html(self.result)
 
     @property
-    def test(self) -> Figures:
-        """Figures on the test items: "full" ranking and "sampled99"."""
-        figures: Figures = self.result["test"]
-        return figures
+    def test(self) -> Rankings:
+        """Metrics on the test items: `test.full` and `test.sampled99`."""
+        return self.result.test
 
     @property
-    def validation(self) -> Figures:
-        """Figures on the validation items in the selected round."""
-        figures: Figures = self.result["validation"]
-        return figures
+    def validation(self) -> Rankings:
+        """Metrics on the validation items in the selected round."""
+        return self.result.validation
 
     @property
     def metrics(self) -> pl.DataFrame:
         """All figures as a table."""
-        return metrics_table({"test": self.test, "validation": self.validation})
+        return self.result.table
 
     @property
     def history(self) -> pl.DataFrame:
         """A row for every round: loss, seconds, bytes, and figures on validation items."""
-        return pl.DataFrame([dict(flat(entry)) for entry in self._rounds], infer_schema_length=None)
+        return pl.DataFrame(
+            [dict(flat(entry.model_dump())) for entry in self._rounds], infer_schema_length=None
+        )
 
     def evaluate(self, tables: str = THEIR_OWN) -> Evaluation:
         """Rank the test items again, with the model that the figures in `test` are of: every user's ranks.
@@ -113,11 +112,11 @@ class Run:
     @cached_property
     def parts(self) -> Split:
         """Training, validation and test items, as the run had them."""
-        return split(self.data, self.result["protocol"])
+        return split(self.data, self.result.protocol)
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self.parts, self.result["seed"])
+        return Evaluator(self.parts, self.result.seed)
 
     @property
     def table_owners(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,30 +24,17 @@ from solera.methods import find
 from solera.runs.config import RunConfig
 from solera.runs.environment import environment, peak_bytes
 from solera.runs.federation import federation
-from solera.runs.folder import Checkpoint, RunFolder, SavedState
+from solera.runs.folder import Checkpoint, RunFolder, RunProgress, SavedState
 from solera.runs.interrupt import interruptible
+from solera.runs.progress import Progress
 from solera.runs.recorded import is_recorded
 from solera.runs.recording import Recorder
-from solera.runs.result import figures, make_result
+from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult
 from solera.runs.run import Run
 
 _LOG = logging.getLogger(__name__)
 _LEAST_SECONDS = 2.0  # between checkpoints,
 _COST = 20  # and at least this many times what the last one took: about 5 % of the time at most
-
-
-class Progress(NamedTuple):
-    """What is reported after every round."""
-
-    rounds_done: int
-    rounds: int
-    entry: dict[str, Any]  # the round's line of the history
-
-    @property
-    def figures(self) -> str:
-        """Loss and the figure on validation items, in words."""
-        validation = self.entry["validation"]["full"]["ndcg@10"]
-        return f"loss {self.entry['loss']:.4f} · validation NDCG@10 {validation:.4f}"
 
 
 class StoppedError(RunError):
@@ -98,7 +85,7 @@ def validate_rounds(
     threads: int = 0,
     on_round: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RoundEntry]:
     """The history of a run that never looks at the test items: for choosing settings."""
     config, method = _method(config)
     training = _Training(config, method, data, threads, "cpu")
@@ -159,7 +146,7 @@ class _Training:
         self.split = split(data, config.protocol)
         self.evaluator = Evaluator(self.split, config.seed)
         self.simulation = federation(config, method, self.split, threads, device)
-        self.history: list[dict[str, Any]] = []
+        self.history: list[RoundEntry] = []
         self.best: State | Solution = self.simulation.state
         self.best_round = 0
         self._saved_at, self._saving_took = time.perf_counter(), 0.0
@@ -217,46 +204,46 @@ class _Training:
         trained = self.simulation.run_round(number)
         middle = time.perf_counter()
         validation = self.evaluator.validation(self._score("validation"))
-        seconds = {"train": middle - start, "evaluate": time.perf_counter() - middle}
+        seconds = RoundSeconds(train=middle - start, evaluate=time.perf_counter() - middle)
         if self._recorder:
             self._recorder.end(number)
         value = validation.selected(self.protocol)
         # Under differential privacy the last round counts: to choose one is a look at data.
-        if self.config.dp or not self.history or value > self.history[self.best_round]["selection"]:
+        if self.config.dp or not self.history or value > self.history[self.best_round].selection:
             self.best, self.best_round = self.simulation.state.copy(), number
         self.history.append(
-            {
-                "round": number + 1,
-                "clients": trained.clients,
-                "loss": trained.loss,
-                "selection": value,
-                "validation": figures(validation),
-                "bytes": {"up": trained.bytes_up, "down": trained.bytes_down},
-                "seconds": seconds,
-            }
+            RoundEntry(
+                round=number + 1,
+                clients=trained.clients,
+                loss=trained.loss,
+                selection=value,
+                validation=Rankings.of(validation),
+                bytes=Bytes(up=trained.bytes_up, down=trained.bytes_down),
+                seconds=seconds,
+            )
         )
 
     def _finish(self, folder: RunFolder | None) -> Run:
         self.simulation.restore(*self.best.tensors())
         test = self.evaluator.test(self._score("test"))
         chosen = self.history[self.best_round]
-        seconds = [entry["seconds"]["train"] for entry in self.history]
-        result = make_result(
+        sent = [entry.bytes for entry in self.history]
+        result = RunResult.of(
             self.config.full_method,
             self.split,
             self.config.seed,
             test=test,
-            validation=chosen["validation"],
+            validation=chosen.validation,
             rounds=len(self.history),
-            selected_round=chosen["round"],
-            seconds_per_round=float(np.median(seconds)),
+            selected_round=chosen.round,
+            seconds_per_round=float(np.median([entry.seconds.train for entry in self.history])),
             peak_bytes=peak_bytes(),
-            bytes={way: float(np.mean([e["bytes"][way] for e in self.history])) for way in ("up", "down")},
+            bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
             options=self.config.options,
             engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
-            **({"privacy": stated} if (stated := self.config.statement(self.method)) else {}),
+            privacy=self.config.statement(self.method),
         )
         if folder:
             folder.finish(result, _saved(self.best))
@@ -270,11 +257,9 @@ class _Training:
         start = time.perf_counter()
         if not now and start - self._saved_at < max(_LEAST_SECONDS, _COST * self._saving_took):
             return
-        progress = {
-            "rounds_done": len(self.history),
-            "best_round": self.best_round,
-            "history": self.history,
-        }
+        progress = RunProgress(
+            rounds_done=len(self.history), best_round=self.best_round, history=tuple(self.history)
+        )
         folder.write_checkpoint(Checkpoint(progress, _saved(self.simulation.state), _saved(self.best)))
         self._saved_at = time.perf_counter()
         self._saving_took = self._saved_at - start
@@ -283,8 +268,8 @@ class _Training:
         self.simulation.restore(checkpoint.best.shared, checkpoint.best.personal)
         self.best = self.simulation.state.copy()
         self.simulation.restore(checkpoint.last.shared, checkpoint.last.personal)
-        self.history = checkpoint.progress["history"]
-        self.best_round = checkpoint.progress["best_round"]
+        self.history = list(checkpoint.progress.history)
+        self.best_round = checkpoint.progress.best_round
 
 
 def _say_stopping() -> None:

@@ -196,7 +196,7 @@ OPTIONS = {"embedding_size": 4, "clients_per_round": 0.5}
 )
 def test_a_run_states_its_privacy_and_takes_the_last_round(small, dp: str) -> None:
     result = run(small, dp=DP.parse(dp).model_dump(), options=OPTIONS).result
-    stated = result["privacy"]
+    stated = result.privacy
     resolved = DP.parse(dp).resolved(Releases(0.5, 4))
     assert (stated["epsilon"], stated["delta"], stated["unit"]) == (resolved.epsilon, 1e-3, "user")
     assert stated["noise_multiplier"] == resolved.noise
@@ -206,7 +206,7 @@ def test_a_run_states_its_privacy_and_takes_the_last_round(small, dp: str) -> No
     assert stated["neighbouring"] == ("replace one user's data" if local else "add or remove one user")
     assert ("Poisson" in stated["sampling"] and "0.5" in stated["sampling"]) is not local
     assert stated["randomness"] == "seeded: for research"
-    assert result["selected_round"] == result["rounds"] == 4
+    assert result.selected_round == result.rounds == 4
     if resolved.mode == "distributed":
         assert stated["epsilon_if_it_is_known_who_takes_part"] > stated["epsilon"]
 
@@ -257,7 +257,7 @@ def test_both_engines_and_a_resumed_run_are_the_same(small, tmp_path) -> None:
 def test_a_method_that_weights_by_data_counts_everybody_alike(small) -> None:
     assert find("pfedclr").aggregate.weighted
     options = {"embedding_size": 4, "clients_per_round": 0.5}
-    assert run(small, method="pfedclr", options=options, dp={"noise": 1, "delta": 1e-3}).result["privacy"]
+    assert run(small, method="pfedclr", options=options, dp={"noise": 1, "delta": 1e-3}).result.privacy
 
 
 def test_clients_that_cover_their_uploads_send_whole_tables(small) -> None:
@@ -265,7 +265,7 @@ def test_clients_that_cover_their_uploads_send_whole_tables(small) -> None:
     whole = small.n_items * 4 * 4
     for mode, up in (("central", None), ("local", whole), ("distributed", whole)):
         dp = {"noise": 1, "delta": 1e-3, "mode": mode, "dropout": 0.5}
-        sent = run(small, options=OPTIONS, dp=dp).result["bytes"]["up"]
+        sent = run(small, options=OPTIONS, dp=dp).result.bytes.up
         assert sent == up if up else sent < whole
 
 

@@ -47,7 +47,7 @@ def by_option(runs: Sequence[Recorded]) -> list[Figure]:
     measured = [
         Measured(
             {name: settings[name]} | ({"method": run.config.full_method} if len(several) > 1 else {}),
-            {part: run.result[part]["full"] for part in PARTS if run.result},
+            {part: getattr(run.result, part).full for part in PARTS if run.result},
             run.leaky,
         )
         for group in several
