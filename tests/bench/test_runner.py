@@ -128,7 +128,7 @@ def test_ctrl_c_then_kill_then_to_the_end(folder):
     assert read(again.record).model_dump(exclude=CHANCE) == read(long).model_dump(exclude=CHANCE)
     assert read(long).result.rounds == ROUNDS
     assert read(long).result.peak_bytes > 100e6
-    assert read(closed).rounds == 1
+    assert read(closed).result.rounds == 1
 
 
 def test_a_worker_nobody_listens_to_stops_with_a_checkpoint(folder):
