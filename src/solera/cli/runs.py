@@ -95,7 +95,7 @@ def methods(
     if json:
         print_json(listed)
         return
-    shown = ("name", "scorer", "view", "update", "aggregate", "wire")
+    shown = ("name", "scorer", "view", "loss", "update", "aggregate")
     table("Methods and their five choices", shown, ([entry[key] for key in shown] for entry in listed))
     plugins = ((key, plugin.about) for key, plugin in PLUGINS.items())
     table("Plug-ins, for any method they fit", ("--with", "what it does"), plugins)

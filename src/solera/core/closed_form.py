@@ -6,9 +6,9 @@ else, which makes such a method fit for secure aggregation as it is.
 
     scorer      memory [channels, items] of the own history, times the solved matrix
     view        the matrix as it is
+    loss        squared error
     update      sums over the own history
     aggregate   their total, then a linear system
-    wire        as for any other method
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from solera.core.choices import Wire
 from solera.core.errors import DataError
 
 Ints = NDArray[np.int64]
@@ -133,7 +132,6 @@ class ClosedForm:
     scorer: Memory
     update: Summary
     aggregate: Solve
-    wire: Wire
 
     @property
     def choices(self) -> dict[str, str]:
@@ -141,9 +139,9 @@ class ClosedForm:
         return {
             "scorer": self.scorer.label,
             "view": "shared as it is",
+            "loss": "squared error",
             "update": self.update.label,
             "aggregate": self.aggregate.label,
-            "wire": self.wire.label,
         }
 
     def check(self, n_items: int) -> None:

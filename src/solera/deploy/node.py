@@ -21,7 +21,7 @@ from solera.core.errors import ConfigError, DeviceError, SoleraError
 from solera.core.fixed_point import largest_number
 from solera.core.method import Method
 from solera.core.spec import Home, Params
-from solera.core.upload import Totals, Upload
+from solera.core.upload import PLAIN, Totals, Upload
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.approval import check_day
@@ -191,7 +191,7 @@ class Node:
         wire = _DOUBLE if order.clip else self._wire
         reply = Packet(answer.model_dump(), self._packed(work.total, cohort.histories, wire))
         shared = self.shared_by_owner(order, packet.arrays, here)
-        steps = (*_noted(order), self.method.wire.label)
+        steps = (*_noted(order), PLAIN)
         with self.device.store.writing():
             self.ledger.plain(order.federation, order.round or 0, order.attempt)
             self.members.stage(order.token, work.kept, shared, sent=reply, steps=steps, kind="train")

@@ -151,7 +151,7 @@ class ServerState:
             shared = {WEIGHTS: server.solve(CPU, cover).to(self.dtype)}
         else:
             assert isinstance(self.method, Method)
-            shared = server.conclude(self.held, self.method.context(number, self.n_items))
+            shared = server.conclude(self.held, self.method.context(number, self.n_items, self._seed))
         if not all(bool(torch.isfinite(values).all()) for values in shared.values()):
             raise DivergedError(
                 f"the state after round {number + 1} is not finite",

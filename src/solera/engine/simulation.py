@@ -225,7 +225,7 @@ class Simulation:
             yield result
 
     def _context(self, round_: int) -> RoundContext:
-        return self.method.context(round_, self.data.n_items)
+        return self.method.context(round_, self.data.n_items, self.seed)
 
     def choose(self, round_: int) -> Ints:
         """The round's clients, drawn from those that have anything to train on; the same whenever asked."""
