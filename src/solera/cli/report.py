@@ -82,9 +82,9 @@ def check_drawable(figures: bool) -> None:
 
 def write_page(page: Path, text: str, figures: Mapping[str, Sequence[Figure]]) -> list[Path]:
     """The page, and beside it the figures that are given; what was written."""
-    from solera.runs.folder import write_whole
+    from solera.core.files import write_atomically
 
-    write_whole(page, text)
+    write_atomically(page, text)
     if not figures:
         return [page]
     from solera.report.picture import write_figures

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
+from solera.core.files import PRIVATE, write_atomically
 from solera.deploy.credential import TOKEN
-from solera.deploy.rights import private_folder, write_private
+from solera.deploy.rights import private_folder
 
 PORT = 8000
 CONNECTION = "federation"  # the server's name in config.toml
@@ -145,7 +146,7 @@ def write_address(home: Path, address: Address) -> None:
         ["insecure = true"] if address.ca is None else [f"root-certificates = {json.dumps(str(address.ca))}"]
     )
     private_folder(home)
-    write_private(home / "config.toml", ("\n".join(lines) + "\n").encode())
+    write_atomically(home / "config.toml", "\n".join(lines) + "\n", PRIVATE)
 
 
 def read_address(folder: Path) -> Address:
@@ -170,8 +171,8 @@ def write_app(home: Path, server_app: str = SERVER_APP, client_app: str = CLIENT
     for name, reference in (("server", server_app), ("client", client_app)):
         module, _, attribute = reference.partition(":")
         source = f"from {module} import {attribute} as installed\n\napp = installed\n"
-        write_private(app / f"solera_{name}.py", source.encode())
-    write_private(app / "pyproject.toml", _PROJECT.encode())
+        write_atomically(app / f"solera_{name}.py", source, PRIVATE)
+    write_atomically(app / "pyproject.toml", _PROJECT, PRIVATE)
     return app
 
 
