@@ -14,9 +14,7 @@ lock                  held by the server's app that is at work
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import shutil
 import time
@@ -25,11 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
-from solera.core.files import replacing_file, replacing_folder, write_atomically
+from solera.core.files import PRIVATE, replacing_file, replacing_folder, write_atomically
 from solera.core.method import Method
 from solera.core.spec import Params
 from solera.deploy.journal import Journal, unwritable
@@ -154,19 +153,14 @@ class FederationFolder:
     @contextmanager
     def alone(self, patience: float = _LEAVING) -> Iterator[None]:
         """Keep all others from running this federation; the lock goes with the process that has it."""
-        end = time.monotonic() + patience
-        with os.fdopen(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > end:
-                        raise RunError(
-                            f"another run of the federation in {self.path} is under way",
-                            "wait until it has ended, then run again with --resume",
-                        ) from None
-                time.sleep(0.2)
+        try:
+            held = FileLock(self.path / "lock", timeout=patience, mode=PRIVATE).acquire(poll_interval=0.2)
+        except Timeout:
+            raise RunError(
+                f"another run of the federation in {self.path} is under way",
+                "wait until it has ended, then run again with --resume",
+            ) from None
+        with held:
             yield
 
     def add_bundle(self, bundle: Bundle) -> None:
