@@ -7,7 +7,6 @@ database, superlink.log its log, and run-NUMBER.log what the server's app wrote 
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -15,6 +14,8 @@ import sysconfig
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+
+import tomli_w
 
 from solera.core.errors import ConfigError, DeployError
 from solera.core.files import PRIVATE, write_atomically
@@ -140,13 +141,10 @@ def home_of(folder: Path) -> Path:
 
 def write_address(home: Path, address: Address) -> None:
     """Note where the server is, for every later command on this federation."""
-    lines = ["[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]"]
-    lines += [f"address = {json.dumps(str(address))}"]
-    lines += (
-        ["insecure = true"] if address.ca is None else [f"root-certificates = {json.dumps(str(address.ca))}"]
-    )
+    trusted = {"insecure": True} if address.ca is None else {"root-certificates": str(address.ca)}
+    known = {"default": CONNECTION, CONNECTION: {"address": str(address), **trusted}}
     private_folder(home)
-    write_atomically(home / "config.toml", "\n".join(lines) + "\n", PRIVATE)
+    write_atomically(home / "config.toml", tomli_w.dumps({"superlink": known}), PRIVATE)
 
 
 def read_address(folder: Path) -> Address:
