@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from solera.bench.records import Failure, failure_path, read, read_failure, writ
 from solera.bench.runner import Finished, Plan, Running, Status, make_plan
 from solera.bench.worker import Done, Failed, Job, Step, Stopped, perform
 from solera.core.errors import RunError
+from solera.runs import StoppedError
 
 ROUNDS = 200  # some seconds
 TEXT = f"""
@@ -151,17 +154,56 @@ def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
         target=lambda: said.append(perform(job(asked, 0, folder), stop, lambda _: None))
     )
     with worker._alone(folder / "0.lock", threading.Event()):
-        assert worker._taken(folder / "0.lock") is None
         waiting.start()
         time.sleep(0.3)
         assert said == []
         write(_record(asked, 0), asked.record(asked.entries[0]))
     waiting.join(timeout=90)
     assert said == [Done(1.0)], "the other one's record is taken as it is"
-    with worker._alone(folder / "0.lock", threading.Event()):
+    with worker._alone(folder / "0.lock", threading.Event()), ThreadPoolExecutor() as other:
         stop.set()
-        assert perform(job(asked, 0, folder), stop, lambda _: None) == Stopped()
+        assert other.submit(perform, job(asked, 0, folder), stop, lambda _: None).result() == Stopped()
     assert not (folder / "0.lock").exists()
+
+
+def test_the_lock_of_a_killed_worker_is_free(folder):
+    code = f"""
+import sys, threading, time
+from pathlib import Path
+from solera.bench.worker import _alone
+
+with _alone(Path({str(folder / "0.lock")!r}), threading.Event()):
+    print("here", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"here\n"
+        stop = threading.Event()
+        stop.set()
+        with pytest.raises(StoppedError), worker._alone(folder / "0.lock", stop):
+            pass
+        holder.kill()
+    with worker._alone(folder / "0.lock", stop):
+        pass
+    assert not (folder / "0.lock").exists()
+
+
+def test_locks_and_their_folder_that_come_and_go(folder):
+    """Two benchmarks, each of which removes the folder of locks when it finds it empty."""
+    inside = threading.Lock()
+
+    def go() -> None:
+        for _ in range(100):
+            with worker._alone(folder / "work" / "0.lock", threading.Event()):
+                assert inside.acquire(blocking=False)
+                inside.release()
+            with suppress(OSError):
+                (folder / "work").rmdir()
+
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(go) for _ in range(3)]:
+            each.result()
 
 
 def test_a_folder_of_other_settings_is_begun_anew(folder):

@@ -10,13 +10,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.text import Text
 from typer.main import get_command
 
 from in_process import solera
+from solera.baselines import BASELINES
 from solera.cli import app
+from solera.cli.data import Protocol
+from solera.cli.device import Format
+from solera.cli.poison import Attack, Defence
+from solera.cli.runs import Baseline
+from solera.device.importers import READERS
+from solera.evaluate import PROTOCOLS
+from solera.methods.robust import DEFENCES
+from solera.privacy.poisoning.attacks import ATTACKS
 
 NEEDS_DATA = pytest.mark.skipif(
     not os.environ.get("SOLERA_DATA"),
@@ -64,13 +74,13 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (
             ("train", "fedmf", "--data", "ml-100k", "--protocol", "papers"),
-            "unknown protocol 'papers'",
-            "'paper'?",
+            "'--protocol': 'papers' is not one of 'strict', 'paper', 'global-time'",
+            "solera train --help",
         ),
         (
             ("train", "fedmf", "--data", "ml-100k", "--engine", "warp"),
-            "'warp' is not one of 'block', 'reference'",
-            "train --help",
+            "'--engine': 'warp' is not one of 'block', 'reference'",
+            "solera train --help",
         ),
         (("train", "fedmf"), "which data set?", "--data ml-100k"),
         (("train", "--data", "ml-100k"), "which method?", "solera train fedmf"),
@@ -94,7 +104,11 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (("recommend", "no-such-run", "--user", "1"), "no-such-run holds no run", "give the folder"),
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
-        (("baseline", "eas", "--data", "x"), "unknown baseline 'eas'", "'ease'?"),
+        (("baseline", "eas", "--data", "x"), "'eas' is not one of 'popularity', 'ease'", "baseline --help"),
+        (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
+        (("poison", "fedmf", "--attack", "promotoin"), "'promotoin' is not one of 'promotion'", "--help"),
+        (("poison", "fedmf", "--defence", "medain"), "'medain' is not one of 'norm-bound'", "--help"),
+        (("data", "audit", "ml-100k", "--protocol", "x"), "'x' is not one of 'strict'", "audit --help"),
         (("baseline", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
         (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
         (("leak", "--data", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
@@ -114,6 +128,18 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
     assert hint.startswith("next: ")
     assert next_step in hint
     assert not list(tmp_path.iterdir())
+
+
+def test_what_can_be_chosen_is_what_the_library_knows():
+    known = {
+        Protocol: PROTOCOLS,
+        Baseline: BASELINES,
+        Format: READERS,
+        Attack: [*ATTACKS, "none"],
+        Defence: [*DEFENCES, "none"],
+    }
+    for choices, names in known.items():
+        assert sorted(get_args(choices)) == sorted(names)
 
 
 def test_leak(ratings, tmp_path):

@@ -9,7 +9,6 @@ A file is written whole or not at all. It holds no path of the machine and no mo
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -20,6 +19,7 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from solera.core.errors import RunError
+from solera.core.files import write_atomically
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.evaluate.metrics import Floats
@@ -155,12 +155,7 @@ def write(content: Asked, path: Path) -> None:
         fields["ranks"] = [int(rank) if rank == int(rank) else rank for rank in fields["ranks"]]
     lines = ",\n".join(f"  {_json(key)}: {_json(value)}" for key, value in fields.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(f"{{\n{lines}\n}}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_atomically(path, f"{{\n{lines}\n}}\n")
 
 
 def _json(value: Any) -> str:

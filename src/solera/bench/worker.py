@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from traceback import extract_tb
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from filelock import FileLock, Timeout
 
 from solera.baselines import Epoch
 from solera.bench.axes import applied
@@ -125,32 +123,20 @@ def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
 @contextmanager
 def _alone(lock: Path, stop: threading.Event) -> Iterator[None]:
     """Wait for another benchmark that may be at the same run: perhaps a dead one's last worker."""
-    while (file := _taken(lock)) is None:
-        if stop.is_set():
-            raise StoppedError("stopped while waiting")
-        time.sleep(0.1)
-    with file:
+    for tries_left in reversed(range(10)):
+        try:
+            held = FileLock(lock).acquire(poll_interval=0.1, cancel_check=stop.is_set)
+            break
+        except Timeout:
+            raise StoppedError("stopped while waiting") from None
+        except (FileExistsError, FileNotFoundError):  # the other one may just have removed the folder
+            if not tries_left:
+                raise
+    with held:
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
-
-
-def _taken(lock: Path) -> IO[str] | None:
-    """The lock as a file, to be kept open; None while another process has it."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        file = lock.open("w")
-    except FileNotFoundError:  # the folder has just been taken away
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(file.fileno()).st_ino == lock.stat().st_ino:  # not one that has just been taken away
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    file.close()
-    return None
 
 
 def _done(record: Readable) -> Done:

@@ -59,7 +59,7 @@ def compare(
         folder,
         rounds=rounds,
         dataset=data,
-        protocol=get(protocol).name,
+        protocol=protocol,
         seed=seed,
         min_interactions=min_interactions,
         columns=parse_columns(columns),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from solera.cli import completion
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.data import Columns, DataDir, MinInteractions, Protocol, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import epoch_progress, round_progress
 
@@ -26,10 +26,8 @@ _DATA = typer.Option(
 )
 Data = Annotated[str, _DATA]
 OptionalData = Annotated[str | None, _DATA]
-ProtocolName = Annotated[
-    str,
-    typer.Option(help="strict, paper (leaky) or global-time.", autocompletion=completion.protocols),
-]
+ProtocolName = Annotated[Protocol, typer.Option(help="How items are held out; paper is leaky.")]
+Baseline = Literal["popularity", "ease", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec"]
 PresetName = Annotated[
     str | None,
     typer.Option(
@@ -149,7 +147,7 @@ def train(
     preset: PresetName = None,
     plugin: Plugins = None,
     protocol: Annotated[
-        str | None, typer.Option(help="strict (default), paper (leaky) or global-time.")
+        Protocol | None, typer.Option(help="How items are held out (default strict); paper is leaky.")
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of federated training (default 100).", min=1)
@@ -287,7 +285,10 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
 
 def baseline(
     name: Annotated[
-        str | None, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap.")
+        Baseline | None,
+        typer.Argument(
+            metavar="[NAME]", help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap."
+        ),
     ] = None,
     data: OptionalData = None,
     preset: PresetName = None,
@@ -309,23 +310,24 @@ def baseline(
     """
     from solera.baselines import configure
     from solera.data.datasets import load
-    from solera.evaluate import get
     from solera.runs.assembly import chosen_names
     from solera.runs.baseline import run_baseline
     from solera.runs.presets import preset as find_preset
 
     chosen = find_preset(preset) if preset else None
     settings = chosen_names(chosen, "baseline", name, data, [])
-    name, data = settings["baseline"], settings["dataset"]
+    which = settings["baseline"]
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o reg=200")
-    configure(name, options)
-    get(protocol)
+    configure(which, options)
     interactions = load(
-        data, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns)
+        settings["dataset"],
+        data_dir=data_dir,
+        min_interactions=min_interactions,
+        columns=parse_columns(columns),
     )
-    with epoch_progress(f"{name} on {interactions.name}") as on_epoch:
+    with epoch_progress(f"{which} on {interactions.name}") as on_epoch:
         result = run_baseline(
-            name, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
+            which, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
         ).result
     if json:
         print_json(result.document())

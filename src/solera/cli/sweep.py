@@ -84,7 +84,6 @@ def sweep(
     from solera.bench.axes import is_grid, read_space
     from solera.bench.sweep import Sweep, check_size
     from solera.core.errors import ConfigError
-    from solera.evaluate import get
     from solera.methods import find
     from solera.privacy.dp.laplace import PaperLaplace
     from solera.privacy.dp.settings import DP
@@ -93,7 +92,6 @@ def sweep(
     from solera.runs.config import usual_rounds
     from solera.runs.environment import package_version
 
-    get(protocol)
     options = parse_pairs(option or [], "-o local_epochs=2")
     built = find(method, options, plugin or [])
     config = RunConfig(

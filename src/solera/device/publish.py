@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from safetensors.torch import save
 
 from solera import __version__
 from solera.core.errors import BundleError, RunError
+from solera.core.files import replacing_file
 from solera.core.method import Method
 from solera.core.spec import Params
 from solera.data.datasets import load
@@ -154,24 +154,15 @@ def write(
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     )
     text = manifest.model_dump_json(indent=2).encode()
-    partial = output.with_name(f".{output.name}.partial")
+    signature = sign(read_secret(key), text)
     try:
-        _write(partial, {MANIFEST: text, SIGNATURE: sign(read_secret(key), text), **members})
-        made = Bundle.open(partial)
-        made.catalogue()
-        Model(made)  # what no device would take is not published
-        partial.replace(output)
+        with replacing_file(output) as partial:
+            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+                for name, content in {MANIFEST: text, SIGNATURE: signature, **members}.items():
+                    archive.writestr(zipfile.ZipInfo(name), content)
+            made = Bundle.open(partial)
+            made.catalogue()
+            Model(made)  # what no device would take is not published
     except OSError as error:
         raise BundleError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return Bundle.open(output)
-
-
-def _write(path: Path, members: dict[str, bytes]) -> None:
-    with path.open("wb") as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in members.items():
-                archive.writestr(zipfile.ZipInfo(name), content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from solera.core.errors import ConfigError, RunError
+from solera.core.files import write_atomically
 from solera.report.chart import Figure
 from solera.report.figures import make_figures
 from solera.report.page import make_page
 from solera.report.recorded import Recorded, read_runs
 from solera.runs.environment import package_version
-from solera.runs.folder import write_whole
 
 
 class Report(NamedTuple):
@@ -48,7 +48,7 @@ def write_page(page: Path, text: str, figures: Mapping[str, Sequence[Figure]]) -
     """Write a page, and the given charts into a folder beside it; returns the files written."""
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(page, text)
+        write_atomically(page, text)
         if not figures:
             return [page]
         from solera.report.picture import write_figures  # noqa: PLC0415 - needs matplotlib

@@ -14,7 +14,6 @@ data.parquet          the interactions, if they were a table in memory that cann
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from solera.core.errors import RunError
+from solera.core.files import replacing_file, replacing_folder, write_atomically
 from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
@@ -157,9 +157,8 @@ class RunFolder:
         """Interactions that cannot be loaded again from anywhere else."""
         path = self.path / _DATA
         if not path.exists():
-            partial = path.with_name(f".{path.name}.partial")
-            data.frame().write_parquet(partial)
-            partial.replace(path)
+            with replacing_file(path) as partial:
+                data.frame().write_parquet(partial)
 
     def data(self, data_dir: Path | None = None) -> Interactions:
         """What the run was trained on, loaded again."""
@@ -176,7 +175,7 @@ class RunFolder:
 
     def begin_history(self, rounds: Iterable[RoundEntry]) -> None:
         """Replace the history by the rounds to go on from."""
-        write_whole(self.path / "history.jsonl", "".join(map(_line, rounds)))
+        write_atomically(self.path / "history.jsonl", "".join(map(_line, rounds)))
 
     def add_round(self, entry: RoundEntry) -> None:
         """Append a finished round. Checkpoints hold all rounds, so a lost line is not a lost round."""
@@ -186,16 +185,13 @@ class RunFolder:
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Replace the former checkpoint; a kill in between leaves one of the two."""
         number = checkpoint.progress.rounds_done
-        partial = self.path / ".checkpoint.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        checkpoint.last.write(partial, "last-")
-        checkpoint.best.write(partial, "best-")
-        RunFolder(partial)._write("progress.json", checkpoint.progress.model_dump(mode="json"))
-        former = self._checkpoints()
-        partial.replace(self.path / f"{_CHECKPOINT}{number}")
-        for old in former:
-            shutil.rmtree(old)
+        with replacing_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
+            checkpoint.last.write(partial, "last-")
+            checkpoint.best.write(partial, "best-")
+            RunFolder(partial)._write("progress.json", checkpoint.progress.model_dump(mode="json"))
+        for old in self._checkpoints():
+            if old.name != f"{_CHECKPOINT}{number}":
+                shutil.rmtree(old)
 
     def read_checkpoint(self) -> Checkpoint | None:
         """The latest checkpoint, if there is any."""
@@ -237,44 +233,14 @@ class RunFolder:
         return content
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        write_whole(self.path / name, json.dumps(content, indent=2) + "\n")
+        write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
 
 
 def _line(entry: RoundEntry) -> str:
     return json.dumps(entry.model_dump(mode="json")) + "\n"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """A file that is there in full, or as it was."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """The same of bytes."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(data)
-    _sync(partial)
-    partial.replace(path)
-
-
 def write_tensors(path: Path, tensors: Params) -> None:
-    """The same of named tensors."""
-    partial = path.with_name(f".{path.stem}.partial")
-    save_file(tensors, partial)
-    _sync(partial)
-    partial.replace(path)
-
-
-def sync_names(folder: Path) -> None:
-    """Make sure that what was renamed in a folder is on disk under its new name."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-def _sync(path: Path) -> None:
-    """Make sure the bytes are on disk before the file gets its name."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Write named tensors, or leave the former file as it is."""
+    with replacing_file(path) as partial:
+        save_file(tensors, partial)

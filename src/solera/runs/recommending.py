@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from solera.core.errors import DataError, RunError
+from solera.core.files import replacing_file
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ints, Ragged
 from solera.engine import Simulation
@@ -88,16 +88,12 @@ class Recommender:
                     on_users(min(len(wanted), number * USERS_AT_A_TIME), len(wanted))
 
         frame = register_io_source(source, schema=SCHEMA)
-        partial = path.with_name(f".{path.name}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            (frame.sink_parquet if path.suffix == ".parquet" else frame.sink_csv)(partial)
-            partial.replace(path)
+            with replacing_file(path) as partial:
+                (frame.sink_parquet if path.suffix == ".parquet" else frame.sink_csv)(partial)
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error}", "give another file name") from None
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
 
     def for_history(self, history: Ids, k: int, rounds: int, shown: Shown) -> list[Recommendation]:
         """The k best items for somebody who was not in training, given the items they know, oldest first.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from solera.report.chart import Cell, Chart, Figure, Series, by_x, fits_log
-from solera.report.html import flatten
+from solera.report.content import flatten
 from solera.report.recorded import Recorded
 
 METRICS = ("ndcg@10", "hr@10")
