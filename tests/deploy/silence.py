@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from federation import ITEMS, Local
+from solera.core.protection import Chain
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.coordinator import Coordinator
@@ -75,7 +76,7 @@ def simulated(federation: Local, rate: float, clip: float, rounds: int = 3) -> S
         seed=4,
         device=CPU,
         dtype=torch.float64,
-        private=PrivateRounds(dp(clip=clip), rate, len(owners), Silent()),
+        protection=Chain((PrivateRounds(dp(clip=clip), rate, len(owners), Silent()),)),
     )
     for round_ in range(rounds):
         simulation.run_round(round_)

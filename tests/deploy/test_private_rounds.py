@@ -56,7 +56,7 @@ def test_without_the_noise_a_method_of_one_round_is_the_simulator(local, histori
     known = Ragged.from_lists(histories)
     private = PrivateSum(dp(clip=2.0), Silent())
     data = ClientData(known, known, ITEMS)
-    alone = OneRound(find(method), data, device=CPU, dtype=torch.float64, private=private)
+    alone = OneRound(find(method), data, device=CPU, dtype=torch.float64, protection=private)
     alone.run_round(0)
     weights = alone.state.shared[WEIGHTS]
     assert torch.allclose(federation.coordinator.state.shared[WEIGHTS], weights, atol=1e-9)

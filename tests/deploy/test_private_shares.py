@@ -55,7 +55,7 @@ def test_without_the_noise_a_method_of_one_round_is_the_simulator(masked, quiet,
     known = Ragged.from_lists(histories)
     private = PrivateSum(shared(clip=2.0), Silent())
     data = ClientData(known, known, ITEMS)
-    alone = OneRound(find(method), data, device=CPU, dtype=torch.float64, private=private)
+    alone = OneRound(find(method), data, device=CPU, dtype=torch.float64, protection=private)
     alone.run_round(0)
     found = federation.coordinator.state.shared[WEIGHTS]
     assert torch.allclose(found, alone.state.shared[WEIGHTS], atol=1e-5)

@@ -8,6 +8,7 @@ import torch
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.errors import DivergedError
 from solera.core.method import Method
+from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Upload
 from solera.data.ragged import Ints
@@ -108,7 +109,8 @@ class ServerState:
         """What takes in the uploads of a round, whose total may have to be covered."""
         if isinstance(self.method, ClosedForm):
             return Sum(self.method, self.n_items)
-        return Server(self.method, self.shared, self.n_items, CPU, private=private)
+        protection = RoundChain((private,) if private else ())
+        return Server(self.method, self.shared, self.n_items, CPU, protection=protection)
 
     def read(self, arrays: Arrays, bounds: Bounds) -> Read:
         """Check what some clients sent."""
