@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,12 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from solera.core.errors import DataError
+from solera.core.spec import Home, Leaf
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+WEIGHTS = "weights"  # the solved matrix
 MAX_BYTES = 6 << 30  # that the largest of the summed matrices may take
 
 
@@ -143,6 +145,23 @@ class ClosedForm:
             "update": self.update.label,
             "aggregate": self.aggregate.label,
         }
+
+    rounds_needed: ClassVar[int] = 1
+    client_share: ClassVar[float] = 1.0
+    leaves: ClassVar[tuple[Leaf, ...]] = ()
+    tailored: ClassVar[frozenset[str]] = frozenset()
+    popularity_power: ClassVar[float] = 0.0
+    weighted: ClassVar[bool] = False
+    sums_alone: ClassVar[bool] = True
+    serves_from_history: ClassVar[bool] = True
+
+    def select(self, *, home: Home | None = None, per_item: bool | None = None) -> tuple[Leaf, ...]:
+        """Nothing is trained."""
+        return ()
+
+    def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
+        """The solved matrix."""
+        return {WEIGHTS: (self.scorer.channels * n_items, n_items)}
 
     def check(self, n_items: int) -> None:
         """Refuse a catalogue whose square does not fit."""

@@ -22,6 +22,7 @@ from solera.core.choices import (
     ViewDerives,
     ViewPenalty,
     ViewSettles,
+    needs_single_uploads,
     scorer_knows,
     view_knows,
 )
@@ -119,6 +120,39 @@ class Method:
         target = self.aggregate.target
         derived = (leaf.name for leaf in self.select(home=Home.SHARED) if leaf.derived_from == target)
         return frozenset((target, *derived))
+
+    @property
+    def rounds_needed(self) -> None:
+        """As many as the user says."""
+        return None
+
+    @property
+    def client_share(self) -> float:
+        """Clients of a round: a share of all (up to 1), or their number (above 1)."""
+        return self.config.clients_per_round
+
+    @property
+    def weighted(self) -> bool:
+        """Whether clients count by their number of training items."""
+        return self.aggregate.weighted
+
+    @property
+    def sums_alone(self) -> bool:
+        """Whether the server needs sums over clients and no single uploads."""
+        return not needs_single_uploads(self.aggregate)
+
+    @property
+    def serves_from_history(self) -> bool:
+        """Whether a user is served from their history alone, without parameters of their own."""
+        personal = self.select(home=Home.PERSONAL) or self.view.keeps or self.tailored
+        return isinstance(self.scorer, SequenceScorer) and not personal
+
+    def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
+        """What the server holds; of a tailored leaf, one client's version."""
+        return {
+            leaf.name: (n_items, *leaf.shape) if leaf.per_item else leaf.shape
+            for leaf in self.select(home=Home.SHARED)
+        }
 
     def memory(self, shared: Params) -> Params:
         """What the server remembers for itself before the first round."""

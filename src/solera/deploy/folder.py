@@ -26,10 +26,9 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
+from solera.core.federated import AnyMethod
 from solera.core.files import PRIVATE, replacing_file, replacing_folder, write_atomically
-from solera.core.method import Method
 from solera.core.spec import Params
 from solera.deploy.journal import Journal, unwritable
 from solera.deploy.openings import Opening, Progress, drop_opening, read_opening, write_opening
@@ -111,7 +110,7 @@ class FederationFolder:
         settings = changed(former.settings, given, method, saved[0].rounds_done if saved else 0)
         self._decide(former.federation, settings, None if saved else method)
 
-    def _decide(self, federation: str, settings: Settings, method: Method | ClosedForm | None) -> None:
+    def _decide(self, federation: str, settings: Settings, method: AnyMethod | None) -> None:
         """With a method, before the first round, also what is guaranteed."""
         if method is not None and (stated := statement(settings, method)):
             write_atomically(self.path / _PRIVACY, json.dumps(stated, indent=2, ensure_ascii=False) + "\n")

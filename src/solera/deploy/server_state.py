@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from solera.core.closed_form import ClosedForm, Contribution
+from solera.core.closed_form import WEIGHTS, ClosedForm, Contribution
 from solera.core.errors import DivergedError
 from solera.core.method import Method
 from solera.core.protection import RoundChain
@@ -18,7 +18,7 @@ from solera.device.bundle import Bundle
 from solera.device.model import Model
 from solera.device.tensors import Arrays
 from solera.engine import State
-from solera.engine.one_round import WEIGHTS, Cover, Sum
+from solera.engine.one_round import Cover, Sum
 from solera.engine.server import Server, derived, fed_by
 from solera.privacy.dp.rounds import PrivateRound
 from solera.runs.folder import SavedState

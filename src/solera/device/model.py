@@ -12,17 +12,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
+from solera.core.federated import AnyMethod
 from solera.core.history import INPUTS, FadingHistory
-from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.data.ragged import Ints
 from solera.device.bundle import TENSORS, Bundle
 from solera.device.tensors import Arrays
 from solera.engine import Simulation
-from solera.engine.newcomer import needs_history_alone, newcomer
-from solera.engine.one_round import WEIGHTS
+from solera.engine.newcomer import newcomer
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen
 from solera.methods import find, names
@@ -37,19 +36,9 @@ class Parts(NamedTuple):
     of_history: Sequence[float]
 
 
-def shared_shapes(method: Method | ClosedForm, n_items: int) -> Shapes:
-    """What a method shares; of a table of which every client has its own version, one client's."""
-    if isinstance(method, ClosedForm):
-        return {WEIGHTS: (method.scorer.channels * n_items, n_items)}
-    return {
-        leaf.name: (n_items, *leaf.shape) if leaf.per_item else leaf.shape
-        for leaf in method.select(home=Home.SHARED)
-    }
-
-
 def served_from_history() -> list[str]:
     """The methods that serve whoever has a history."""
-    return [name for name in names() if needs_history_alone(find(name))]
+    return [name for name in names() if find(name).serves_from_history]
 
 
 class Model:
@@ -87,7 +76,7 @@ class Model:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
         if not tensors and not bundle.manifest.trained:
             return {}
-        wanted = shared_shapes(self.method, self.n_items)
+        wanted = self.method.shared_shapes(self.n_items)
         found = {name: tuple(value.shape) for name, value in tensors.items()}
         if found != wanted:
             message = f"{bundle.path} has the tensors {found}, but {self.method.name!r} declares {wanted}"
@@ -114,7 +103,7 @@ class Model:
         if isinstance(alone, Simulation):
             if self._personal:
                 alone.state.personal.take_client(0, self._personal)
-            elif not needs_history_alone(self.method):
+            elif not self.method.serves_from_history:
                 deque(alone.train_clients(0, me), maxlen=0)
         return alone.serve(known)(me)[0]
 
@@ -124,7 +113,7 @@ class Model:
 
     def parts(self, history: Ints, items: Sequence[int]) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
-        if not needs_history_alone(self.method):
+        if not self.method.serves_from_history:
             raise DeviceError(
                 f"{self.method.name!r} does not score by single items of the history: no reasons",
                 f"leave --why out, or take a bundle of {', '.join(served_from_history())}",
@@ -147,7 +136,7 @@ class Model:
         return [Parts(float(vector[0]), each.tolist()) for vector, each in zip(vectors, found, strict=True)]
 
 
-def method_of(bundle: Bundle) -> Method | ClosedForm:
+def method_of(bundle: Bundle) -> AnyMethod:
     """A bundle's method with its options."""
     manifest = bundle.manifest
     try:

@@ -14,14 +14,13 @@ from safetensors.torch import save
 from solera import __version__
 from solera.core.errors import BundleError, RunError
 from solera.core.files import replacing_file
-from solera.core.method import Method
 from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.device.bundle import CATALOGUE, LIMITS, MANIFEST, SIGNATURE, TENSORS, Bundle, Item, Manifest
 from solera.device.catalogue import split_year
 from solera.device.keys import read_secret, sign
-from solera.device.model import Model, served_from_history, shared_shapes
+from solera.device.model import Model, served_from_history
 from solera.methods import find
 from solera.runs.folder import RunFolder
 
@@ -53,7 +52,7 @@ def export(
             f"it had {result.items} items",
         )
     method = find(config.method, config.options, config.plugins)
-    if isinstance(method, Method) and method.tailored:
+    if method.tailored:
         raise BundleError(
             f"the server of {method.name!r} keeps a table for every client: that is nobody else's",
             f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
@@ -65,7 +64,7 @@ def export(
         output,
         key,
         catalogue_version=catalogue_version,
-        tensors={name: state.shared[name] for name in shared_shapes(method, data.n_items)},
+        tensors={name: state.shared[name] for name in method.shared_shapes(data.n_items)},
         trained={name: value for name, value in result.document().items() if name in _TOLD},
     )
 

@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from solera.core.closed_form import ClosedForm
-from solera.core.history import remembers
-from solera.core.method import Method
-from solera.core.spec import Home, Params
+from solera.core.federated import AnyMethod
+from solera.core.spec import Params
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.one_round import OneRound
@@ -17,7 +16,7 @@ from solera.engine.simulation import Simulation
 
 
 def newcomer(
-    method: Method | ClosedForm, shared: Params, history: Ints, n_items: int, *, seed: int, dtype: torch.dtype
+    method: AnyMethod, shared: Params, history: Ints, n_items: int, *, seed: int, dtype: torch.dtype
 ) -> tuple[Simulation | OneRound, Ragged]:
     """One user with a history, oldest first, and the trained shared parameters; and that history.
 
@@ -34,11 +33,3 @@ def newcomer(
     start = {name: value[None] if name in method.tailored else value for name, value in shared.items()}
     simulation.restore(start | simulation.state.memory, simulation.state.personal.tensors())
     return simulation, known
-
-
-def needs_history_alone(method: Method | ClosedForm) -> bool:
-    """Whether a user is served from their history alone, without parameters of their own."""
-    if isinstance(method, ClosedForm):
-        return True
-    personal = method.select(home=Home.PERSONAL) or method.view.keeps or method.tailored
-    return remembers(method.scorer) and not personal

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.closed_form import Channels, ClosedForm, Contribution, Floats
+from solera.core.closed_form import WEIGHTS, Channels, ClosedForm, Contribution, Floats
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.core.protection import SumStep
 from solera.core.spec import Params
@@ -20,7 +20,6 @@ from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
 
-WEIGHTS = "weights"
 Cover = Callable[[dict[str, Tensor]], None]
 
 

@@ -24,6 +24,7 @@ import torch
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.data.interactions import Interactions
@@ -211,7 +212,7 @@ def sent_tables(method: Method) -> tuple[str, ...]:
     return tuple(sorted({leaf.sent_as for leaf in method.leaves if leaf.per_item and leaf.sent_as}))
 
 
-def _attackable(method: Method | ClosedForm) -> Method:
+def _attackable(method: AnyMethod) -> Method:
     if isinstance(method, ClosedForm) or not sent_tables(method):
         raise ConfigError(
             f"{method.name!r} sends no changes of item rows: these attacks have nothing to look at",

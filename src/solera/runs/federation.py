@@ -7,6 +7,7 @@ import torch
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.core.protection import Chain, Step
 from solera.data.sampling import ClientData
@@ -24,9 +25,7 @@ from solera.runs.config import RunConfig
 Federation = Simulation | OneRound
 
 
-def federation(
-    config: RunConfig, method: Method | ClosedForm, split: Split, threads: int, device: str
-) -> Federation:
+def federation(config: RunConfig, method: AnyMethod, split: Split, threads: int, device: str) -> Federation:
     """Server and clients before their first round."""
     try:
         place = torch.device(device)

@@ -13,13 +13,13 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError, RunError
 from solera.core.files import replacing_file
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ints, Ragged
 from solera.engine import Simulation
-from solera.engine.newcomer import needs_history_alone, newcomer
-from solera.engine.one_round import WEIGHTS
+from solera.engine.newcomer import newcomer
 from solera.engine.serving import best_unseen
 from solera.runs.federation import Federation
 from solera.runs.tables import leaves_like
@@ -177,7 +177,7 @@ class Recommender:
             shared = {n: v.mean(0) if n in federation.method.tailored else v for n, v in shared.items()}
         dtype = next(iter(shared.values())).dtype
         alone, known = newcomer(method, shared, history, self._data.n_items, seed=seed, dtype=dtype)
-        if isinstance(alone, Simulation) and not needs_history_alone(method):
+        if isinstance(alone, Simulation) and not method.serves_from_history:
             for round_ in range(rounds):
                 deque(alone.train_clients(round_, me), maxlen=0)
         return alone.serve(known)(me)[0]

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
-from solera.core.method import Method
-from solera.core.spec import Home, Leaf
+from solera.core.federated import AnyMethod
+from solera.core.spec import Home
 from solera.data.interactions import Interactions
 from solera.data.split import Split, history
 from solera.engine import Simulation
-from solera.engine.one_round import WEIGHTS
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
 from solera.runs.federation import Federation, federation
@@ -201,24 +199,17 @@ class Run:
         return Recommender(self._simulation, self.data)
 
 
-def _check_fits(method: Method | ClosedForm, saved: SavedState, data: Interactions, path: Path) -> None:
+def _check_fits(method: AnyMethod, saved: SavedState, data: Interactions, path: Path) -> None:
     """Refuse tensors of other shapes than the method has, before any of its size are made."""
-    wanted: dict[str, tuple[int, ...]] = {}
-    if isinstance(method, ClosedForm):
-        wanted[WEIGHTS] = (method.scorer.channels * data.n_items, data.n_items)
-    else:
-        for leaf in method.select(home=Home.SHARED):
-            shape = (data.n_items, *leaf.shape) if leaf.per_item else leaf.shape
-            wanted[leaf.name] = (data.n_users, *shape) if leaf.name in method.tailored else shape
+    wanted = {
+        name: (data.n_users, *shape) if name in method.tailored else shape
+        for name, shape in method.shared_shapes(data.n_items).items()
+    }
     found = {name: tuple(value.shape) for name, value in saved.shared.items() if name in wanted}
-    whole = {leaf.name: leaf.shape for leaf in _whole_personal(method)}
+    whole = {leaf.name: leaf.shape for leaf in method.select(home=Home.PERSONAL, per_item=False)}
     own = {name: tuple(value.shape[1:]) for name, value in saved.personal.items() if name in whole}
     if found != wanted or own != whole:
         raise RunError(f"the state in {path} is not its method's", "train again into a new folder")
-
-
-def _whole_personal(method: Method | ClosedForm) -> tuple[Leaf, ...]:
-    return () if isinstance(method, ClosedForm) else method.select(home=Home.PERSONAL, per_item=False)
 
 
 def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, RunError
-from solera.core.method import Method
+from solera.core.federated import AnyMethod
 from solera.data.interactions import Interactions
 from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
@@ -94,16 +93,16 @@ def validate_rounds(
     return training.history
 
 
-def _method(config: RunConfig) -> tuple[RunConfig, Method | ClosedForm]:
+def _method(config: RunConfig) -> tuple[RunConfig, AnyMethod]:
     """What is trained, and its settings in full, so that equal runs have equal ones."""
     method = find(config.method, config.options, config.plugins)
-    if isinstance(method, ClosedForm) and config.rounds != 1:
+    if config.rounds != (method.rounds_needed or config.rounds):
         raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
     return config.resolved(), method
 
 
-def _check_recordable(method: Method | ClosedForm, out: Path | None) -> None:
-    if isinstance(method, ClosedForm):
+def _check_recordable(method: AnyMethod, out: Path | None) -> None:
+    if method.rounds_needed == 1:
         raise ConfigError(
             f"{method.name!r} is solved in one round, of which there is nothing to record",
             "leave --record-figures out",
@@ -139,7 +138,7 @@ def _check_same(folder: RunFolder, config: RunConfig) -> None:
 
 class _Training:
     def __init__(
-        self, config: RunConfig, method: Method | ClosedForm, data: Interactions, threads: int, device: str
+        self, config: RunConfig, method: AnyMethod, data: Interactions, threads: int, device: str
     ) -> None:
         self.config, self.method = config, method
         self.protocol = get(config.protocol)
