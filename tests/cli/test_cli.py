@@ -207,9 +207,11 @@ def test_json_of_every_other_command(ratings):
     assert (
         json.loads(solera("methods", "pfedrec", "--json").stdout)["options"][0]["option"] == "embedding_size"
     )
-    assert {"ml-100k", "pinterest"} <= {
-        entry["name"] for entry in json.loads(solera("data", "list", "--json").stdout)
-    }
+    sets = {entry["name"]: entry for entry in json.loads(solera("data", "list", "--json").stdout)}
+    assert {"ml-100k", "pinterest"} <= set(sets)
+    assert "no redistribution" in sets["ml-100k"]["licence"]["terms"]
+    listed = solera("data", "list").stdout
+    assert all(entry["licence"]["page"] in listed for entry in sets.values())  # in one piece
     stats = json.loads(solera("data", "stats", str(ratings), *OWN, "--json").stdout)
     assert (stats["users"], stats["items"]) == (30, 40)
     audit = json.loads(solera("data", "audit", str(ratings), *OWN, "--json").stdout)
