@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,15 @@ def test_hosted_checks_are_the_local_ones() -> None:
     programs = job["strategy"]["matrix"]["program"]
     assert programs == [".ci/run", ".ci/package"]
     assert all(os.access(ROOT / program, os.X_OK) for program in programs)
+
+
+def test_the_lock_names_public_hosts_alone() -> None:
+    """A lock made behind a mirror cannot be used by anybody else."""
+    lock = (ROOT / "uv.lock").read_text(encoding="utf-8")
+    hosts = set(re.findall(r"\w+://([^/\"]*)", lock))
+    assert hosts == {"pypi.org", "files.pythonhosted.org"}
+    local = [one["source"] for one in tomllib.loads(lock)["package"] if "registry" not in one["source"]]
+    assert local == [{"editable": "."}]
 
 
 def test_hooks_are_the_everyday_checks() -> None:
