@@ -44,6 +44,13 @@ def slow(session: nox.Session) -> None:
 
 
 @nox.session
+def coverage(session: nox.Session) -> None:
+    """The everyday suite under coverage, or what the tests named after `--` cover."""
+    session.install(TORCH, "--editable", EVERYTHING)
+    session.run("python", "tools/covered.py", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """The site, with every warning an error."""
     session.install(*EXTRAS["docs"])
