@@ -141,8 +141,10 @@ class Record(Asked):
     seconds: Seconds
     bytes: Traffic | None = None
     peak_bytes: int | None = None
-    privacy: dict[str, Any] | None = Field(None, description="what the run states about it")
-    counts: tuple[int, ...] | None = Field(None, description="test items of every user, None if one each")
+    privacy: dict[str, Any] | None = Field(default=None, description="what the run states about it")
+    counts: tuple[int, ...] | None = Field(
+        default=None, description="test items of every user, None if one each"
+    )
     ranks: tuple[float, ...] = Field(description="full-ranking places of all test items, in user order")
 
     @model_validator(mode="after")
