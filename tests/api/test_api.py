@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pandas
@@ -22,7 +23,7 @@ from solera.cli.runs import train as train_command
 # What has another name in Python, and what only a terminal needs.
 NAMES = {"plugin": "plugins", "out_dir": "out", "option": "options", "workers": "threads"}
 TERMINAL = {"json"}
-SMALL = {"embedding_size": 4, "local_epochs": 1}
+SMALL: dict[str, Any] = {"embedding_size": 4, "local_epochs": 1}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,7 @@ def test_tables_of_several_libraries_are_the_same_data(rows, data, library):
     loaded = solera.load(library(rows), columns=COLUMNS, name="films")
     assert repr(loaded) == repr(data) == "<films: 30 users, 20 items, 240 interactions, with times>"
     assert np.array_equal(loaded.items, data.items)
+    assert loaded.times is not None
     assert np.array_equal(loaded.times, data.times)
 
 
@@ -76,7 +78,7 @@ def test_what_cannot_be_loaded(source, words):
 
 @pytest.mark.parametrize("method", ["fedmf", "fedease"])
 def test_a_run_on_a_table_is_opened_and_resumed(data, tmp_path, method):
-    options = SMALL | {"rounds": 2} if method == "fedmf" else {}
+    options: dict[str, Any] = SMALL | {"rounds": 2} if method == "fedmf" else {}
     run = solera.train(method, data, out=tmp_path / "run", **options)
     again = solera.open_run(tmp_path / "run")
     assert again.data.name == "films"
@@ -175,7 +177,7 @@ def test_what_there_is():
     assert {"fedmf", "+elastic-merge", "ease"} <= set(solera.methods()["name"])
     assert "ml-100k" in solera.datasets()["name"].to_list()
     assert any(name.startswith("paper:") for name in solera.presets()["name"])
-    assert solera.methods.find is not None  # the package of that name is still there
+    assert hasattr(solera.methods, "find")  # the package of that name is still there
     assert {"load", "train", "compare", "open_run"} <= set(dir(solera))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from closed_forms import closed_form
 from federation import ITEMS
 from solera.core.closed_form import ClosedForm
 from solera.data.ragged import Ragged
@@ -50,7 +51,7 @@ def test_methods_of_one_round(local, histories, method, options):
     federation.finish()
     known = Ragged.from_lists(histories)
     alone = OneRound(
-        find(method, options),
+        closed_form(method, options),
         ClientData(known, known, ITEMS),
         device=torch.device("cpu"),
         dtype=torch.float64,
