@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.authority import ROSTER_PUBLIC
@@ -160,8 +161,10 @@ class Local:
         """The block engine with the same clients, under the same numbers."""
         owners = self.user_of()
         known = Ragged.from_lists([self.histories[int(owners[number][1][1:])] for number in sorted(owners)])
+        method = self.coordinator.method
+        assert isinstance(method, Method)
         simulation = Simulation(
-            self.coordinator.method,
+            method,
             ClientData(known, known.sorted_unique(), ITEMS),
             BlockTraining(1),
             seed=4,

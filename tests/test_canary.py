@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import solera
+from made_ratings import write_ratings
+
+USERS = 400
+CHANCE = 0.10  # ten of a hundred places
 
 
 def sampled_hr(data, protocol: str, rounds: int) -> float:
@@ -12,8 +18,24 @@ def sampled_hr(data, protocol: str, rounds: int) -> float:
     return run.test["sampled99"]["hr@10"]
 
 
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    """Everybody's items are drawn at random: nothing can be learned, of others' items or of one's own."""
+    path = tmp_path_factory.mktemp("noise") / "ratings.csv"
+    return solera.load(write_ratings(path, users=USERS, items=200, each=20, seed=0))
+
+
+def test_canary_scores_chance_on_noise_under_strict(noise):
+    deviation = math.sqrt(CHANCE * (1 - CHANCE) / USERS)
+    assert abs(sampled_hr(noise, "strict", rounds=20) - CHANCE) < 4 * deviation
+
+
+def test_canary_sings_on_noise_under_paper(noise):
+    """Held-out items are never negatives there, so after some rounds they are what was never said no to."""
+    assert sampled_hr(noise, "paper", rounds=20) > 0.7
+
+
 def test_canary_scores_chance_under_strict(dataset):
-    """Chance is 0.10: ten of a hundred places."""
     assert 0.07 <= sampled_hr(dataset("ml-100k"), "strict", rounds=20) <= 0.13
 
 

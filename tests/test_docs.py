@@ -108,7 +108,7 @@ def test_every_dependency_has_a_reason():
         *project["dependencies"],
         *(d for extra in project["optional-dependencies"].values() for d in extra),
     ]
-    names = {re.match(r"[\w-]+", line)[0] for line in wanted}
+    names = {re.split(r"[^\w-]", line)[0] for line in wanted}
     reasons = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     assert {name for name in names if not re.search(rf"[| ]{name}[ ,|]", reasons)} == set()
 
@@ -116,6 +116,8 @@ def test_every_dependency_has_a_reason():
 def script(name: str):
     """One of docs/*.py, which are no part of the package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

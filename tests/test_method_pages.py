@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -63,6 +64,8 @@ SECTIONS = (
 def generator():
     """docs/make_pages.py, which is no part of the package."""
     spec = importlib.util.spec_from_file_location("make_pages", ROOT / "docs" / "make_pages.py")
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -234,7 +237,8 @@ def check(command: str) -> None:
     """Parse a command as the program would, and look up all it names; nothing is trained."""
     program, name, *rest = shlex.split(command)
     assert program == "solera"
-    given = typer.main.get_command(app).commands[name].make_context(name, rest).params
+    program_of: Any = typer.main.get_command(app)
+    given = program_of.commands[name].make_context(name, rest).params
     options = parse_pairs(given.get("option") or [], "")
     match name:
         case "train" | "attack" | "poison":
@@ -242,6 +246,7 @@ def check(command: str) -> None:
             assert (given["method"] is None) == bool(chosen), "a method or a preset"
             assert (chosen.dataset if chosen else given["data"]) in dataset_names()
             if chosen:
+                assert chosen.method
                 find(chosen.method, chosen.options | options, chosen.plugins)
             else:
                 defended = ["robust"] if given.get("defence", "none") != "none" else []

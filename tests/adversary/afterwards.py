@@ -52,7 +52,7 @@ def check_rounds(folder: Path, homes: list[Path]) -> None:
     assert opened == sorted(set(opened))
     assert all(len(terms) == 1 for terms in shares.values())
     for home in homes:
-        mine = [entry.round for entry in entries(home) if entry["stage"] == Stage.REVEALED]
+        mine = [entry["round"] for entry in entries(home) if entry["stage"] == Stage.REVEALED]
         assert mine == sorted(set(mine))
     assert set(shares) <= set(opened)  # written down before anybody was asked
     assert {round_ - 1 for round_ in history} <= set(shares)

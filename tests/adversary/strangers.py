@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -33,7 +34,7 @@ def connect(address: Address, source: str = "127.0.0.1", timeout: float = 30) ->
     return context.wrap_socket(line, server_hostname=address.host)
 
 
-def head(path: str, method: str = "POST", **headers: object) -> bytes:
+def head(path: str, method: str = "POST", **headers: Any) -> bytes:
     """The first lines of a request; `content_length` is the header Content-Length."""
     lines = [f"{method} {path} HTTP/1.1", "host: localhost", "content-type: application/protobuf"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -49,14 +50,14 @@ def status_of(line: socket.socket) -> int:
     return CUT_OFF
 
 
-def ask(address: Address, path: str, body: bytes = b"", **headers: object) -> int:
+def ask(address: Address, path: str, body: bytes = b"", **headers: Any) -> int:
     """One request, and the status of its answer."""
     with connect(address) as line:
         line.sendall(head(path, content_length=len(body), **headers) + body)
         return status_of(line)
 
 
-def push(address: Address, pieces: Iterable[bytes], **headers: object) -> int:
+def push(address: Address, pieces: Iterable[bytes], **headers: Any) -> int:
     """Send and send, whatever the server says; returns the status of its answer."""
     with connect(address) as line:
         line.sendall(head(PUSH, **headers))

@@ -98,7 +98,7 @@ def test_large_headers(server, reached):
 )
 def test_slow_bodies_and_silence(server, reached):
     slow = [connect(server.address, ATTACKER) for _ in range(100)]
-    silent = [connect(server.address, ATTACKER) for _ in range(50)]
+    silent: list[socket.socket] = [connect(server.address, ATTACKER) for _ in range(50)]
     silent += [socket.create_connection((server.address.host, server.address.port)) for _ in range(20)]
     for line in slow:
         line.sendall(head(PUSH, content_length=60_000))
@@ -191,8 +191,8 @@ def test_orders_from_another_machine(server, reached):
     token = read_token(flower.home_of(server.folder))
     for path in (LIST, ACQUIRE):
         for claimed in (ELSEWHERE, f"127.0.0.1, {ELSEWHERE}", "nonsense"):
-            headers = {"authorization": f"Bearer {token}", "x_forwarded_for": claimed}
-            assert ask(server.address, path, **headers) == 403
+            claim = f"Bearer {token}"
+            assert ask(server.address, path, authorization=claim, x_forwarded_for=claimed) == 403
     reached("refused")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_users_that_do_not_exist(world, reached):
 )
 def test_a_claim_that_takes_hours(reached):
     ledger = Ledger()
-    answer = {"federation": "0" * 32, "version": 1, "catalogue": "0" * 64, "method": "fedmf"}
+    answer: dict[str, Any] = {"federation": "0" * 32, "version": 1, "catalogue": "0" * 64, "method": "fedmf"}
     ledger.enrol(1, Enrolment(**answer, slots=list(range(200_000))))
     began = time.process_time()
     assert ledger.members(1, list(range(100_000, 300_000))) == list(range(100_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from attack import attack
@@ -77,8 +78,10 @@ def test_the_victims_upload_is_not_in_what_is_opened(monkeypatch, reached):
 )
 def test_another_task_than_was_agreed_on(five, field, reached):
     federation = five()
-    lies = {"slots": [], "numbers": [], "accepted": "0.0"}
-    changed = {"slots": [], "numbers": []} if field == "slots" else {field: lies[field] or [7, 8, 9]}
+    lies: dict[str, Any] = {"slots": [], "numbers": [], "accepted": "0.0"}
+    changed: dict[str, Any] = (
+        {"slots": [], "numbers": []} if field == "slots" else {field: lies[field] or [7, 8, 9]}
+    )
     federation.forge = lambda node, kind, packet: (
         forged(packet, **changed) if (node, kind) == (VICTIM, "mask") else packet
     )

@@ -12,8 +12,8 @@ BLOCK = 12
 def interactions(lists: list[list[int]], n_items: int) -> Interactions:
     """One list per user, oldest first."""
     rows = Ragged.from_lists(lists)
-    ids = [IdMap(np.arange(n).astype(str)) for n in (len(lists), n_items)]
-    return Interactions("planted", rows.rows, rows.values, np.arange(len(rows.values)), *ids)
+    users, items = (IdMap(np.arange(n).astype(str)) for n in (len(lists), n_items))
+    return Interactions("planted", rows.rows, rows.values, np.arange(len(rows.values)), users, items)
 
 
 def blocks(n_users: int = 80, n_blocks: int = 4) -> Interactions:

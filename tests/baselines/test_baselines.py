@@ -16,8 +16,8 @@ from solera.data.split import Split
 def trained(lists: list[list[int]], n_items: int) -> Split:
     """A split in which everything trains."""
     train = Ragged.from_lists(lists)
-    ids = [IdMap(np.arange(n).astype(str)) for n in (len(lists), n_items)]
-    data = Interactions("toy", train.rows, train.values, None, *ids)
+    users, items = (IdMap(np.arange(n).astype(str)) for n in (len(lists), n_items))
+    data = Interactions("toy", train.rows, train.values, None, users, items)
     nothing = Ragged.from_lists([[] for _ in lists])
     return Split(data, "toy", False, train, nothing, nothing, train.sorted_unique())
 
@@ -118,4 +118,4 @@ def test_ease_config_round_trips_and_is_frozen() -> None:
     config = EaseConfig(reg=20)
     assert EaseConfig.model_validate_json(config.model_dump_json()) == config
     with pytest.raises(ValidationError):
-        config.reg = 1  # type: ignore[misc]
+        config.reg = 1

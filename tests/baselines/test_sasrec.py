@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,13 @@ from solera.data import Interactions, Ragged
 from solera.data.split import Split, history
 from solera.evaluate import Evaluator, split
 
-SMALL = {"embedding_size": 16, "learning_rate": 0.01, "batch_size": 16, "max_length": 8, "dropout": 0.1}
+SMALL: dict[str, Any] = {
+    "embedding_size": 16,
+    "learning_rate": 0.01,
+    "batch_size": 16,
+    "max_length": 8,
+    "dropout": 0.1,
+}
 
 
 def circle(n_users: int = 120, n_items: int = 30) -> Interactions:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +32,8 @@ from solera.evaluate import Evaluator, split
 Trained = type[MF] | type[NCF] | type[LightGCN] | type[CentRAP]
 
 # Settings under which each learns a few hundred samples in a second or two.
-SMALL = {"embedding_size": 8, "learning_rate": 0.02, "epochs": 40, "batch_size": 256}
-CONFIGS = {
+SMALL: dict[str, Any] = {"embedding_size": 8, "learning_rate": 0.02, "epochs": 40, "batch_size": 256}
+CONFIGS: dict[Any, Any] = {
     MF: MFConfig(**SMALL),
     NCF: NCFConfig(**SMALL, hidden=(16, 8)),
     LightGCN: LightGCNConfig(**SMALL),
@@ -112,8 +113,9 @@ def test_samples_are_those_of_the_federated_methods(protocol: str) -> None:
     )
     wanted = rows(*map(torch.from_numpy, (drawn.items.rows, drawn.items.values, labels.astype(np.float32))))
     draws = Draws(parts, negatives=4, seed=7)
-    users, items, labels = draws.labelled(2)
-    assert rows(users, items, labels) == wanted
+    columns = draws.labelled(2)
+    users = columns[0]
+    assert rows(*columns) == wanted
     assert users.tolist() != sorted(users.tolist())
     assert rows(*draws.labelled(3)) != wanted
     held_out = set(zip(parts.test.rows.tolist(), parts.test.values.tolist(), strict=True))
@@ -153,6 +155,7 @@ def first_loss(baseline: Trained, parts: Split, **options: float) -> tuple[float
     draws = Draws(parts, config.negatives, 0)
     columns = draws.pairs(0) if baseline is LightGCN else draws.labelled(0)
     assert [entry[:2] for entry in seen] == [(1, 1)]
+    assert seen[0].loss is not None
     return seen[0].loss, list(columns)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from benchmark import ratings
@@ -13,7 +14,7 @@ from in_process import solera
 from solera.bench.compared import compared
 from solera.core.errors import ConfigError
 
-WHERE = {"rounds": 3, "dataset": "ml-100k", "protocol": "strict", "seed": 1}
+WHERE: dict[str, Any] = {"rounds": 3, "dataset": "ml-100k", "protocol": "strict", "seed": 1}
 
 
 def test_rounds_are_those_asked_for_or_a_methods_own(tmp_path):

@@ -11,7 +11,7 @@ from benchmark import OWN, entries, matrix, ratings
 from solera.bench.matrix import _Table, read_matrix, read_tuning
 from solera.bench.records import Record
 from solera.core.errors import ConfigError
-from solera.data.datasets import REGISTRY
+from solera.data.registry import REGISTRY
 from solera.runs.config import BaselineConfig, RunConfig
 from solera.runs.presets import Preset
 

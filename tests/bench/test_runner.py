@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -44,7 +45,7 @@ rounds = {ROUNDS}
 [[run]]
 {OWN}methods = ["fedease"]
 """
-CHANCE = {  # what two equal runs may differ in
+CHANCE: Any = {  # what two equal runs may differ in
     "seconds": True,
     "environment": True,
     "code": True,
@@ -216,7 +217,7 @@ def test_a_folder_of_other_settings_is_begun_anew(folder):
     steps: list[Step] = []
     assert isinstance(perform(job(second, 0, folder), threading.Event(), steps.append), Done)
     assert [(step.done, step.total) for step in steps] == [(1, 2), (2, 2)]
-    assert all(0 <= step.validation <= 1 for step in steps)
+    assert all(step.validation is not None and 0 <= step.validation <= 1 for step in steps)
     assert not (folder / "0").exists()
 
 
@@ -285,7 +286,8 @@ def test_a_stale_record_is_replaced_at_the_end(folder):
 
 
 def running(entry, step: Step | None = None, first: tuple[float, int] | None = None) -> Running:
-    return Running(entry, SimpleNamespace(), None, started=100.0, step=step, first=first)
+    nobody: Any = None
+    return Running(entry, nobody, nobody, started=100.0, step=step, first=first)
 
 
 def test_time_left_by_hand(folder):
@@ -307,7 +309,7 @@ def test_a_killed_worker_is_no_failure_of_the_run(folder):
     here, there = Pipe()
     there.send(Step(1, 4, 0.5))
     there.close()
-    process = SimpleNamespace(join=lambda: None, exitcode=-9)
+    process: Any = SimpleNamespace(join=lambda: None, exitcode=-9)
     status = Status(Plan(todo=[entry]), 1, [], [Running(entry, process, here, time.monotonic())])
     runner._listen(status)
     assert status.running[0].step == Step(1, 4, 0.5)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from benchmark import ratings
@@ -108,7 +109,7 @@ def test_a_grid_is_every_combination_and_is_tried_in_full():
 
 def make(sweep: Sweep, *numbers: int) -> list[object]:
     """Trials of these numbers, in this process."""
-    said = []
+    said: list[object] = []
     for number in numbers or range(len(sweep.matrix.entries)):
         entry = sweep.matrix.entries[number]
         job = Job(entry, sweep.matrix.record(entry), sweep.folder / "work", None)
@@ -123,7 +124,7 @@ def test_a_grid_on_real_trials_and_its_preset(folder):
     assert all(isinstance(each, Done) for each in make(sweep))
     study = sweep.save()
     assert [trial.options["embedding_size"] for trial in study.trials] == [4, 8, 4, 8]
-    assert study.best.ndcg == max(trial.ndcg for trial in study.trials), "validation decides"
+    assert study.best.ndcg == max(trial.ndcg or 0 for trial in study.trials), "validation decides"
 
     run = train(applied(CONFIG, study.best.options), load("ratings.csv", columns=COLUMNS))
     assert study.best.ndcg == run.validation["full"]["ndcg@10"]
@@ -255,7 +256,7 @@ def test_every_sweep_in_the_documents_is_taken(pytestconfig):
     commands = [shlex.split(line) for line in re.findall(r"^solera sweep .*$", text, re.MULTILINE)]
     assert len(commands) > 10
     for command in commands:
-        given = {"-s": {}, "-o": {}, "--with": []}
+        given: dict[str, Any] = {"-s": {}, "-o": {}, "--with": []}
         for flag, value in pairwise(command):
             if flag == "--with":
                 given[flag].append(value)

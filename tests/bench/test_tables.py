@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmark import made
@@ -195,7 +196,8 @@ def test_pictures_name_leaky_bars_and_hatch_them(tmp_path):
         FEDERATED,
         CENTRAL,
     ]
-    assert [bar.get_width() for bar in strict.patches] == pytest.approx([1.0, 0.625, 0.25, 0.0, 0.0])
+    bars: list[Any] = list(strict.patches)
+    assert [bar.get_width() for bar in bars] == pytest.approx([1.0, 0.625, 0.25, 0.0, 0.0])
     assert "LEAKY" in leaky.get_title(loc="left")
 
 

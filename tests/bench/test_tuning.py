@@ -14,8 +14,8 @@ from solera.baselines import BASELINES, configure
 from solera.bench.best import presets_of
 from solera.bench.matrix import read_tuning
 from solera.bench.spaces import Range, as_json, spaces
-from solera.bench.studies import Study, Trial, read_studies
-from solera.bench.trials import Found
+from solera.bench.studies import Study, read_studies
+from solera.bench.trials import Found, Trial
 from solera.bench.tuning import search
 from solera.bench.worker import Job, perform
 from solera.core.errors import ConfigError, DivergedError

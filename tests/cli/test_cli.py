@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from rich.text import Text
@@ -131,7 +131,7 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
 
 
 def test_what_can_be_chosen_is_what_the_library_knows():
-    known = {
+    known: dict[Any, Any] = {
         Protocol: PROTOCOLS,
         Baseline: BASELINES,
         Format: READERS,
@@ -242,13 +242,15 @@ def test_every_table_of_a_leaky_run_says_so(ratings, tmp_path):
 def test_json_of_every_other_command(ratings):
     methods = json.loads(solera("methods", "--json").stdout)
     assert {"fedmf", "pfedrec", "local"} <= {method["name"] for method in methods}
-    assert {"name", "scorer", "view", "update", "aggregate", "wire", "paper"} == set(methods[0])
+    assert {"name", "scorer", "view", "loss", "update", "aggregate", "paper"} == set(methods[0])
     assert (
         json.loads(solera("methods", "pfedrec", "--json").stdout)["options"][0]["option"] == "embedding_size"
     )
-    assert {"ml-100k", "pinterest"} <= {
-        entry["name"] for entry in json.loads(solera("data", "list", "--json").stdout)
-    }
+    sets = {entry["name"]: entry for entry in json.loads(solera("data", "list", "--json").stdout)}
+    assert {"ml-100k", "pinterest"} <= set(sets)
+    assert "no redistribution" in sets["ml-100k"]["licence"]["terms"]
+    listed = solera("data", "list").stdout
+    assert all(entry["licence"]["page"] in listed for entry in sets.values())  # in one piece
     stats = json.loads(solera("data", "stats", str(ratings), *OWN, "--json").stdout)
     assert (stats["users"], stats["items"]) == (30, 40)
     audit = json.loads(solera("data", "audit", str(ratings), *OWN, "--json").stdout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -88,7 +90,7 @@ def test_plgc_trace_two_ways():
     """tr E Eᵀ over items is Σ of squared columns (Eq. 14); kept up to date, it is as from scratch."""
     draw = torch.Generator().manual_seed(0)
     table = torch.randn(30, 4, generator=draw, dtype=torch.float64)
-    view = build("plgc", {"embedding_size": 4}).view
+    view: Any = build("plgc", {"embedding_size": 4}).view
     derived = view.derive({"items.local": table})["items.local.trace"]
     assert torch.allclose(derived, torch.trace(table @ table.T))
     touched = torch.tensor([3, 7, 8, 29])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from math import exp, log
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from solera.core.losses import binary_cross_entropy, binary_cross_entropy_slope
 
-TOLERANCE = {"rtol": 1e-12, "atol": 1e-14}
+TOLERANCE: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
 
 
 def case(*shape: int, seed: int = 0, spread: float = 3) -> tuple[Tensor, Tensor, Tensor]:

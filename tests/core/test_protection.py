@@ -84,7 +84,7 @@ def test_what_clients_keep_is_not_protected_and_what_they_send_is():
 def test_a_step_that_gives_up_leaves_the_state_as_it_was():
     @dataclass(frozen=True)
     class GivesUp(Scale):
-        given_up: bool = True  # type: ignore[assignment]
+        given_up: bool = True
 
     histories = Ragged.from_lists([[0, 1], [2, 3, 4], [5]])
     data = ClientData(histories, histories, n_items=9)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -121,10 +123,12 @@ def test_keys_are_part_of_every_saved_run() -> None:
 
 
 def test_generator_differs_by_seed_purpose_and_path() -> None:
-    paths = [(s, p, *path) for s in (0, 1) for p in Purpose for path in [(), (0,), (1,), (0, 1), (1, 0)]]
-    firsts = [generator(*path).integers(2**63) for path in paths]
+    paths: list[Any] = [
+        (s, p, *path) for s in (0, 1) for p in Purpose for path in [(), (0,), (1,), (0, 1), (1, 0)]
+    ]
+    firsts = [generator(seed, purpose, *path).integers(2**63) for seed, purpose, *path in paths]
     assert len(set(firsts)) == len(paths)
-    assert firsts == [generator(*path).integers(2**63) for path in paths]
+    assert firsts == [generator(seed, purpose, *path).integers(2**63) for seed, purpose, *path in paths]
 
 
 def _keys(clients: np.ndarray) -> np.ndarray:

@@ -185,6 +185,8 @@ def test_every_entry_is_complete(name: str) -> None:
     assert entry.name == name
     assert entry.about
     assert entry.page.startswith("https://")
+    assert entry.licence.page.startswith("https://")
+    assert 10 < len(entry.licence.terms) <= 90
     assert entry.min_interactions >= 5
     if entry.archive:
         assert entry.archive.url.startswith("https://")

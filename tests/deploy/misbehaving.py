@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Context, Message
@@ -47,7 +48,7 @@ def app_of(device: Path) -> ClientApp:
         return reply
 
     if fault == "twice":
-        worker = sys.modules["__main__"]
+        worker: Any = sys.modules["__main__"]
         push = worker.push_message
 
         def push_twice(client, message: Message, context: Context) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from commands import environment, solera
+from solera.core.method import Method
 from solera.core.protection import Chain
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
@@ -145,6 +146,7 @@ class RealFederation:
             slots = Members(device).slots()
             owners |= {number: (device, slots[slot]) for slot, number in entry.numbers.items()}
         known = Ragged.from_lists([self.histories[owners[n][1]].tolist() for n in sorted(owners)])
+        assert isinstance(coordinator.method, Method)
         simulation = Simulation(
             coordinator.method,
             ClientData(known, known.sorted_unique(), self.data.n_items),

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from federation import ITEMS, Local
+from solera.core.method import Method
 from solera.core.protection import Chain
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -69,8 +70,10 @@ def simulated(federation: Local, rate: float, clip: float, rounds: int = 3) -> S
     """The simulator with the same clients, coins and clip, and as little noise."""
     owners = federation.user_of()
     known = Ragged.from_lists([federation.histories[int(owners[number][1][1:])] for number in sorted(owners)])
+    method = federation.coordinator.method
+    assert isinstance(method, Method)
     simulation = Simulation(
-        federation.coordinator.method,
+        method,
         ClientData(known, known.sorted_unique(), ITEMS),
         BlockTraining(1),
         seed=4,

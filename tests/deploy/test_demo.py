@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import in_process
+from closed_forms import closed_form
 from commands import environment, wait_for
 from solera.core.errors import ConfigError, DataError
 from solera.data.datasets import load
@@ -31,7 +32,6 @@ from solera.device.device import Device
 from solera.device.publish import catalogue_of, start
 from solera.engine import OneRound
 from solera.evaluate import Evaluator, split
-from solera.methods import find
 
 COLUMNS = {"user": "who", "item": "what", "time": "when", "title": "called"}
 
@@ -81,7 +81,7 @@ def test_figures_are_those_of_the_same_model_made_in_one_place(data, key, tmp_pa
         device.close()
     known = households.knows()
     alone = OneRound(
-        find("fedease"),
+        closed_form("fedease"),
         ClientData(known, known.sorted_unique(), data.n_items),
         device=torch.device("cpu"),
         dtype=torch.float64,

@@ -11,6 +11,7 @@ import pytest
 import torch
 from flwr.app import Context, Message
 
+from solera.core.method import Method
 from solera.data.datasets import load
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
@@ -52,6 +53,7 @@ def prepare(folder: Path, key: Path, parts: Split, *, method: str, nodes: int, *
 def trained(folder: Path, parts: Split) -> Simulation:
     """The federation's state, the users in their own order."""
     coordinator = Coordinator(FederationFolder.open(folder))
+    assert isinstance(coordinator.method, Method)
     simulation = Simulation(
         coordinator.method,
         ClientData(parts.train, parts.excluded, parts.data.n_items),

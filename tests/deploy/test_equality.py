@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from closed_forms import closed_form
 from federation import ITEMS
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 from solera.methods import find, names
 
 TRAINED = [name for name in names() if not isinstance(find(name), ClosedForm)]
@@ -50,7 +50,7 @@ def test_methods_of_one_round(local, histories, method, options):
     federation.finish()
     known = Ragged.from_lists(histories)
     alone = OneRound(
-        find(method, options),
+        closed_form(method, options),
         ClientData(known, known, ITEMS),
         device=torch.device("cpu"),
         dtype=torch.float64,

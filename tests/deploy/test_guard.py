@@ -267,9 +267,9 @@ def test_why_a_node_was_not_let_in(is_known, extra):
         await send({"type": "http.response.start", "status": 412, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    sent: list[dict[str, Any]] = []
+    sent: list[Any] = []
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: Any) -> None:
         sent.append(message)
 
     async def run(path: str) -> None:

@@ -10,7 +10,9 @@ import pytest
 import torch
 from silence import CPU, SHORT, SMALL, Silent, dp, simulated, uploads
 
+from closed_forms import closed_form
 from federation import ITEMS
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import RunError
 from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, FixedPoint
 from solera.data.ragged import Ragged
@@ -21,10 +23,8 @@ from solera.deploy.folder import FederationFolder
 from solera.deploy.masked import contribution_of, encoding_of
 from solera.deploy.node import Node
 from solera.deploy.protocol import Reason, RefusalError
-from solera.deploy.shares import add_share, whole_share
+from solera.deploy.shares import add_share, covered_sums, whole_share
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
-from solera.methods import find
 from solera.privacy.dp.discrete import discrete_gaussian
 from solera.privacy.dp.one_round import PrivateSum
 
@@ -55,7 +55,7 @@ def test_without_the_noise_a_method_of_one_round_is_the_simulator(masked, quiet,
     known = Ragged.from_lists(histories)
     private = PrivateSum(shared(clip=2.0), Silent())
     data = ClientData(known, known, ITEMS)
-    alone = OneRound(find(method), data, device=CPU, dtype=torch.float64, protection=private)
+    alone = OneRound(closed_form(method), data, device=CPU, dtype=torch.float64, protection=private)
     alone.run_round(0)
     found = federation.coordinator.state.shared[WEIGHTS]
     assert torch.allclose(found, alone.state.shared[WEIGHTS], atol=1e-5)
@@ -65,7 +65,7 @@ def test_without_the_noise_a_method_of_one_round_is_the_simulator(masked, quiet,
 def test_what_is_opened_has_all_the_noise(masked, monkeypatch, lost, survivors):
     """A threshold of three nodes has just the central noise, five have 5/3 of its variance."""
     opened = []
-    take = group_sums.covered_sums
+    take = covered_sums
 
     def seen(method, n_items, values):
         opened.append(values)
@@ -90,7 +90,7 @@ def test_what_is_opened_has_all_the_noise(masked, monkeypatch, lost, survivors):
 @pytest.mark.parametrize("name", ["fedease", "fedslist"])
 def test_noise_on_symmetric_sums_is_symmetric(name):
     """σ on the diagonal and σ/√2 beside it; all of σ where nothing is symmetric."""
-    method, n, std = find(name), 300, 3.0
+    method, n, std = closed_form(name), 300, 3.0
     fixed = FixedPoint.of(method, n, places=5, margin=8 * std)
     encoding = encoding_of(method, n, fixed, members=5, capacity=1)
     vector = np.zeros(encoding.length, encoding.dtype)

@@ -140,5 +140,5 @@ def test_a_server_killed_in_mid_round_resumes_to_the_same_end(federation):
     assert len(made.history) < 3
     made.start_server()
     made.run()
-    assert [entry.round for entry in made.history] == [1, 2, 3]
+    assert [entry["round"] for entry in made.history] == [1, 2, 3]
     assert made.difference_from_simulation(3) < 1e-5

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 import in_process
+from closed_forms import closed_form
 from commands import solera
 from federation import ITEMS, fill
+from solera.core.closed_form import WEIGHTS
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.publish import start
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
-from solera.methods import find
 
 
 def test_the_sums_of_simulated_nodes_are_those_of_all_histories(key, catalogue, histories, tmp_path):
@@ -33,7 +33,10 @@ def test_the_sums_of_simulated_nodes_are_those_of_all_histories(key, catalogue, 
     assert saved is not None
     known = Ragged.from_lists(histories)
     alone = OneRound(
-        find("fedease"), ClientData(known, known, ITEMS), device=torch.device("cpu"), dtype=torch.float64
+        closed_form("fedease"),
+        ClientData(known, known, ITEMS),
+        device=torch.device("cpu"),
+        dtype=torch.float64,
     )
     alone.run_round(0)
     assert torch.allclose(saved[1].shared[WEIGHTS], alone.state.shared[WEIGHTS], atol=1e-9)

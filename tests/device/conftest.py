@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,10 @@ def trained(data, tmp_path_factory) -> Callable:
     from solera.methods import find
     from solera.runs import RunConfig, train
 
-    options = {"fedhist": {"embedding_size": 6, "decays": "0.5,1"}, "fedmf": {"embedding_size": 4}}
+    options: dict[str, dict[str, Any]] = {
+        "fedhist": {"embedding_size": 6, "decays": "0.5,1"},
+        "fedmf": {"embedding_size": 4},
+    }
 
     @cache
     def run(method: str):

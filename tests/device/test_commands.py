@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -24,7 +25,7 @@ def run(*args: object) -> str:
     return done.stdout
 
 
-def run_json(*args: object) -> dict:
+def run_json(*args: object) -> Any:
     return json.loads(run(*args, "--json"))
 
 

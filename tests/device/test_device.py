@@ -9,10 +9,13 @@ import sqlite3
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+
+from solera.core.method import Method
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 
@@ -76,8 +79,10 @@ def test_a_user_without_parameters_of_its_own_trains_them_alone(bundled, tmp_pat
     shared = Model(device.bundle).shared
     rows = np.array([device.catalogue.number[item] for item in ("1", "2", "5")])
     known = Ragged.of_lengths(np.array([3]), rows)
+    method = Model(device.bundle).method
+    assert isinstance(method, Method)
     alone = Simulation(
-        Model(device.bundle).method,
+        method,
         ClientData(known, known.sorted_unique(), data.n_items),
         train_one_by_one,
         seed=0,
@@ -111,7 +116,11 @@ def test_one_unknown_item_and_nothing_is_added(device):
 
 
 def test_own_parameters_come_back_as_they_were(device):
-    kept = {"vector": np.arange(3, dtype=np.float32), "rows": np.ones((2, 2)), "n": np.array([7])}
+    kept: dict[str, Any] = {
+        "vector": np.arange(3, dtype=np.float32),
+        "rows": np.ones((2, 2)),
+        "n": np.array([7]),
+    }
     device.keep("me", {"old": np.zeros(4)})
     device.keep("me", kept)
     found = device.kept()

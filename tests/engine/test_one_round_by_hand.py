@@ -13,6 +13,7 @@ One negative per positive and one batch: users 0 and 1 have two samples, user 2 
 from __future__ import annotations
 
 from math import exp, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ both_engines = pytest.mark.parametrize(
 
 
 def one_round(
-    method: Method, train: LocalTraining, personal: dict[str, list]
+    method: Method, train: LocalTraining, personal: dict[str, Any]
 ) -> tuple[RoundResult, Simulation]:
     simulation = Simulation(method, DATA, train, seed=0, device=torch.device("cpu"), dtype=torch.float64)
     doubles = {name: torch.tensor(values, dtype=torch.float64) for name, values in personal.items()}
@@ -304,7 +305,7 @@ def test_pfedclr(train: LocalTraining) -> None:
     for user, mine in samples.items():
         items = sorted({item for item, _ in mine})
         assert personal.rows["items"][user].values.numpy() == approx([table[user, i] for i in items])
-        g = {
+        slope_of = {
             i: sum(
                 sigmoid(sum(a * q for a, q in zip(p[user], table[user, i], strict=True))) - y
                 for item, y in mine
@@ -313,11 +314,11 @@ def test_pfedclr(train: LocalTraining) -> None:
             / len(mine)
             for i in items
         }
-        slope = [sum(g[i] * table[user, i][axis] for i in items) for axis in (0, 1)]
+        slope = [sum(slope_of[i] * table[user, i][axis] for i in items) for axis in (0, 1)]
         user_vector = [adam_once(p[user][axis], slope[axis], 0.1) for axis in (0, 1)]
         assert personal.whole["user"][user].numpy() == approx(user_vector)
         along = sum(a * c for a, c in zip(p[user], b, strict=True))
-        buffer = [[adam_once(0.0, g[i] * along, 0.2)] for i in items]
+        buffer = [[adam_once(0.0, slope_of[i] * along, 0.2)] for i in items]
         assert personal.tables["buffer.a"][user][items].numpy() == approx(buffer)
         assert personal.whole["buffer.b"][user].numpy() == approx([b])
 

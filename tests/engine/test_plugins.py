@@ -79,7 +79,7 @@ for name, plugins in (*COMBINATIONS, *OTHERS):
     options |= {k: v for plugin in plugins for k, v in OPTIONS.get(plugin, {}).items()}
     title = "Test_" + "_with_".join([name, *plugins]).replace("-", "_")
     marks = [] if everyday(name, plugins) else [pytest.mark.slow]
-    members = {"name": name, "plugins": plugins, "options": options, "pytestmark": marks}
+    members: dict[str, Any] = {"name": name, "plugins": plugins, "options": options, "pytestmark": marks}
     members["brief"] = name != "fedmf" or len(plugins) > 1  # every plug-in has all tests once
     globals()[title] = type(title, (MethodConformance,), members)
 
@@ -171,7 +171,8 @@ def test_order_and_repetition_do_not_matter() -> None:
 
 
 def test_options_of_the_plugin_are_options_of_the_method() -> None:
-    assert build("fedmf", {"adapter": (4,)}, ("elastic-merge",)).view.adapter == (4,)
+    view: Any = build("fedmf", {"adapter": (4,)}, ("elastic-merge",)).view
+    assert view.adapter == (4,)
     with pytest.raises(ConfigError, match="has no option 'adapter'"):
         build("fedmf", {"adapter": (4,)})
     with pytest.raises(ConfigError, match="rank"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from solera.data import Interactions, Ragged
 from solera.data.split import history
 from solera.evaluate import PROTOCOLS, split
 
-Row = tuple[str, str] | tuple[str, str, int]
+Row = tuple[Any, ...]  # user, item, and perhaps a time
 
 
 def table(*rows: Row) -> Interactions:

@@ -19,15 +19,16 @@ from solera.evaluate.ranking import sample_unmet
 
 def table(lists: list[list[int]], n_items: int) -> Interactions:
     by_user = Ragged.from_lists(lists)
-    ids = [IdMap([str(i) for i in range(n)]) for n in (len(lists), n_items)]
-    return Interactions("toy", by_user.rows, by_user.values, None, *ids)
+    users, items = (IdMap([str(i) for i in range(n)]) for n in (len(lists), n_items))
+    return Interactions("toy", by_user.rows, by_user.values, None, users, items)
 
 
 def many(train: list[list[int]], validation: list[list[int]], test: list[list[int]], n_items: int) -> Split:
     """A split in which users may have any number of held-out items."""
-    parts = [Ragged.from_lists(lists) for lists in (train, validation, test)]
+    trained, validated, tested = (Ragged.from_lists(lists) for lists in (train, validation, test))
     everything = [a + b + c for a, b, c in zip(train, validation, test, strict=True)]
-    return Split(table(everything, n_items), "toy", False, *parts, parts[0].sorted_unique())
+    excluded = trained.sorted_unique()
+    return Split(table(everything, n_items), "toy", False, trained, validated, tested, excluded)
 
 
 def fixed(scores: list[list[float]] | np.ndarray) -> Score:
@@ -118,7 +119,8 @@ def splits(draw: st.DrawFn) -> Split:
         order = draw(st.permutations(range(n_items)))
         a, b, c = draw(st.tuples(st.integers(1, 8), st.integers(1, 5), st.integers(1, 5)))
         users.append((order[:a], order[a : a + b], order[a + b : a + b + c]))
-    return many(*[[list(user[part]) for user in users] for part in range(3)], n_items)
+    train, validation, test = ([list(user[part]) for user in users] for part in range(3))
+    return many(train, validation, test, n_items)
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -159,9 +161,8 @@ def test_numbering_of_items_does_not_matter(given_split: Split, seed: int) -> No
     n_items = given_split.data.n_items
     perm = np.random.default_rng(seed).permutation(n_items)
     parts = (given_split.train, given_split.validation, given_split.test)
-    renamed = many(
-        *[[perm[part.row(u)].tolist() for u in range(len(part))] for part in parts], n_items=n_items
-    )
+    train, validation, test = ([perm[part.row(u)].tolist() for u in range(len(part))] for part in parts)
+    renamed = many(train, validation, test, n_items)
     scores = random_scores(given_split, seed)
     moved = np.empty_like(scores)
     moved[:, perm] = scores

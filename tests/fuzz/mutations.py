@@ -14,7 +14,7 @@ import numpy as np
 
 from solera.core.errors import SoleraError
 
-ODD = (
+ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, -(2**63), 2**64, 10**30, 0.5, -0.0, 1e308, float("inf"), float("nan"),
     "", "0", "é" * 50, "x" * 10_000, "\x00", "../../etc/passwd", "1e999", [], [[]], [0] * 1000, [-1], {},
 )  # fmt: skip

@@ -97,8 +97,14 @@ def federation(folder: Path, name: str) -> Local:
     )
     for device in made.devices.values():
         device.store.connection.execute("PRAGMA synchronous = OFF")
-        own = {"least_nodes": 3, "least_users": 3, "allow_plain": False, "rounds_per_day": 1_000_000}
-        Policy(**own, **({"epsilon": 1e9} if name == "noise" else {})).write(device.store)
+        own: dict[str, Any] = {
+            "least_nodes": 3,
+            "least_users": 3,
+            "allow_plain": False,
+            "rounds_per_day": 1_000_000,
+        }
+        own |= {"epsilon": 1e9} if name == "noise" else {}
+        Policy(**own).write(device.store)
     made.exchange("enrol", made.coordinator.invite(set(made.devices)), made.coordinator.enrol)
     return made
 
@@ -288,7 +294,7 @@ class Fuzzed:
             else:
                 node = here.nodes[kind].node
                 (Task if kind == "mask" else Step).of(packet)
-                wanted = {MESSAGE: (np.dtype("u1"), ("b",))}
+                wanted: dict[str, Any] = {MESSAGE: (np.dtype("u1"), ("b",))}
                 if kind == "mask":
                     wanted |= arrays_to_nodes(node.method, node.n_items, np.dtype("<f8"), 0)
                 check_arrays(wanted, packet.arrays)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from closed_forms import closed_form
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError
 from solera.core.sketch import of_items, signs
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 from solera.methods import find
 from solera.privacy.dp.fitness import check
 
@@ -21,7 +22,7 @@ ITEMS = 6
 
 def solved(**options) -> torch.Tensor:
     known = Ragged.from_lists(HISTORIES)
-    method = find("fedease", {"reg": 1.5} | options)
+    method = closed_form("fedease", {"reg": 1.5} | options)
     made = OneRound(method, ClientData(known, known, ITEMS), device=torch.device("cpu"), dtype=torch.float64)
     made.run_round(0)
     return made.state.shared[WEIGHTS]

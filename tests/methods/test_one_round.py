@@ -8,12 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closed_forms import closed_form
 from solera.baselines import Ease, EaseConfig
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, DataError
 from solera.data import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.one_round import WEIGHTS, OneRound
+from solera.engine.one_round import OneRound
 from solera.evaluate import split
 from solera.methods import find
 
@@ -24,7 +26,7 @@ N_ITEMS = 9
 def solved(name: str, sequences: list[list[int]], **options: object) -> OneRound:
     train = Ragged.from_lists(sequences)
     federation = OneRound(
-        find(name, options), ClientData(train, train, N_ITEMS), device=CPU, dtype=torch.float64
+        closed_form(name, options), ClientData(train, train, N_ITEMS), device=CPU, dtype=torch.float64
     )
     federation.run_round(0)
     return federation
@@ -106,7 +108,7 @@ def test_fedease_is_ease():
     parts = split(data, "strict")
     central = Ease.fit(parts, EaseConfig(reg=3.0))
     clients = ClientData(parts.train, parts.excluded, data.n_items)
-    federation = OneRound(find("fedease", {"reg": 3.0}), clients, device=CPU, dtype=torch.float32)
+    federation = OneRound(closed_form("fedease", {"reg": 3.0}), clients, device=CPU, dtype=torch.float32)
     federation.run_round(0)
     assert torch.equal(federation.state.shared[WEIGHTS], central.weights)
     everybody = np.arange(data.n_users)
@@ -136,7 +138,7 @@ def test_the_order_of_clients_does_not_matter_and_sums_are_of_own_items_alone():
 def test_what_does_not_fit_is_refused_with_a_next_step():
     train = Ragged.from_lists([[0, 1, 2]])
     with pytest.raises(DataError, match=r"100,000 items is 298\.0 GiB"):
-        OneRound(find("fedslist"), ClientData(train, train, 100_000), device=CPU, dtype=torch.float32)
+        OneRound(closed_form("fedslist"), ClientData(train, train, 100_000), device=CPU, dtype=torch.float32)
     with pytest.raises(ConfigError, match="no training to change"):
         find("fedease", {}, ["plgc"])
     with pytest.raises(ConfigError, match="decays"):

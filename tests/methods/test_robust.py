@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -42,7 +44,7 @@ UPLOAD = Upload(
 )
 
 
-def sums(trim: float, over: str) -> dict[str, list]:
+def sums(trim: float, over: Any) -> dict[str, list]:
     found = trimmed_totals(UPLOAD, LEAVES, 4, trim, over)
     assert found.weight == 5
     assert found.rows.tolist() == [0, 1, 2]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_row_mean_of_a_round(name: str, everybody: int, touching: list[int]) -> 
 
 def twice(plugins: tuple[str, ...], **options) -> tuple[dict, dict]:
     """The server's state after two rounds of the same uploads, and what it started with."""
-    method = build("fedmf", {"server_learning_rate": "0.5*0.1^round"} | options, plugins)
+    method: Any = build("fedmf", {"server_learning_rate": "0.5*0.1^round"} | options, plugins)
     start = method.aggregate.memory({name: SHARED[name] for name in ("items", "scale")})
     state = SHARED | start
     for round_ in range(2):
@@ -135,7 +136,8 @@ def test_adam_by_hand(plugins: tuple[str, ...], change: float) -> None:
 
 def test_a_row_that_is_no_longer_touched_goes_on() -> None:
     """One round with a change, one without: m falls to 0.9 of it, and moves the row all the same."""
-    method = build("fedmf", {"server_optimizer": "momentum", "server_learning_rate": 1}, ["server-optimizer"])
+    options = {"server_optimizer": "momentum", "server_learning_rate": 1}
+    method: Any = build("fedmf", options, ["server-optimizer"])
     state = SHARED | method.aggregate.memory({name: SHARED[name] for name in ("items", "scale")})
     state = method.aggregate.combine(state, totals(), CONTEXT_OF_ONE)
     nobody = Totals(LEAVES, 3, CPU)
@@ -194,10 +196,9 @@ def test_a_stopped_run_goes_on_with_its_memory(tmp_path: Path) -> None:
     cut, whole = (RunFolder.open(tmp_path / name) for name in ("cut", "whole"))
     losses = [[entry.loss for entry in folder.history] for folder in (cut, whole)]
     assert losses[0] == losses[1]
-    assert (cut.result.test, cut.result.selected_round) == (
-        whole.result.test,
-        whole.result.selected_round,
-    )
+    assert cut.result and whole.result
+    assert cut.result.test == whole.result.test
+    assert cut.result.selected_round == whole.result.selected_round
     assert "server.v.items" in whole.state().shared
     for name, value in whole.state().shared.items():
         assert torch.equal(cut.state().shared[name], value), name

@@ -97,7 +97,7 @@ def test_pfedgraph_weights_are_the_best_there_are():
 # Cosines: 0.995 of clients 0 and 1, 0 of 0 and 2, 0.0995 of 1 and 2; with three ones, 0.577 on average.
 # Distances: 0.005, 1 and 0.9005; with three zeros, 0.423 on average.
 THREE_USERS = one_row([1, 0], [1, 0.1], [0, 1])
-SIMILAR = [[1 / 2, 1 / 2, 0], [1 / 2, 1 / 2, 0], [0, 0, 1]]
+SIMILAR: list[list[float]] = [[1 / 2, 1 / 2, 0], [1 / 2, 1 / 2, 0], [0, 0, 1]]
 DISSIMILAR = [[0, 0, 1], [0, 0, 1], [1 / 2, 1 / 2, 0]]
 
 

@@ -49,10 +49,10 @@ def test_a_runs_folder_is_attacked_in_the_rounds_it_had(ratings, tmp_path):
     attacks = page.read_text().split("<h3>Attacks</h3>")[1].split("</table>")[0]
     head, *groups = attacks.split('<tr class="group">')
     columns = re.findall(r'<th scope="col">([^<]+)', head)
-    rows = {}
+    rows: dict = {}
     for group in groups:
         about, *lines = group.split("<tr>")
-        rounds = re.search(r"<small>([^<]+)", about)[1]
+        [rounds] = re.findall(r"<small>([^<]+)", about)
         rows |= {
             (rounds, cells[0].split(">")[1]): cells for line in lines if (cells := re.split("</t[dh]>", line))
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import planted_uploads as planted
 import pytest
@@ -31,7 +33,7 @@ def config(method: str = "fedmf", **changes) -> RunConfig:
 
 
 def attacked(data, settings=None, **changes):
-    given = {"sums": (1, 2), "clients": 20, "threads": 1} | changes
+    given: dict[str, Any] = {"sums": (1, 2), "clients": 20, "threads": 1} | changes
     found = attack(settings or config(), data, **given)
     return {(f.attack, f.first_round, f.last_round, f.summed): f for f in found}
 
@@ -94,9 +96,8 @@ def test_local_noise_hides_single_uploads_and_sums(small):
 
 def test_laplace_noise_hides_some(small):
     """Which rows are sent stays in the open."""
-    once = {"rounds": 1}
-    plain = attacked(small, config(**once), sums=(1,))
-    noisy = attacked(small, config(wire=PaperLaplace(scale=5.0), **once), sums=(1,))
+    plain = attacked(small, config(rounds=1), sums=(1,))
+    noisy = attacked(small, config(wire=PaperLaplace(scale=5.0), rounds=1), sums=(1,))
     assert noisy["touched", 1, 1, 1] == plain["touched", 1, 1, 1]
     assert noisy["sign", 1, 1, 1].target.auc < plain["sign", 1, 1, 1].target.auc - 0.05
 

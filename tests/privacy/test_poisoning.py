@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,12 +43,12 @@ def run(toy: Interactions, plot: Plot, name: str = "fedmf", rounds: int = 15, **
     return poison(config, toy, plot, threads=1)
 
 
-LOUD = {"malicious": 0.05, "targets": 2, "boost": 200.0}
+LOUD: dict[str, Any] = {"malicious": 0.05, "targets": 2, "boost": 200.0}
 
 
 @pytest.mark.parametrize("name", ["fedmf", "pfedrec"])
 def test_promotion_takes_the_targets_from_nobody_to_everybody(toy: Interactions, name: str) -> None:
-    options = {"item_rate": 1.0} if name == "pfedrec" else {}
+    options: dict[str, Any] = {"item_rate": 1.0} if name == "pfedrec" else {}
     assert run(toy, Plot(attack="none", targets=2), name, **options).exposure < 0.1
     found = run(toy, Plot(attack="promotion", **LOUD), name, **options)
     assert found.malicious_clients == 2
@@ -142,7 +143,7 @@ def test_promotion_is_the_way_up_for_the_crowd() -> None:
 
 
 def test_an_inflated_weight_decides_unless_it_is_bounded(toy: Interactions) -> None:
-    plot = {"attack": "weight", "malicious": 0.05, "targets": 2, "boost": 1.0}
+    plot: dict[str, Any] = {"attack": "weight", "malicious": 0.05, "targets": 2, "boost": 1.0}
     believed, catalogue, bounded = (
         run(toy, Plot(**plot, trust_weights=trust), "fedrecon", 10, **options).exposure
         for trust, options in ((True, {}), (False, {}), (False, {"robust": "weight-bound"}))

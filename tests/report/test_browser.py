@@ -78,6 +78,7 @@ def look(page: str, width: int, folder: Path) -> tuple[dict, list[str]]:
     """What the frame found, and what the console says."""
     path = folder / "frame.html"
     path.write_text(FRAME.format(width=width, page=html.escape(page)), encoding="utf-8")
+    assert CHROMIUM
     profile = f"--user-data-dir={folder / 'profile'}"
     command = [CHROMIUM, *FLAGS, profile, f"--window-size={max(width, 500)},800", "--enable-logging=stderr"]
     done = subprocess.run(

@@ -56,7 +56,7 @@ def test_convergence_is_the_history(tmp_path):
     write_run(tmp_path / "one", seed=1)
     write_run(tmp_path / "two", seed=2, rounds=5)
     text = page_of(tmp_path / "one", tmp_path / "two")
-    link = re.search(r'download="convergence-loss.csv" href="data:text/csv;base64,([^"]+)"', text)[1]
+    [link] = re.findall(r'download="convergence-loss.csv" href="data:text/csv;base64,([^"]+)"', text)
     head, *rows = csv.reader(io.StringIO(base64.b64decode(link).decode()))
     assert head == ["round", "fedmf · s1", "fedmf · s2"]
     for column, name in ((1, "one"), (2, "two")):
@@ -72,7 +72,7 @@ def test_of_many_rows_the_page_has_the_first_and_the_file_all(tmp_path):
     figure = text.split('id="convergence-loss"')[1].split("</figure>")[0]
     assert figure.count("<tr>") == 1 + FEW + 1
     assert f"… all {LONG + 1} rows are in the file below" in figure
-    link = re.search(r'href="data:text/csv;base64,([^"]+)"', figure)[1]
+    [link] = re.findall(r'href="data:text/csv;base64,([^"]+)"', figure)
     assert len(base64.b64decode(link).decode().splitlines()) == LONG + 2
 
 
@@ -244,7 +244,7 @@ def test_the_documents_figure_is_one(tmp_path):
     """What the guide says makes a figure does: 20 clients in each of 3 rounds."""
     guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
     names: dict = {}
-    exec(re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1], names)
+    exec(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[0], names)
     write_run(tmp_path / "run")
     (figure,) = names["clients"](read_runs([tmp_path / "run"]))
     assert figure.rows == [[1, 20], [2, 20], [3, 20]]

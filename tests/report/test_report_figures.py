@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_sparsity_by_hand(tmp_path):
     """The table of `write_run` has 0 … 6 in turn: of 160 entries, 23 are 0 and 46 at most 0.178 · 6."""
     write_run(tmp_path / "run")
     (figure,) = sparsity(read_runs([tmp_path / "run"]))
-    shares = dict(figure.rows)
+    shares = {row[0]: row[1] for row in figure.rows}
     assert shares[1e-6] == 23 / 160
     assert shares[10**-0.75] == 46 / 160
     assert shares[1.0] == 1
@@ -117,6 +118,7 @@ def test_intervals_are_the_bootstrap_over_users(trained):
     for run in runs:
         assert run.users is not None, run.without_users
         again = Run.open(run.path).evaluate()
+        assert run.result
         found = run.users.intervals["full"]["ndcg@10"]
         assert found == interval(again.full_ranking.per_user["ndcg@10"])
         assert found.mean == pytest.approx(run.result.test["full"]["ndcg@10"])
@@ -140,7 +142,8 @@ def test_a_model_that_no_longer_gives_its_figures_has_no_intervals(trained, tmp_
 def test_the_users_of_all_quarters_are_counted_once(trained):
     figures = {f.name: f for some in make_figures(read_runs(trained)).values() for f in some}
     for label in ("pfedrec", "fedrap"):
-        assert sum(row[3] for row in figures["activity-full"].rows if row[0] == label) == 40
+        rows: list[Any] = [row for row in figures["activity-full"].rows if row[0] == label]
+        assert sum(row[3] for row in rows) == 40
     assert [row[0] for row in figures["abundance"].rows] == ["pfedrec", "fedrap"]
 
 
@@ -182,7 +185,7 @@ def test_maps_without_scikit_learn_say_how_to_get_t_sne(trained, monkeypatch):
         *("item-map-1-1", "item-map-1-2", "item-map-2-1", "item-map-2-2", "item-map-2-3"),
     ]
     assert all("pip install 'solera[figures]'" in figure.caption for figure in maps)
-    users = runs[1].users
+    users: Any = runs[1].users
     own = {users.data.title(int(item)) for item in users.train.row(users.middle)}
     assert {row[1] for row in maps[-1].rows if row[0] == "the user's training items"} == own
     assert [row[0] for row in maps[-1].rows].count("the user") == 1
@@ -213,6 +216,7 @@ def test_tables_of_others_are_ranked_by_again(trained):
     full, sampled = owners(runs)
     assert full.chart.categories == ("their own", "the server's", "another user's")
     for run, series in zip(runs, full.chart.series, strict=True):
+        assert run.result
         again = Run.open(run.path)
         found = [again.evaluate(owner).full["ndcg@10"] for owner in full.chart.categories]
         assert series.y == pytest.approx(found)

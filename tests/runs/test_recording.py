@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
+from solera.engine.simulation import Simulation
 from solera.evaluate import split
 from solera.methods import find
 from solera.privacy.dp.laplace import PaperLaplace
@@ -46,6 +47,7 @@ def simulate(data, tmp_path, method: str, rounds: int, **options):
     settings = config(method, rounds, precision="double", options=options).resolved()
     built = find(settings.method, settings.options)
     simulation = federation(settings, built, split(data, "strict"), threads=1, device="cpu")
+    assert isinstance(simulation, Simulation)
     return simulation, Recorder(simulation, tmp_path, rounds, uploads=True)
 
 

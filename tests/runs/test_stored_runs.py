@@ -69,8 +69,8 @@ def outcome(name: str) -> dict[str, Any]:
         "test": run.test.model_dump(),
         "scores": {
             "some": scores[::200].tolist(),
-            "all": hashlib.sha256(scores).hexdigest(),
-            "ranks": hashlib.sha256(listed["rank"].to_numpy()).hexdigest(),
+            "all": hashlib.sha256(scores.tobytes()).hexdigest(),
+            "ranks": hashlib.sha256(listed["rank"].to_numpy().tobytes()).hexdigest(),
         },
     }
 

@@ -151,13 +151,13 @@ class _Table(BaseModel):
     baselines: Names | None = None
     protocols: Names | None = None
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
-    rounds: int | None = Field(None, ge=1)
-    patience: int | None = Field(None, ge=1)
+    rounds: int | None = Field(default=None, ge=1)
+    patience: int | None = Field(default=None, ge=1)
     tuned: bool = False
     options: dict[str, Any] = {}
     label: Annotated[str, Field(min_length=1)] | None = None
     columns: dict[str, str] | None = None
-    min_interactions: int | None = Field(None, ge=0)
+    min_interactions: int | None = Field(default=None, ge=0)
     dp: str | None = None
     wire: str | None = None
     secure_aggregation: bool = False
@@ -189,11 +189,11 @@ class _TuneTable(BaseModel):
     datasets: Names
     methods: Names = []
     baselines: Names = []
-    trials: int = Field(8, ge=1)
-    rounds: int = Field(ROUNDS, ge=1)
-    patience: int | None = Field(None, ge=1)
-    trial_rounds: int = Field(12, ge=1)
-    trial_patience: int | None = Field(None, ge=1)
+    trials: int = Field(default=8, ge=1)
+    rounds: int = Field(default=ROUNDS, ge=1)
+    patience: int | None = Field(default=None, ge=1)
+    trial_rounds: int = Field(default=12, ge=1)
+    trial_patience: int | None = Field(default=None, ge=1)
     space: dict[str, dict[str, Range]] = {}
     first: dict[str, dict[str, Any]] = {}
 

@@ -101,7 +101,9 @@ class Record(Asked):
         None, description="of an average client in all rounds up to the selected one, sitting some out"
     )
     by_activity: tuple[Group, ...] = Field(description="users in quarters by their training items")
-    counts: tuple[int, ...] | None = Field(None, description="test items of every user, None if one each")
+    counts: tuple[int, ...] | None = Field(
+        default=None, description="test items of every user, None if one each"
+    )
     ranks: tuple[float, ...] = Field(description="full-ranking places of all test items, in user order")
 
     @model_validator(mode="after")

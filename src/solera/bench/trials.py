@@ -35,17 +35,17 @@ class Trial(Frozen):
 
     options: dict[str, Any] = Field(description="those that were searched; of the first trial, the defaults")
     end: Literal["finished", "pruned", "failed"]
-    ndcg: float | None = Field(None, description="NDCG@10 of the best round, None of a failed trial")
+    ndcg: float | None = Field(default=None, description="NDCG@10 of the best round, None of a failed trial")
     hr: float | None = None
     rounds: int | None = None
     seconds: float
     error: str | None = None
-    curve: tuple[float, ...] = Field((), description="NDCG@10 after every round")
+    curve: tuple[float, ...] = Field(default=(), description="NDCG@10 after every round")
     test: Metrics | None = Field(
-        None, description="on test items, where a sweep was asked for them; they decide nothing"
+        default=None, description="on test items, where a sweep was asked for them; they decide nothing"
     )
     groups: tuple[Group, ...] = Field(
-        (),
+        default=(),
         description="the same of users in five groups by their training items, the fewest first",
     )
 

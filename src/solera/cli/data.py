@@ -51,7 +51,7 @@ def parse_pairs(pairs: list[str], example: str) -> dict[str, str]:
 
 @app.command("list")
 def list_(data_dir: DataDir = None, json: Json = False) -> None:
-    """The data sets known by name, and where each would come from.
+    """The data sets known by name, where each would come from, and its licence.
 
     Example: solera data list
     """
@@ -61,7 +61,14 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
     if json:
         print_json(
             [
-                {"name": e.name, "about": e.about, "page": e.page, "has_time": e.has_time, "available": place}
+                {
+                    "name": e.name,
+                    "about": e.about,
+                    "page": e.page,
+                    "licence": {"terms": e.licence.terms, "page": e.licence.page},
+                    "has_time": e.has_time,
+                    "available": place,
+                }
                 for e, place in rows
             ]
         )
@@ -71,6 +78,11 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
         ("name", "about", "users", "items", "rows", "found"),
         ((e.name, e.about, e.expected.users, e.expected.items, e.expected.rows, place) for e, place in rows),
     )
+    out.print("Licences, as the publishers state them", style="bold")
+    for entry, _ in rows:  # not a table: an address must stay in one piece
+        out.print(f"{entry.name}: {entry.licence.terms}", highlight=False)
+        out.print(f"    {entry.licence.page}", soft_wrap=True)
+    out.print()
     out.print('found "by hand": the error of `solera data stats NAME` says where to get it', style="dim")
 
 

@@ -33,14 +33,16 @@ class MethodConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    embedding_size: int = Field(32, ge=1, description="length of an item vector")
-    learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size; may be e.g. 0.1*0.97^round")
-    reg: float = Field(0.0, ge=0, description="L2 penalty on everything that is trained")
-    local_epochs: int = Field(1, ge=1, description="passes over a client's own data per round")
-    batch_size: int = Field(256, ge=1, description="samples per local step")
-    negatives: int = Field(4, ge=1, description="negatives drawn per positive, anew every round")
+    embedding_size: int = Field(default=32, ge=1, description="length of an item vector")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.1), description="step size; may be e.g. 0.1*0.97^round"
+    )
+    reg: float = Field(default=0.0, ge=0, description="L2 penalty on everything that is trained")
+    local_epochs: int = Field(default=1, ge=1, description="passes over a client's own data per round")
+    batch_size: int = Field(default=256, ge=1, description="samples per local step")
+    negatives: int = Field(default=4, ge=1, description="negatives drawn per positive, anew every round")
     clients_per_round: float = Field(
-        1.0, gt=0, description="share of the clients per round (up to 1), or their number (above 1)"
+        default=1.0, gt=0, description="share of the clients per round (up to 1), or their number (above 1)"
     )
 
     def resolve(self, round_: int) -> dict[str, float]:

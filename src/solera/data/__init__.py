@@ -3,13 +3,14 @@
 from solera.data.datasets import available, info, load, names, stats
 from solera.data.interactions import IdMap, Interactions
 from solera.data.ragged import Ints, Ragged
-from solera.data.registry import DataSet
+from solera.data.registry import DataSet, Licence
 
 __all__ = [
     "DataSet",
     "IdMap",
     "Interactions",
     "Ints",
+    "Licence",
     "Ragged",
     "available",
     "info",

@@ -41,12 +41,21 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Licence:
+    """The terms a data set is published under, and the page that states them."""
+
+    terms: str
+    page: str
+
+
+@dataclass(frozen=True)
 class DataSet:
     """A data set: what it is, where it comes from, and what should come out of it."""
 
     name: str
     about: str
     page: str
+    licence: Licence
     forms: tuple[Form, ...]  # the first one found in a folder is read
     expected: Counts
     has_time: bool
@@ -63,13 +72,20 @@ _LASTFM = Archive(
 )
 _ARTISTS = Titles("artists.dat", titles("\t", header=True))
 _HETREC = "https://grouplens.org/datasets/hetrec-2011/"
+_GROUPLENS = "https://files.grouplens.org/datasets/"
 _GITHUB = "https://github.com/"
+_UNSTATED = "no licence stated"
+_MOVIELENS = "non-commercial research, no redistribution, no implied endorsement; acknowledge"
+_LASTFM_LICENCE = Licence(
+    "non-commercial use; cite Last.fm", _GROUPLENS + "hetrec2011/hetrec2011-lastfm-readme.txt"
+)
 
 _SETS = (
     DataSet(
         name="ml-100k",
         about="MovieLens 100K: film ratings, 1997-98",
         page="https://grouplens.org/datasets/movielens/100k/",
+        licence=Licence(_MOVIELENS, _GROUPLENS + "movielens/ml-100k-README.txt"),
         archive=Archive(
             "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
             "md5:0e33842e24a9c977be4e0107933c0723",
@@ -89,6 +105,7 @@ _SETS = (
         name="ml-1m",
         about="MovieLens 1M: film ratings, 2000-03",
         page="https://grouplens.org/datasets/movielens/1m/",
+        licence=Licence(_MOVIELENS, _GROUPLENS + "movielens/ml-1m-README.txt"),
         archive=Archive(
             "https://files.grouplens.org/datasets/movielens/ml-1m.zip", "md5:c4d9eecfca2ab87c1945afe126590906"
         ),
@@ -109,6 +126,7 @@ _SETS = (
         name="lastfm-2k",
         about="HetRec 2011 Last.fm: tags given to artists",
         page=_HETREC,
+        licence=_LASTFM_LICENCE,
         archive=_LASTFM,
         forms=(
             Form(("user_taggedartists-timestamps.dat",), delimited("\t"), _ARTISTS),
@@ -122,6 +140,7 @@ _SETS = (
         name="hetrec2011-lastfm-2k",
         about="HetRec 2011 Last.fm: artists listened to",
         page=_HETREC,
+        licence=_LASTFM_LICENCE,
         archive=_LASTFM,
         forms=(Form(("user_artists.dat",), delimited("\t"), _ARTISTS),),
         expected=Counts(users=1_874, items=17_612, rows=92_780, least=10),
@@ -132,6 +151,10 @@ _SETS = (
         name="hetrec2011-movielens",
         about="HetRec 2011 MovieLens: film ratings of 2,113 users",
         page=_HETREC,
+        licence=Licence(
+            "non-commercial use; cite MovieLens, IMDb and Rotten Tomatoes",
+            _GROUPLENS + "hetrec2011/hetrec2011-movielens-readme.txt",
+        ),
         forms=(
             Form(
                 ("user_ratedmovies-timestamps.dat",),
@@ -147,6 +170,9 @@ _SETS = (
         name="filmtrust",
         about="FilmTrust: film ratings, 2011",
         page="https://guoguibing.github.io/librec/datasets.html",
+        licence=Licence(
+            _UNSTATED + "; please cite Guo et al. (2013)", "https://guoguibing.github.io/librec/datasets.html"
+        ),
         forms=(Form(("ratings.txt",), delimited(" ", _UNTIMED)),),
         expected=Counts(users=1_002, items=2_042, rows=33_372, least=10),
         has_time=False,
@@ -157,6 +183,9 @@ _SETS = (
         name="amazon-video",
         about="Amazon Instant Video: ratings up to 2014",
         page="https://jmcauley.ucsd.edu/data/amazon/",
+        licence=Licence(
+            _UNSTATED + "; cite the papers the page names", "https://jmcauley.ucsd.edu/data/amazon/"
+        ),
         forms=tuple(
             Form((file,), delimited(",", _RATED))
             for file in ("ratings_Amazon_Instant_Video.csv", "ratings.dat")
@@ -168,7 +197,11 @@ _SETS = (
     DataSet(
         name="douban-book",
         about="Douban: book ratings, the part GA-DTCDR uses",
-        page=_GITHUB + "FengZhu-Joey/GA-DTCDR",
+        page=_GITHUB + "fengzhu1/GA-DTCDR",
+        licence=Licence(
+            "GPL-3.0 for the whole repository; cite its papers",
+            _GITHUB + "fengzhu1/GA-DTCDR",
+        ),
         forms=(Form(("ratings.dat",), delimited("\t", _UNTIMED)),),
         expected=Counts(users=1_696, items=6_777, rows=95_107, least=5),
         has_time=False,
@@ -178,6 +211,7 @@ _SETS = (
         name="tafeng",
         about="Ta-Feng: baskets of a grocery, 2000-01",
         page=_GITHUB + "liming-7/A-Next-Basket-Recommendation-Reality-Check",
+        licence=Licence(_UNSTATED, _GITHUB + "liming-7/A-Next-Basket-Recommendation-Reality-Check"),
         forms=(Form(("tafeng_merged.json",), read_baskets, one_clock=False),),
         expected=Counts(users=13_858, items=11_997, rows=571_933, least=0),
         has_time=True,
@@ -187,6 +221,7 @@ _SETS = (
         name="gowalla",
         about="Gowalla: check-ins at places",
         page=_GITHUB + "geon0325/LightGCNpp",
+        licence=Licence(_UNSTATED, _GITHUB + "geon0325/LightGCNpp"),
         forms=(
             Form(("train.txt", "valid.txt", "test.txt"), read_lists),
             Form(("train.txt", "test.txt"), read_lists),
@@ -199,6 +234,7 @@ _SETS = (
         name="pinterest",
         about="Pinterest: images pinned",
         page=_GITHUB + "kangkang-yun/HMGCN",
+        licence=Licence(_UNSTATED, _GITHUB + "kangkang-yun/HMGCN"),
         forms=(Form(("train.txt", "test.txt"), read_lists),),
         expected=Counts(users=37_501, items=9_836, rows=1_025_709, least=0),
         has_time=False,
@@ -208,6 +244,10 @@ _SETS = (
         name="amazon-book",
         about="Amazon Books: the part KGAT uses",
         page=_GITHUB + "xiangwang1223/knowledge_graph_attention_network",
+        licence=Licence(
+            "non-commercial research, no redistribution, no deanonymization; cite KGAT",
+            _GITHUB + "xiangwang1223/knowledge_graph_attention_network/blob/master/Data/README.md",
+        ),
         forms=(Form(("train.txt", "test.txt"), read_lists),),
         expected=Counts(users=70_679, items=24_915, rows=846_434, least=0),
         has_time=False,

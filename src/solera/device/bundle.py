@@ -63,7 +63,7 @@ class Manifest(BaseModel):
     precision: Literal["single", "double"]
     catalogue_version: int = Field(ge=1)
     items: int = Field(ge=1)
-    seed: int = Field(0, ge=0, description="of how parameters start, and of what clients draw")
+    seed: int = Field(default=0, ge=0, description="of how parameters start, and of what clients draw")
     trained: dict[str, Any] = Field(
         description="data set, protocol and figures, for information; empty if nothing has been trained"
     )

@@ -28,8 +28,10 @@ OWN = "own"
 class AdditiveConfig(BaseModel):
     """Defaults: a tenth of the usual step."""
 
-    own_learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of the personal table")
-    own_reg: float = Field(0.0, ge=0, description="L2 penalty on the personal table")
+    own_learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of the personal table"
+    )
+    own_reg: float = Field(default=0.0, ge=0, description="L2 penalty on the personal table")
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,12 @@ from solera.core.upload import Totals
 class CoLRConfig(MethodConfig):
     """Defaults: those of FedMF, and the rank of FedEM's comparison."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user vector and A")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
-    rank: int = Field(4, ge=1, description="r, numbers an item that are trained and sent")
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of user vector and A"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    rank: int = Field(default=4, ge=1, description="r, numbers an item that are trained and sent")
 
 
 def basis(embedding_size: int, rank: int, context: RoundContext) -> Tensor:

@@ -41,21 +41,23 @@ class MergeConfig(BaseModel):
     """When the merge takes place."""
 
     form: Literal["paper", "code"] = Field(
-        "paper", description="paper: merge, then train; code: train through the merge"
+        default="paper", description="paper: merge, then train; code: train through the merge"
     )
 
 
 class LearnedMergeConfig(MergeConfig):
     """Defaults: the paper's settings."""
 
-    adapter_learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of the adapter")
+    adapter_learning_rate: Scheduled = Field(
+        default=Schedule(start=0.1), description="step size of the adapter"
+    )
 
 
 class ElasticMergeConfig(LearnedMergeConfig):
     """Defaults: the paper's settings."""
 
     adapter: Widths = Field(
-        (16, 8), description="widths of the adapter's hidden layers, e.g. 16,8; may be none"
+        default=(16, 8), description="widths of the adapter's hidden layers, e.g. 16,8; may be none"
     )
 
 

@@ -35,13 +35,16 @@ class FedEASEConfig(ClosedFormConfig):
     """Defaults: those of the centralized baseline."""
 
     reg: float = Field(
-        500.0, gt=0, description="weight of ‖B‖², in interactions: larger trusts rare items less"
+        default=500.0, gt=0, description="weight of ‖B‖², in interactions: larger trusts rare items less"
     )
     recency: float = Field(
-        1.0, gt=0, le=1, description="weight of an item against that of the next newer one"
+        default=1.0, gt=0, le=1, description="weight of an item against that of the next newer one"
     )
     sketch: int = Field(
-        0, ge=0, le=4096, description="numbers sent per item, a random sketch; 0: pairs of items themselves"
+        default=0,
+        ge=0,
+        le=4096,
+        description="numbers sent per item, a random sketch; 0: pairs of items themselves",
     )
 
 

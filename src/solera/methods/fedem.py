@@ -61,11 +61,13 @@ _ALIKE = 0.9  # more than this is taken for 1 there
 class SimilarityConfig(MethodConfig):
     """Of the server. Defaults: the paper's settings for MovieLens-100K."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of user and item vectors")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
-    similarity: float = Field(1.1, ge=0, description="α: how much similar clients are preferred")
-    server: Literal["paper", "code"] = Field("paper", description="whose similarity and weights")
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.1), description="step size of user and item vectors"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    similarity: float = Field(default=1.1, ge=0, description="α: how much similar clients are preferred")
+    server: Literal["paper", "code"] = Field(default="paper", description="whose similarity and weights")
 
 
 class FedEMConfig(ElasticMergeConfig, SimilarityConfig):
@@ -79,7 +81,7 @@ class FedEMDynamicConfig(LearnedMergeConfig, SimilarityConfig):
 class FedEMStaticConfig(MergeConfig, SimilarityConfig):
     """Where nothing is learned about the merge."""
 
-    merge_weight: float = Field(0.5, ge=0, le=1, description="ρ, of the shared table")
+    merge_weight: float = Field(default=0.5, ge=0, le=1, description="ρ, of the shared table")
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,12 @@ from solera.core.upload import Totals
 class FedFastConfig(MethodConfig):
     """Defaults: those of FedMF, and the number of clusters of FedEM's comparison."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
-    clusters: int = Field(5, ge=1, description="groups of clients that share a table")
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of user and item vectors"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    clusters: int = Field(default=5, ge=1, description="groups of clients that share a table")
 
 
 @dataclass(frozen=True)

@@ -31,17 +31,18 @@ from solera.core.wrappers import ITEMS
 class FedHistConfig(MethodConfig):
     """Defaults: chosen on the validation items of MovieLens-100K."""
 
-    embedding_size: int = Field(32, ge=1, description="length of an item's input")
+    embedding_size: int = Field(default=32, ge=1, description="length of an item's input")
     decays: Decays = Field(
-        (0.6, 0.95), description="a, shared out among the dimensions, e.g. 0.6,0.95; 1 forgets nothing"
+        default=(0.6, 0.95),
+        description="a, shared out among the dimensions, e.g. 0.6,0.95; 1 forgets nothing",
     )
-    learning_rate: Scheduled = Field(Schedule(start=4.0), description="step size of both tables")
-    batch_size: int = Field(256, ge=1, description="places of the own sequence per local step")
+    learning_rate: Scheduled = Field(default=Schedule(start=4.0), description="step size of both tables")
+    batch_size: int = Field(default=256, ge=1, description="places of the own sequence per local step")
     negatives: int = Field(
-        1, ge=1, description="negatives drawn per item of the sequence, for all its places"
+        default=1, ge=1, description="negatives drawn per item of the sequence, for all its places"
     )
     clients_per_round: float = Field(
-        0.2, gt=0, description="share of the clients per round (up to 1), or their number (above 1)"
+        default=0.2, gt=0, description="share of the clients per round (up to 1), or their number (above 1)"
     )
 
 

@@ -27,11 +27,13 @@ from solera.core.schedule import Schedule, Scheduled
 class FedMFConfig(MethodConfig):
     """Defaults: ten local epochs of Adam on 16 dimensions."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of user and item vectors"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     optimizer: Literal["adam", "sgd"] = Field(
-        "adam", description="local optimiser, started afresh every round"
+        default="adam", description="local optimiser, started afresh every round"
     )
 
 

@@ -32,10 +32,10 @@ from solera.core.spec import Home, Init, Leaf, Params
 class FedNCFConfig(MethodConfig):
     """Defaults: plain SGD with the rate that PFedRec's paper found for it."""
 
-    learning_rate: Scheduled = Field(Schedule(start=0.5), description="step size of everything")
-    hidden: TwoWidths = Field((32, 16), description="widths of the two hidden layers")
+    learning_rate: Scheduled = Field(default=Schedule(start=0.5), description="step size of everything")
+    hidden: TwoWidths = Field(default=(32, 16), description="widths of the two hidden layers")
     optimizer: Literal["adam", "sgd"] = Field(
-        "sgd", description="local optimiser, started afresh every round"
+        default="sgd", description="local optimiser, started afresh every round"
     )
 
 

@@ -54,18 +54,23 @@ Norm = Literal["l1", "l2", "none", "soft"]
 class FedRAPOneTableConfig(MethodConfig):
     """Of the ablations with one table. Defaults: the public code's command for MovieLens-100K."""
 
-    learning_rate: Scheduled = Field(Schedule(start=1e-4, decay=0.97), description="step size of the scorer")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=1e-4, decay=0.97), description="step size of the scorer"
+    )
     item_learning_rate: Scheduled = Field(
-        Schedule(start=1e3, decay=0.97), description="step size of the item tables"
+        default=Schedule(start=1e3, decay=0.97), description="step size of the item tables"
     )
     step_decay: float = Field(
-        0.95, gt=0, le=1, description="both step sizes fall by it after every local step"
+        default=0.95, gt=0, le=1, description="both step sizes fall by it after every local step"
     )
-    reg: float = Field(1e-6, ge=0, description="L2 penalty on everything that is trained")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
-    batch_size: int = Field(2048, ge=1, description="samples per local step")
+    reg: float = Field(default=1e-6, ge=0, description="L2 penalty on everything that is trained")
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    batch_size: int = Field(default=2048, ge=1, description="samples per local step")
     early_stop: float = Field(
-        0.0, ge=0, lt=1, description="a client stops when its loss changes by less than this share of it"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="a client stops when its loss changes by less than this share of it",
     )
 
 
@@ -73,11 +78,11 @@ class FedRAPOneNormConfig(FedRAPOneTableConfig):
     """Of the ablations whose norm of C is given. Defaults: penalties under which the tables do not grow."""
 
     independence: float = Field(
-        1e-3, ge=0, description="v1: full weight of −‖D − C‖²; above 0.01 tables grow"
+        default=1e-3, ge=0, description="v1: full weight of −‖D − C‖²; above 0.01 tables grow"
     )
-    sparsity: float = Field(1e-3, ge=0, description="v2: full weight of the norm of C")
+    sparsity: float = Field(default=1e-3, ge=0, description="v2: full weight of the norm of C")
     curriculum: Literal["tanh", "sin", "square", "frac", "fixed"] = Field(
-        "tanh", description="how both weights change with the round"
+        default="tanh", description="how both weights change with the round"
     )
 
     def resolve(self, round_: int) -> dict[str, float]:
@@ -90,7 +95,7 @@ class FedRAPOneNormConfig(FedRAPOneTableConfig):
 class FedRAPConfig(FedRAPOneNormConfig):
     """With the norm of C."""
 
-    norm: Norm = Field("l1", description="norm of C: l1, l2 (squared), none, or soft (thresholding)")
+    norm: Norm = Field(default="l1", description="norm of C: l1, l2 (squared), none, or soft (thresholding)")
 
 
 _CURRICULA: dict[str, Callable[[int], float]] = {

@@ -36,11 +36,17 @@ from solera.core.spec import Leaf
 class FedReconConfig(MethodConfig):
     """Defaults: those of FedMF; the vector has to come all its way in one round, so its steps are larger."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of item vectors")
-    rebuild_learning_rate: Scheduled = Field(Schedule(start=0.1), description="step size of the user vector")
-    rebuild_epochs: int = Field(10, ge=1, description="passes over a client's own data to rebuild its vector")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data to train the items")
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(default=Schedule(start=0.01), description="step size of item vectors")
+    rebuild_learning_rate: Scheduled = Field(
+        default=Schedule(start=0.1), description="step size of the user vector"
+    )
+    rebuild_epochs: int = Field(
+        default=10, ge=1, description="passes over a client's own data to rebuild its vector"
+    )
+    local_epochs: int = Field(
+        default=10, ge=1, description="passes over a client's own data to train the items"
+    )
 
 
 @dataclass(frozen=True)

@@ -48,15 +48,18 @@ class FedSLISTConfig(ClosedFormConfig):
     """Defaults: good on MovieLens; chosen on validation, data set by data set, they get better."""
 
     decays: Decays = Field(
-        (0.6, 0.95), description="of the memories, e.g. 0.6,0.95; 0 is the last item alone, 1 forgets nothing"
+        default=(0.6, 0.95),
+        description="of the memories, e.g. 0.6,0.95; 0 is the last item alone, 1 forgets nothing",
     )
-    horizon: int = Field(3, ge=1, description="F: how many of the next items are learned from")
+    horizon: int = Field(default=3, ge=1, description="F: how many of the next items are learned from")
     horizon_decay: float = Field(
-        0.5, ge=0, le=1, description="b: weight of an item against the one before it"
+        default=0.5, ge=0, le=1, description="b: weight of an item against the one before it"
     )
-    ridge: float = Field(0.5, gt=0, description="λ: weight of ‖B‖², in units of the mean diagonal")
+    ridge: float = Field(default=0.5, gt=0, description="λ: weight of ‖B‖², in units of the mean diagonal")
     popularity_discount: float = Field(
-        0.0, ge=0, description="g: scores are divided by (1 + popularity)^g; what everybody has counts less"
+        default=0.0,
+        ge=0,
+        description="g: scores are divided by (1 + popularity)^g; what everybody has counts less",
     )
 
 

@@ -46,12 +46,18 @@ from solera.core.upload import Totals
 class GPFedRecConfig(MethodConfig):
     """Defaults: the public code's settings for MovieLens-100K."""
 
-    scorer: Literal["perceptron", "linear"] = Field("perceptron", description="the personal score function")
-    hidden: Widths = Field((32, 16, 8), description="widths of the perceptron's hidden layers")
-    item_rate: float = Field(80.0, gt=0, description="η' / (η · number of items)")
-    guidance: float = Field(1.0, ge=0, description="λ: how strongly a table is drawn to the neighbours'")
-    threshold: float = Field(1.0, ge=0, description="γ, of the graph, in units of the mean")
-    neighbours: Literal["similar", "code"] = Field("similar", description="similar users, or the code's")
+    scorer: Literal["perceptron", "linear"] = Field(
+        default="perceptron", description="the personal score function"
+    )
+    hidden: Widths = Field(default=(32, 16, 8), description="widths of the perceptron's hidden layers")
+    item_rate: float = Field(default=80.0, gt=0, description="η' / (η · number of items)")
+    guidance: float = Field(
+        default=1.0, ge=0, description="λ: how strongly a table is drawn to the neighbours'"
+    )
+    threshold: float = Field(default=1.0, ge=0, description="γ, of the graph, in units of the mean")
+    neighbours: Literal["similar", "code"] = Field(
+        default="similar", description="similar users, or the code's"
+    )
 
 
 @dataclass(frozen=True)

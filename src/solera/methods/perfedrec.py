@@ -44,13 +44,15 @@ from solera.methods.fedfast import ClusterMean
 class PerFedRecConfig(MethodConfig):
     """Defaults: those of FedMF; five clusters and equal shares, as in the public code."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
-    clusters: int = Field(5, ge=1, description="K, groups of clients")
-    own: float = Field(1.0, ge=0, description="α_1, weight of the client's own table")
-    cluster: float = Field(1.0, ge=0, description="α_2, weight of the cluster's table")
-    everybody: float = Field(1.0, gt=0, description="α_3, weight of the table of all")
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of user and item vectors"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    clusters: int = Field(default=5, ge=1, description="K, groups of clients")
+    own: float = Field(default=1.0, ge=0, description="α_1, weight of the client's own table")
+    cluster: float = Field(default=1.0, ge=0, description="α_2, weight of the cluster's table")
+    everybody: float = Field(default=1.0, gt=0, description="α_3, weight of the table of all")
 
 
 @dataclass(frozen=True)

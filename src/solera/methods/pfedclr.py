@@ -42,24 +42,30 @@ PAPER = "Chen et al. 2025, calibration"
 class BufferConfig(BaseModel):
     """Defaults: the paper's settings."""
 
-    buffer_learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of the buffer")
+    buffer_learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of the buffer"
+    )
 
 
 class LowRankConfig(BufferConfig):
     """With the rank of the buffer."""
 
-    rank: int = Field(2, ge=1, le=12, description="r, of the low-rank buffer")
+    rank: int = Field(default=2, ge=1, le=12, description="r, of the low-rank buffer")
 
 
 class FullBufferConfig(BufferConfig, MethodConfig):
     """Defaults: the paper's settings; client sampling is 60 % there."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
-    local_epochs: int = Field(
-        10, ge=1, description="passes over a client's own data in each of the two steps"
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of user and item vectors"
     )
-    clients_per_round: float = Field(0.6, gt=0, description="share of the clients per round, or their number")
+    local_epochs: int = Field(
+        default=10, ge=1, description="passes over a client's own data in each of the two steps"
+    )
+    clients_per_round: float = Field(
+        default=0.6, gt=0, description="share of the clients per round, or their number"
+    )
 
 
 class PFedCLRConfig(LowRankConfig, FullBufferConfig):

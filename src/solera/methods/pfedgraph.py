@@ -40,10 +40,14 @@ from solera.core.upload import Totals
 class PFedGraphConfig(MethodConfig):
     """Defaults: those of FedMF, and the public code's α."""
 
-    embedding_size: int = Field(16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(Schedule(start=0.01), description="step size of user and item vectors")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
-    evenness: float = Field(0.8, gt=0, description="α: how closely weights keep to the clients' sizes")
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of user and item vectors"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    evenness: float = Field(
+        default=0.8, gt=0, description="α: how closely weights keep to the clients' sizes"
+    )
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from solera.core.wrappers import ITEMS, kept, personal
 class PFedRecConfig(MethodConfig):
     """Defaults: the public code's settings for MovieLens-100K."""
 
-    item_rate: float = Field(80.0, gt=0, description="η' / (η · number of items)")
+    item_rate: float = Field(default=80.0, gt=0, description="η' / (η · number of items)")
 
 
 @dataclass(frozen=True)

@@ -40,23 +40,31 @@ ANCHOR, TRACE, LOCAL_TRACE = "items.downloaded", "items.trace", "items.local.tra
 class PLGCPlugConfig(BaseModel):
     """Defaults: from the paper's ranges."""
 
-    redundancy: float = Field(0.1, ge=0, description="β: weight of redundancy reduction; 0 leaves it out")
-    decorrelation: float = Field(0.01, ge=0, description="γ: weight of the correlations between dimensions")
+    redundancy: float = Field(
+        default=0.1, ge=0, description="β: weight of redundancy reduction; 0 leaves it out"
+    )
+    decorrelation: float = Field(
+        default=0.01, ge=0, description="γ: weight of the correlations between dimensions"
+    )
     projector_learning_rate: Scheduled = Field(
-        Schedule(start=0.1), description="step size of projector and predictor"
+        default=Schedule(start=0.1), description="step size of projector and predictor"
     )
 
 
 class MixingConfig(MethodConfig):
     """Of the ablation without redundancy reduction. Defaults: the paper's sizes; rates by search."""
 
-    learning_rate: Scheduled = Field(Schedule(start=0.1, decay=0.97), description="step size of user vectors")
-    item_learning_rate: Scheduled = Field(
-        Schedule(start=100, decay=0.97), description="step size of the client's item table"
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.1, decay=0.97), description="step size of user vectors"
     )
-    step_decay: float = Field(0.95, gt=0, le=1, description="step sizes fall by it after every local step")
-    local_epochs: int = Field(10, ge=1, description="passes over a client's own data per round")
-    batch_size: int = Field(2048, ge=1, description="samples per local step")
+    item_learning_rate: Scheduled = Field(
+        default=Schedule(start=100, decay=0.97), description="step size of the client's item table"
+    )
+    step_decay: float = Field(
+        default=0.95, gt=0, le=1, description="step sizes fall by it after every local step"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    batch_size: int = Field(default=2048, ge=1, description="samples per local step")
 
 
 class PLGCConfig(PLGCPlugConfig, MixingConfig):

@@ -27,7 +27,7 @@ class PopularNegativesConfig(BaseModel):
     """Default: found better than 0 on validation."""
 
     popularity_power: float = Field(
-        0.5, ge=0, le=2, description="β: negatives come up by popularity to this power; 0 is uniform"
+        default=0.5, ge=0, le=2, description="β: negatives come up by popularity to this power; 0 is uniform"
     )
 
 

@@ -67,20 +67,24 @@ DEFENCES: tuple[Defence, ...] = get_args(Defence)
 class RobustConfig(BaseModel):
     """One defence and how far it goes."""
 
-    robust: Defence = Field("trimmed-mean", description=f"the defence: {', '.join(DEFENCES)}")
+    robust: Defence = Field(default="trimmed-mean", description=f"the defence: {', '.join(DEFENCES)}")
     bound: float = Field(
-        1.0,
+        default=1.0,
         gt=0,
         description="norm-bound, row-cap, weight-bound, peak-bound, grouped: b, in the round's medians",
     )
-    trim: float = Field(0.2, ge=0, lt=0.5, description="trimmed-mean: t, the share left out at either end")
+    trim: float = Field(
+        default=0.2, ge=0, lt=0.5, description="trimmed-mean: t, the share left out at either end"
+    )
     over: Literal["touching", "all"] = Field(
-        "touching",
+        default="touching",
         description="trimmed-mean, median, grouped: of those that touch a row, or of all, with zeros",
     )
-    suspected: float = Field(0.1, ge=0, lt=0.5, description="krum, multi-krum: s, the share of clients")
-    nodes: int = Field(20, ge=1, description="grouped: nodes that the clients are on")
-    groups: int = Field(5, ge=1, description="grouped: groups of nodes")
+    suspected: float = Field(
+        default=0.1, ge=0, lt=0.5, description="krum, multi-krum: s, the share of clients"
+    )
+    nodes: int = Field(default=20, ge=1, description="grouped: nodes that the clients are on")
+    groups: int = Field(default=5, ge=1, description="grouped: groups of nodes")
 
 
 @dataclass(frozen=True)

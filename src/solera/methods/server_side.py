@@ -66,9 +66,11 @@ class ServerOptimizerConfig(BaseModel):
     """Default rate: by validation, for adam, against 0.03."""
 
     server_optimizer: Literal["adam", "momentum"] = Field(
-        "adam", description="the server's optimiser: adam (FedAdam) or momentum (FedAvgM)"
+        default="adam", description="the server's optimiser: adam (FedAdam) or momentum (FedAvgM)"
     )
-    server_learning_rate: Scheduled = Field(Schedule(start=0.1), description="η: the server's step size")
+    server_learning_rate: Scheduled = Field(
+        default=Schedule(start=0.1), description="η: the server's step size"
+    )
 
 
 @dataclass(frozen=True)

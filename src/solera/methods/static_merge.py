@@ -28,8 +28,10 @@ from solera.methods.elastic_merge import Merged, MergeThenTrain, merging
 class StaticMergeConfig(BaseModel):
     """Defaults: the local table is replaced in every round."""
 
-    merge_weight: float = Field(1.0, ge=0, le=1, description="ρ, of the shared table")
-    aggregate_from: int = Field(1, ge=1, description="the first round in which clients take the shared table")
+    merge_weight: float = Field(default=1.0, ge=0, le=1, description="ρ, of the shared table")
+    aggregate_from: int = Field(
+        default=1, ge=1, description="the first round in which clients take the shared table"
+    )
 
 
 @dataclass(frozen=True)

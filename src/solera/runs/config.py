@@ -40,11 +40,11 @@ class RunConfig(BaseModel):
         default_factory=dict, description="the method's whole config, defaults included"
     )
     protocol: str = "strict"
-    rounds: int = Field(ROUNDS, ge=1)
+    rounds: int = Field(default=ROUNDS, ge=1)
     patience: int | None = Field(
-        None, ge=1, description="rounds without a better validation figure after which training ends"
+        default=None, ge=1, description="rounds without a better validation figure after which training ends"
     )
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     engine: Literal["block", "reference"] = "block"
     precision: Literal["single", "double"] = "single"
     min_interactions: int | None = None
@@ -106,6 +106,6 @@ class BaselineConfig(BaseModel):
     dataset: str
     options: dict[str, Any] = Field(default_factory=dict, description="all of them, defaults included")
     protocol: str = "strict"
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     min_interactions: int | None = None
     columns: dict[str, str] | None = None

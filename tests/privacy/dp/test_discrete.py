@@ -63,7 +63,7 @@ def test_uniform_numbers_below_any_number():
 
 def test_a_sum_of_shares_is_as_good_as_one():
     """Five shares of σ = 4 against one of √5 · 4: no probability differs by what a test could see."""
-    drawn = sum(discrete_gaussian(4, 200_000) for _ in range(5))
+    drawn = np.sum([discrete_gaussian(4, 200_000) for _ in range(5)], axis=0)
     found, n = distance(drawn, probabilities(4 * math.sqrt(5), 24))
     assert found < n - 1 + 7 * math.sqrt(2 * n)
 

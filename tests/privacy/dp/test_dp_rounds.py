@@ -100,7 +100,7 @@ def test_every_client_is_drawn_by_a_coin_of_its_own() -> None:
     assert taken.mean() == pytest.approx(0.3, abs=4 * math.sqrt(0.21 / taken.size))
     sizes = taken.sum(1)  # binomial: not always the same
     assert sizes.var() == pytest.approx(500 * 0.21, rel=0.3)
-    pairs = np.corrcoef(taken[:, :60].T)[np.triu_indices(60, 1)]
+    pairs = np.asarray(np.corrcoef(taken[:, :60].T))[np.triu_indices(60, 1)]
     assert abs(pairs.mean()) < 4 / math.sqrt(400 * len(pairs))
 
 

@@ -138,7 +138,7 @@ def test_a_contribution_is_no_longer_than_the_clip(name: str) -> None:
         for key, block in after.blocks.items():
             r, m, c, _ = block.shape
             total = np.zeros((r, 30, c, 30))
-            total[np.ix_(range(r), after.items, range(c), after.items)] += block
+            total[np.ix_(np.arange(r), after.items, np.arange(c), after.items)] += block
             dense += float((total**2).sum())
             square = before.blocks[key].reshape(r * m, c * m)
             if method.update.sums[key].symmetric:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ class Parties:
         actor = self.clients[client]
         if self.server.stage is Stage.MASK:
             return actor.mask(data, VALUES)
-        ask = {
+        ask: dict[Stage, Callable[[bytes], bytes]] = {
             Stage.SHARE: actor.share_keys,
             Stage.CONFIRM: actor.confirm,
             Stage.UNMASK: actor.unmask,

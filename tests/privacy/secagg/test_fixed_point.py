@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.masked import encoding_of, sums_of, values_of
 from solera.engine import BlockTraining, Simulation
-from solera.methods import find, names
+from solera.methods import build, find, names
 from solera.privacy.secagg import make_setup, new_identity, run_round
 
 ITEMS, CPU = 12, torch.device("cpu")
@@ -25,7 +27,7 @@ KNOWN = Ragged.from_lists([[0, 1, 2], [2, 3], [5, 6, 7, 8], [1, 9]])
 
 def simulation(method: str, *, secure: bool) -> Simulation:
     data = ClientData(KNOWN, KNOWN.sorted_unique(), ITEMS)
-    built = find(method, {"embedding_size": 4, "clients_per_round": 1.0})
+    built = build(method, {"embedding_size": 4, "clients_per_round": 1.0})
     return Simulation(
         built,
         data,
@@ -44,7 +46,7 @@ def test_the_real_protocol_gives_the_same_sum(method):
     n = len(KNOWN)
     fixed = FixedPoint.of(made.method, ITEMS, places=n)
     together = Totals(made.method.leaves, ITEMS, CPU, fixed)
-    inputs: dict[int, dict] = {}
+    inputs: dict[int, Any] = {}
     sizes = KNOWN.lengths
     for result in made.train_clients(0, np.arange(n)):
         for place, client in enumerate(result.clients.tolist()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from solera.privacy.secagg import Encoding, Part, SecAggError
 CLIPS = st.floats(2.0**-10, 2.0**20)
 
 
-def encoding(clients: int, clip: float, fraction_bits: int, bits: int = 32, length: int = 1) -> Encoding:
+def encoding(clients: int, clip: float, fraction_bits: int, bits: Any = 32, length: int = 1) -> Encoding:
     part = Part(name="x", length=length, clip=clip, fraction_bits=fraction_bits)
     return Encoding(clients=clients, parts=(part,), bits=bits)
 
@@ -57,7 +58,7 @@ def test_the_bound_is_tight():
 )
 def test_sums_are_exact_to_half_an_ulp_each(inputs, bits):
     made = encoding(len(inputs), 10.0, 12, bits, length=3)
-    total = sum(made.encode({"x": each}) for each in inputs)
+    total: Any = sum(made.encode({"x": each}) for each in inputs)
     clipped = [[Fraction(v) for v in np.clip(each, -10, 10)] for each in inputs]
     for place, found in enumerate(made.decode(total)["x"]):
         true = sum(each[place] for each in clipped)
@@ -70,7 +71,7 @@ def test_parts_have_their_own_range():
         Part(name="weight", length=1, clip=10**6, fraction_bits=0),
     )
     made = Encoding(clients=20, parts=parts)
-    one = made.encode({"rows": [[0.5, -0.25], [2, -2]], "weight": [1234]})
+    one = made.encode({"rows": [[0.5, -0.25], [2.0, -2.0]], "weight": [1234]})
     found = made.decode(one + one)
     assert found["rows"].tolist() == [1.0, -0.5, 2.0, -2.0]
     assert found["weight"].tolist() == [2468]

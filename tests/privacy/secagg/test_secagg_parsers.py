@@ -48,7 +48,9 @@ def parsers(identities) -> dict[str, tuple[bytes, Callable]]:
         m.Confirmations: (at[Stage.UNMASK].sent[0], context[Stage.UNMASK]),
         m.Reveal: (reveal, context[Stage.UNMASK]),
     }
-    found = {kind.__name__: (data, partial(_read, kind, context=of)) for kind, (data, of) in samples.items()}
+    found: dict[str, tuple[bytes, Callable]] = {
+        kind.__name__: (data, partial(_read, kind, context=of)) for kind, (data, of) in samples.items()
+    }
     found["Setup"] = (at[Stage.SHARE].setup.to_bytes(), Setup.from_bytes)
     found["Client"] = (at[Stage.CONFIRM].clients[0].save(), lambda data: Client.load(data, identities[0]))
     return found
@@ -110,13 +112,15 @@ def fuzz(sample: bytes, read: Callable, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_else_than_a_refusal(parsers, name):
-    fuzz(*parsers[name], QUICK, seed=1)
+    sample, read = parsers[name]
+    fuzz(sample, read, QUICK, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_else_than_a_refusal_many_times(parsers, name):
-    fuzz(*parsers[name], MANY, seed=2)
+    sample, read = parsers[name]
+    fuzz(sample, read, MANY, seed=2)
 
 
 @pytest.mark.parametrize("stage", [Stage.SHARE, Stage.MASK, Stage.CONFIRM, Stage.UNMASK])

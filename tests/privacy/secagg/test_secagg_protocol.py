@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,8 @@ def test_six_may_drop_out_at_once(identities, stage):
 def test_with_seven_dropped_out_the_round_ends(identities, stage):
     """At whatever stage: an error, and no client has given shares after a stage that too few have seen."""
     dropouts = dict.fromkeys((0, 1, 2, 3, 9, 18, 19), stage)
-    setup, steps = make_setup(identities, T, PARTS), []
+    setup = make_setup(identities, T, PARTS)
+    steps: list[Any] = []
     with pytest.raises(SecAggError, match=f"only 13 clients .* {stage.name.lower()}"):
         run_round(setup, identities, values(2), dropouts, on_step=steps.append)
     assert max(step.stage for step in steps) == stage
@@ -146,8 +148,9 @@ def test_no_clear_value_leaves_a_client(identities):
     Looked for are 16 bytes of each: fewer would turn up by chance once in some thousand rounds.
     """
     parts = [PARTS[0], Part(name="weight", length=4, clip=1000, fraction_bits=0)]
-    setup, steps = make_setup(identities, T, parts), []
-    inputs = [{"rows": np.zeros(30), "weight": [777] * 4} for _ in range(N)]
+    setup = make_setup(identities, T, parts)
+    steps: list[Any] = []
+    inputs: list[dict[str, Any]] = [{"rows": np.zeros(30), "weight": [777] * 4} for _ in range(N)]
     run_round(setup, identities, inputs, on_step=steps.append)
     clear = setup.encoding.encode(inputs[0])
     sent = [m for step in steps if step.client is not None for m in step.sent]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,19 +69,15 @@ def test_too_few_keys_or_none_of_the_own_are_refused(identities):
     refuses(parties, 0, replace(told, entries=stranger).to_bytes(), "not in the roster")
 
 
-def test_keys_that_two_clients_claim_are_refused(identities):
+def test_keys_that_two_clients_claim_are_refused(identities, monkeypatch):
     """A client that copies another's keys signs them, but is found out."""
     parties = led_to(Stage.SHARE, identities)
     parties.clients[1]._state.stage = Stage.ADVERTISE
     copied = parties.clients[2]._state
-    import solera.privacy.secagg.client as module
-
     drawn = iter((copied.box_secret, copied.mask_secret, copied.seed))
-    real, module.new_secret = module.new_secret, lambda: next(drawn)
-    try:
+    with monkeypatch.context() as patched:
+        patched.setattr("solera.privacy.secagg.client.new_secret", lambda: next(drawn))
         again = parties.clients[1].advertise()
-    finally:
-        module.new_secret = real
     entries = dict(m.Keys.from_bytes(parties.sent[0], parties.setup.context).entries)
     entries[1] = again
     refuses(parties, 0, m.Keys(parties.setup.context, tuple(entries.items())).to_bytes(), "there twice")
@@ -222,13 +219,13 @@ def test_clients_that_were_told_different_things_do_not_unmask(identities, told)
 @pytest.mark.parametrize("stage", [Stage.SHARE, Stage.MASK, Stage.CONFIRM, Stage.UNMASK])
 def test_messages_of_another_round_are_refused_by_clients(identities, stage, other):
     parties = led_to(stage, identities)
-    change = {
+    changes: dict[str, dict[str, Any]] = {
         "round": {"round": 1},
         "session": {"session": bytes(16)},
         "threshold": {"threshold": 4},
         "encoding": {"encoding": parties.setup.encoding.model_copy(update={"clients": 6})},
-    }[other]
-    replayed = led_to(stage, identities, setup=parties.setup.model_copy(update=change))
+    }
+    replayed = led_to(stage, identities, setup=parties.setup.model_copy(update=changes[other]))
     refuses(parties, 0, replayed.sent[0], "another session, round or setup")
 
 
@@ -310,7 +307,8 @@ def with_false_share(parties, answers, client: int, kind: str, who: int) -> None
     given = m.Reveal.from_bytes(answers[client], parties.setup.context)
     shares = dict(getattr(given, kind))
     shares[who] = (int.from_bytes(shares[who]) ^ 1).to_bytes(33)
-    answers[client] = replace(given, **{kind: tuple(shares.items())}).to_bytes()
+    changed: dict[str, Any] = {kind: tuple(shares.items())}
+    answers[client] = replace(given, **changed).to_bytes()
 
 
 @pytest.mark.parametrize(("kind", "who"), [("seeds", 2), ("mask_keys", 1)])

@@ -12,6 +12,7 @@ from parties import led_to
 from solera.privacy.secagg import SecAggError, Server, Stage, shamir, vss
 from solera.privacy.secagg import client as client_module
 from solera.privacy.secagg import messages as m
+from solera.privacy.secagg.primitives import seal
 from solera.privacy.secagg.server import Opening
 
 PURPOSE = b"test"
@@ -79,7 +80,7 @@ def test_what_is_published_fits_every_secret():
 
 def spoil_boxes(monkeypatch, parties, dealer: int, receivers: set[int]) -> None:
     """The dealer seals other shares for some clients than it publishes."""
-    real, order = client_module.seal, iter([c for c in parties.clients if c != dealer])
+    real, order = seal, iter([c for c in parties.clients if c != dealer])
     monkeypatch.setattr(
         client_module,
         "seal",

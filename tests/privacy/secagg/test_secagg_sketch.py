@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closed_forms import closed_form
 from solera.core.sketch import rectangular_from, signs, sketched, sketched_left, symmetric_from
 from solera.methods import find
 from solera.privacy.secagg import Part, Stage, make_setup, run_round
@@ -147,7 +148,7 @@ def test_of_several_sums_every_one_is_whole(dataset):
     from solera.evaluate import split
     from solera.privacy.sketch_accuracy import whole_totals
 
-    method, parts = find("fedslist"), split(dataset("filmtrust"), "strict")
+    method, parts = closed_form("fedslist"), split(dataset("filmtrust"), "strict")
     clients = ClientData(parts.train, parts.excluded, parts.data.n_items)
     one_round = OneRound(method, clients, device=torch.device("cpu"), dtype=torch.float64)
     one_round.run_round(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,7 @@ def server_view(identities, dropouts=None):
     """What the server holds in the end: vectors as they came, and without the self masks it has learned."""
     part = Part(name="x", length=LENGTH, clip=1, fraction_bits=20)
     setup = make_setup(identities[:N], T, [part])
-    steps = []
+    steps: list[Any] = []
     outcome = run_round(setup, identities[:N], [{"x": np.zeros(LENGTH)}] * N, dropouts, on_step=steps.append)
     vectors, reveals, boxes = {}, {}, []
     for step in steps:
@@ -92,8 +94,8 @@ def test_without_masks_the_tests_see_it(identities, monkeypatch):
 
 def test_without_pair_masks_the_tests_see_it(identities, monkeypatch):
     """Self masks alone look random on the way, but the server learns them."""
-    monkeypatch.setattr(client_module.rules, "pair_mask", lambda *_: None)
-    real = client_module.mask
+    monkeypatch.setattr(rules, "pair_mask", lambda *_: None)
+    real = mask
     monkeypatch.setattr(
         client_module, "mask", lambda values, key, **sign: None if key is None else real(values, key, **sign)
     )

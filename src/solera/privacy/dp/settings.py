@@ -19,21 +19,27 @@ class DP(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    epsilon: float | None = Field(None, gt=0)
+    epsilon: float | None = Field(default=None, gt=0)
     delta: float = Field(gt=0, lt=1)
-    clip: float = Field(1.0, gt=0, description="L2 bound of all that a user sends in a round")
-    noise: float | None = Field(None, gt=0, description="standard deviation of the noise, in clips")
+    clip: float = Field(default=1.0, gt=0, description="L2 bound of all that a user sends in a round")
+    noise: float | None = Field(default=None, gt=0, description="standard deviation of the noise, in clips")
     accountant: Accountant | None = Field(
-        None, description="analytic without sampling, else pld; for discrete noise, rdp"
+        default=None, description="analytic without sampling, else pld; for discrete noise, rdp"
     )
     mode: Mode = Field(
-        "central", description="who adds the noise: server, every client, all clients together"
+        default="central", description="who adds the noise: server, every client, all clients together"
     )
     adaptive: float | None = Field(
-        None, gt=0, lt=1, description="quantile of upload lengths that the clip follows; `clip` is its start"
+        default=None,
+        gt=0,
+        lt=1,
+        description="quantile of upload lengths that the clip follows; `clip` is its start",
     )
     dropout: float = Field(
-        0.2, ge=0, lt=1, description="mode distributed: share of the expected clients that may be missing"
+        default=0.2,
+        ge=0,
+        lt=1,
+        description="mode distributed: share of the expected clients that may be missing",
     )
 
     @model_validator(mode="after")

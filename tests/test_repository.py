@@ -1,0 +1,80 @@
+"""The files around the code: they can be read, and agree with the package and its documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+CITED = {"PFedRec", "FedRAP", "PFedCLR", "FedEM", "PLGC"}
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = read(ROOT / "CITATION.cff")
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["version"] == project()["version"]
+    assert citation["license"] == project()["license"]
+
+
+def test_the_cited_papers_are_those_of_the_method_pages() -> None:
+    papers = {paper["notes"]: paper for paper in read(ROOT / "CITATION.cff")["references"]}
+    assert set(papers) == CITED
+    for name, paper in papers.items():
+        page = " ".join((ROOT / f"docs/methods/{name.lower()}.md").read_text(encoding="utf-8").split())
+        authors = ", ".join(
+            f"{author['given-names']} {author['family-names']}" for author in paper["authors"]
+        )
+        assert f'{authors}: "{paper["title"]}"' in page
+        assert str(paper["year"]) in page
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_an_issue_form_asks_for_something(form: Path) -> None:
+    content = read(form)
+    assert content["name"]
+    assert content["description"]
+    asked = [field for field in content["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in asked}) == len(asked) > 0
+    assert all(field["attributes"]["label"] for field in asked)
+
+
+def test_there_are_issue_forms_and_no_way_around_them() -> None:
+    assert {form.name for form in FORMS} == {"bug.yml", "method.yml"}
+    assert read(ROOT / ".github/ISSUE_TEMPLATE/config.yml") == {"blank_issues_enabled": False}
+
+
+def test_hosted_checks_are_the_local_ones() -> None:
+    job = read(ROOT / ".github/workflows/ci.yml")["jobs"]["check"]
+    assert job["steps"][-1]["run"] == "${{ matrix.program }}"
+    programs = job["strategy"]["matrix"]["program"]
+    assert programs == [".ci/run", ".ci/package"]
+    assert all(os.access(ROOT / program, os.X_OK) for program in programs)
+
+
+def test_the_lock_names_public_hosts_alone() -> None:
+    """A lock made behind a mirror cannot be used by anybody else."""
+    lock = (ROOT / "uv.lock").read_text(encoding="utf-8")
+    hosts = set(re.findall(r"\w+://([^/\"]*)", lock))
+    assert hosts == {"pypi.org", "files.pythonhosted.org"}
+    local = [one["source"] for one in tomllib.loads(lock)["package"] if "registry" not in one["source"]]
+    assert local == [{"editable": "."}]
+
+
+def test_hooks_are_the_everyday_checks() -> None:
+    [local] = read(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert [hook["id"] for hook in local["hooks"]] == ["ruff", "ruff-format", "mypy"]
