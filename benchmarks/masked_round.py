@@ -78,7 +78,7 @@ def make(root: Path, nodes: int, items: int, rounds: int) -> Any:
     import numpy as np
 
     from federation import Local
-    from solera.deploy.authority import make_keys as make_node_keys
+    from solera.deploy.common.authority import make_keys as make_node_keys
     from solera.device.bundle import Item
     from solera.device.keys import make_keys
 

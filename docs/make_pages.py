@@ -55,8 +55,8 @@ from blocks.settings import (
 
 from solera.bench.records import Failure, read_all, read_failures
 from solera.bench.tables import main_table
+from solera.privacy.inference.records import read_all as read_attacks
 from solera.privacy.poisoning.records import read_all as read_poisoning
-from solera.privacy.records import read_all as read_attacks
 
 BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
 

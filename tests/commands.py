@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from solera.deploy.processes import Process, family
+from solera.deploy.operate.processes import Process, family
 
 
 def environment() -> dict[str, str]:

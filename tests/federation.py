@@ -13,17 +13,17 @@ import torch
 from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy.authority import ROSTER_PUBLIC
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.folder import FederationFolder
-from solera.deploy.membership import Membership
-from solera.deploy.messages import from_content, to_content
-from solera.deploy.node import Node
-from solera.deploy.protocol import Packet, Reason, RefusalError
-from solera.deploy.roster import Roster, make_roster, read_roster_key
-from solera.deploy.secure import open_node
-from solera.deploy.secure_round import finish_opening, run_masked
-from solera.deploy.settings import Settings
+from solera.deploy.common.authority import ROSTER_PUBLIC
+from solera.deploy.common.messages import from_content, to_content
+from solera.deploy.common.protocol import Packet, Reason, RefusalError
+from solera.deploy.common.settings import Settings
+from solera.deploy.node.masked_round import open_node
+from solera.deploy.node.membership import Membership
+from solera.deploy.node.node import Node
+from solera.deploy.secure.roster import Roster, make_roster, read_roster_key
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.masked_round import finish_opening, run_masked
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.ledger import Ledger

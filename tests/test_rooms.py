@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,26 @@ ALLOWED = {
     "core": set(),
     "methods": {"core"},
     "data": {"core"},
+    "dp": {"core"},
     "evaluate": {"core", "data"},
     "baselines": {"core", "data"},
-    "privacy.dp": {"core"},
-    "engine": {"core", "data", "privacy.dp"},
+    "engine": {"core", "data"},
     "testing": {"core", "data", "methods", "engine"},
-    "runs": LIBRARY | {"privacy.dp"},
-    "api": LIBRARY | {"runs", "privacy.dp", "report"},
-    "bench": LIBRARY | {"runs", "privacy.dp", "device", "deploy"},
-    "device": {"core", "data", "methods", "engine", "runs", "privacy.dp"},
-    "privacy": {"core", "data", "methods", "engine", "runs", "evaluate", "privacy.dp"},
-    "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "privacy.dp"},
+    "runs": LIBRARY | {"dp"},
+    "device": {"core", "data", "methods", "engine", "runs", "dp"},
+    "privacy": {"core", "data", "methods", "engine", "runs", "evaluate", "dp"},
+    "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "dp"},
+    "bench": LIBRARY | {"runs", "dp", "device", "deploy"},
     "report": {"core", "data", "evaluate", "runs", "bench", "privacy"},
-    "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy", "privacy", "privacy.dp", "report"},
+    "api": LIBRARY | {"runs", "dp", "report"},
+    "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy", "privacy", "dp", "report"},
 }
+# Rooms in rooms: each may use those before it.
+WITHIN = {
+    "deploy": ["common", "edge", "secure", "node", "server", "operate"],
+    "privacy": ["record_files", "secagg", "inference", "poisoning", "sketch_accuracy"],
+}
+LONGEST = 350  # lines of a file
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -56,8 +63,7 @@ def room_of(file: Path) -> str:
 
 
 def room(name: str) -> str:
-    """Differential privacy is a room of its own: runs know it, and the other rooms of privacy know runs."""
-    return "privacy.dp" if name.startswith("privacy.dp.") else name.split(".", maxsplit=1)[0]
+    return name.split(".", maxsplit=1)[0]
 
 
 def rooms(names: set[str]) -> set[str]:
@@ -93,6 +99,48 @@ def test_dependencies_go_one_way(room: str) -> None:
     }
     assert files
     assert wrong == {}
+
+
+def test_rooms_form_no_circle() -> None:
+    assert list(TopologicalSorter(ALLOWED).static_order())  # raises CycleError
+
+
+@pytest.mark.parametrize("outer", WITHIN)
+def test_dependencies_within_a_room_go_one_way(outer: str) -> None:
+    order = WITHIN[outer]
+    inner = {path.stem for path in (ROOT / outer).iterdir() if path.name != "__pycache__"} - {"__init__"}
+    assert inner == set(order)
+    wrong = [
+        (str(file.relative_to(ROOT)), name)
+        for file in (ROOT / outer).rglob("*.py")
+        for name in imported_by(file)
+        if name.startswith(f"solera.{outer}.") and file.parent != ROOT / outer
+        if order.index(name.split(".")[2])
+        > order.index(file.relative_to(ROOT / outer).parts[0].removesuffix(".py"))
+    ]
+    assert wrong == []
+
+
+def test_files_form_no_circle() -> None:
+    """Imports for type checking alone count as well."""
+    modules = {".".join(["solera", *file.relative_to(ROOT).with_suffix("").parts]): file for file in FILES}
+    graph = {
+        module: {
+            used
+            for name in imported_by(file)
+            for used in (name, name.rpartition(".")[0])
+            if used in modules and used != module
+        }
+        for module, file in modules.items()
+    }
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in FILES
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 
 def test_only_the_outer_rooms_know_of_runs() -> None:

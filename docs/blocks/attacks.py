@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from blocks.markdown import NONE_YET, table
 
-from solera.privacy.figures import Figures, rounds_in_words
+from solera.privacy.inference.figures import Figures, rounds_in_words
+from solera.privacy.inference.records import AttackRecord
 from solera.privacy.poisoning.records import PoisonRecord
-from solera.privacy.records import AttackRecord
 
 SINGLE = ("touched", "popularity", "norm", "sign", "shadow")  # attacks on single uploads
 SUMMED = ("popularity", "sign", "shadow", "shadow+popularity")  # and on sums

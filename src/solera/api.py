@@ -6,7 +6,6 @@ Every function takes what the command of the same name takes; `runs.assembly` pu
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +16,7 @@ import polars as pl
 from solera.baselines import BASELINES
 from solera.core.callable_module import make_callable
 from solera.core.closed_form import ClosedForm
-from solera.core.errors import RunError, SoleraError
+from solera.core.errors import RunError, SoleraError, in_python
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.evaluate import Evaluator, Score, split
@@ -70,12 +69,6 @@ def _in_python(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return called
-
-
-def in_python(hint: str) -> str:
-    """A next step in Python's words: --min-interactions is min_interactions, -o reg=1 is reg=1."""
-    hint = re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), hint)
-    return re.sub(r"(?<![\w-])-([ok]) ", lambda found: "" if found[1] == "o" else "k=", hint)
 
 
 @_in_python

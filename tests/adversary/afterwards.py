@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.folder import FederationFolder
-from solera.deploy.messages import TYPES
-from solera.deploy.secure import open_node
+from solera.deploy.common.messages import TYPES
+from solera.deploy.node.masked_round import open_node
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.ledger import Ledger, Stage
-from solera.privacy.dp.settings import DP
+from solera.dp.settings import DP
 from solera.runs.config import releases
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("cryptography", reason="needs the deploy extra")
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
 from federation import ITEMS, Local
-from solera.deploy.authority import make_keys
+from solera.deploy.common.authority import make_keys
 from solera.device import keys as publisher
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device

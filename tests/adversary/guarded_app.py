@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from solera.deploy.guard import Guard, listen
+from solera.deploy.edge.guard import Guard, listen
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

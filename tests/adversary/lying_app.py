@@ -8,11 +8,11 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from solera.deploy import secure_round
-from solera.deploy.protocol import Packet
-from solera.deploy.secure_round import MaskedRound, Session
-from solera.deploy.server_app import run_federation
-from solera.deploy.terms import RoundTerms
+from solera.deploy.common.protocol import Packet
+from solera.deploy.secure.terms import RoundTerms
+from solera.deploy.server import masked_round as secure_round
+from solera.deploy.server.app import run_federation
+from solera.deploy.server.masked_round import MaskedRound, Session
 from solera.privacy.secagg import messages as m
 
 CLIPS = (1e-300, 1e-9)  # by attempt: under which everybody else adds nothing

@@ -8,9 +8,9 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from solera.deploy.client_app import make_app
-from solera.deploy.messages import TYPES, from_content, to_content
-from solera.deploy.protocol import MESSAGE
+from solera.deploy.common.messages import TYPES, from_content, to_content
+from solera.deploy.common.protocol import MESSAGE
+from solera.deploy.node.app import make_app
 
 
 def app_of(device: Path) -> ClientApp:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from federation import ITEMS, Local
-from solera.deploy import secure_round
-from solera.deploy.protocol import Reason, RefusalError
+from solera.deploy.common.protocol import Reason, RefusalError
+from solera.deploy.server import masked_round as secure_round
 
 Values = dict[str, np.ndarray]
 

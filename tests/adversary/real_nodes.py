@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from commands import solera
-from solera.deploy import submit, superlink, supernode
-from solera.deploy.authority import make_keys
-from solera.deploy.flower import SERVER_APP, WORKER_APP, Address
-from solera.deploy.folder import FederationFolder
-from solera.deploy.membership import pin
-from solera.deploy.processes import free_port
-from solera.deploy.roster import read_roster, read_roster_key
-from solera.deploy.settings import Settings
+from solera.deploy.common.authority import make_keys
+from solera.deploy.common.flower import SERVER_APP, WORKER_APP, Address
+from solera.deploy.common.settings import Settings
+from solera.deploy.node.membership import pin
+from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.operate.processes import free_port
+from solera.deploy.secure.roster import read_roster, read_roster_key
+from solera.deploy.server.folder import FederationFolder
 from solera.device.bundle import Item
 from solera.device.device import Device
 from solera.device.ledger import Ledger

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from strangers import connect, head, status_of, superlink_of
 
 from commands import environment
-from solera.deploy.authority import make_keys
-from solera.deploy.flower import Address
-from solera.deploy.processes import free_port
+from solera.deploy.common.authority import make_keys
+from solera.deploy.common.flower import Address
+from solera.deploy.operate.processes import free_port
 
 SOLERA = (sys.executable, "-m", "solera")
 

@@ -35,11 +35,12 @@ from strangers import (
 
 from commands import below
 from solera.core.errors import DeployError
-from solera.deploy import flower, superlink
-from solera.deploy.control import control
-from solera.deploy.credential import read_token
-from solera.deploy.flower import Address
-from solera.deploy.processes import free_port
+from solera.deploy.common import flower
+from solera.deploy.common.credential import read_token
+from solera.deploy.common.flower import Address
+from solera.deploy.operate import superlink
+from solera.deploy.operate.control import control
+from solera.deploy.operate.processes import free_port
 
 GIGABYTE = 1000 * MB
 
@@ -256,7 +257,7 @@ def test_files_of_a_server(server, reached):
 WITHOUT_HOOK = """
 import runpy, flwr.superlink.main
 del flwr.superlink.main.create_app
-runpy.run_module("solera.deploy.guard", run_name="__main__", alter_sys=True)
+runpy.run_module("solera.deploy.edge.guard", run_name="__main__", alter_sys=True)
 """
 
 
@@ -277,7 +278,7 @@ def test_a_guard_that_is_left_out(program, server, tmp_path, monkeypatch, reache
 
     def changed(home: Path, address: Address, given: Path | None) -> list[str]:
         line = usual(home, address, given)
-        return command + line[line.index("solera.deploy.guard") + 1 :]
+        return command + line[line.index("solera.deploy.edge.guard") + 1 :]
 
     monkeypatch.setattr(flower, "superlink", changed)
     address = Address("127.0.0.1", free_port(), keys / "ca.pem")

@@ -20,7 +20,7 @@ from solera.cli import app
 from solera.core.errors import SoleraError
 from solera.device.device import Device
 from solera.device.importers import import_file
-from solera.privacy.dp.noise import SystemNoise
+from solera.dp.noise import SystemNoise
 
 
 @attack(

@@ -16,16 +16,16 @@ from served import Server, served
 
 from commands import below
 from solera.core.errors import RunError
-from solera.deploy import flower
-from solera.deploy.control import Control, control
-from solera.deploy.credential import read_token
-from solera.deploy.folder import FederationFolder
+from solera.deploy.common import flower
+from solera.deploy.common.credential import read_token
+from solera.deploy.operate.control import Control, control
+from solera.deploy.server.folder import FederationFolder
 
 pytestmark = pytest.mark.xdist_group("apps")
 HOLDER = """
 import sys, time
 from pathlib import Path
-from solera.deploy.folder import FederationFolder
+from solera.deploy.server.folder import FederationFolder
 
 with FederationFolder(Path(sys.argv[1])).alone(0):
     print("here", flush=True)

@@ -12,7 +12,7 @@ from real_nodes import RealNodes
 
 from commands import environment
 from solera.core.errors import DeployError
-from solera.deploy.folder import FederationFolder
+from solera.deploy.server.folder import FederationFolder
 from solera.device.ledger import Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real")]

@@ -13,9 +13,9 @@ import torch
 from attack import attack
 
 from solera.core.upload import Totals
-from solera.deploy.ledger import Ledger
-from solera.deploy.node import Node
-from solera.deploy.protocol import MESSAGE, Enrolment
+from solera.deploy.common.protocol import MESSAGE, Enrolment
+from solera.deploy.node.node import Node
+from solera.deploy.server.node_ledger import Ledger
 
 LIAR = 102
 

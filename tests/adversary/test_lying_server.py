@@ -11,10 +11,10 @@ from attack import attack
 from opened import declined, keep_opened
 from two_terms import opened_under_two_terms
 
-from solera.deploy.membership import Membership, pin
-from solera.deploy.protocol import Packet
-from solera.deploy.secure import open_node
-from solera.deploy.secure_round import STAGES
+from solera.deploy.common.protocol import Packet
+from solera.deploy.node.masked_round import open_node
+from solera.deploy.node.membership import Membership, pin
+from solera.deploy.server.masked_round import STAGES
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 
@@ -186,7 +186,7 @@ def test_a_restart_without_the_roster(five, five_keys, reached):
 )
 def test_a_list_of_nodes_for_the_victim_alone(five, five_keys, reached):
     """Two lists with one number are signed. Their digests differ, so their nodes are in no round together."""
-    from solera.deploy.roster import _secret_key
+    from solera.deploy.secure.roster import _secret_key
 
     federation = five()
     roster = federation.coordinator.roster
@@ -249,7 +249,7 @@ def test_a_list_of_survivors_that_differs_by_one(five, monkeypatch, reached):
     federation, opened = five(sizes=FIVE), keep_opened(monkeypatch)
     federation.tamper = lambda node, kind, packet: None if kind == "unmask" else packet
     with monkeypatch.context() as patched:  # the nodes' answers are lost before they are given
-        patched.setattr("solera.deploy.secure.Masking.unmask", lambda self, packet: Packet({}))
+        patched.setattr("solera.deploy.node.masked_round.Masking.unmask", lambda self, packet: Packet({}))
         federation.round()
     federation.coordinator.give_up_opening()
     federation.coordinator.progress.number = 0  # the server uses the round's number again

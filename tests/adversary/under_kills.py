@@ -19,15 +19,19 @@ from kept import SOLERA, Kept, wait_until
 from real_nodes import LEAST, RealNodes
 
 from commands import environment, solera
-from solera.privacy.dp.settings import DP
+from solera.dp.settings import DP
 
 NODES = 4
 NOISE = 2.0
 ROUNDS = 500  # that ε is accounted for; there is no time for as many
 DEADLINE = 12
 WRITER = Path(__file__).with_name("device_writer.py")
-SERVER = {"solera server start": "", "SuperLink": "solera.deploy.guard", "executor": "solera.deploy.executor"}
-NODE = {"solera node start": "", "SuperNode": "flower-supernode", "worker": "solera.deploy.worker"}
+SERVER = {
+    "solera server start": "",
+    "SuperLink": "solera.deploy.edge.guard",
+    "executor": "solera.deploy.edge.executor",
+}
+NODE = {"solera node start": "", "SuperNode": "flower-supernode", "worker": "solera.deploy.node.worker"}
 APP, RUN = "flwr-serverapp", "solera federation run"
 
 

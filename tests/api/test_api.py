@@ -21,6 +21,7 @@ from solera.cli.recommend import similar as similar_command
 from solera.cli.report import report as report_command
 from solera.cli.runs import baseline as baseline_command
 from solera.cli.runs import train as train_command
+from solera.core.errors import in_python
 from solera.runs import recommending
 
 # What has another name in Python, and what only a terminal needs.
@@ -315,4 +316,4 @@ def test_the_interface_takes_what_the_command_takes(command, function):
     ],
 )
 def test_next_steps_in_pythons_words(words, expected):
-    assert api.in_python(words) == expected
+    assert in_python(words) == expected

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from solera.bench.matrix import Entry, Matrix, read_matrix
+from solera.bench.entries import Entry, Matrix
+from solera.bench.matrix import read_matrix
 from solera.bench.records import Record
 from solera.evaluate import metrics
 

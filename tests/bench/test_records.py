@@ -13,9 +13,9 @@ from benchmark import made, ratings
 from solera.bench import machine
 from solera.bench.recording import record_of
 from solera.bench.records import (
-    Asked,
     Code,
     Failure,
+    RunRequest,
     asked,
     failure_path,
     read,
@@ -177,7 +177,7 @@ def test_a_record_in_the_wrong_place(tmp_path):
 def test_failures_are_no_records_and_end_with_success(tmp_path):
     record = made("x", [1.0, 2.0])
     path = tmp_path / record.name
-    fields = {key: getattr(record, key) for key in Asked.model_fields}
+    fields = {key: getattr(record, key) for key in RunRequest.model_fields}
     write(Failure(**fields, error="diverged"), failure_path(path))
     assert failure_path(path).name == "x--strict--s0.failed.json"
     assert read_all(tmp_path) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from benchmark import made
 
-from solera.bench.records import Asked, Failure, failure_path, write
+from solera.bench.records import Failure, RunRequest, failure_path, write
 from solera.bench.tables import Table, blocks, make_tables
 from solera.cli import bench as commands
 from solera.core.errors import RunError
@@ -29,7 +29,7 @@ RECORDS = [
 
 
 def failure(**changes) -> Failure:
-    fields = {key: getattr(made("unlucky", [1.0]), key) for key in Asked.model_fields}
+    fields = {key: getattr(made("unlucky", [1.0]), key) for key in RunRequest.model_fields}
     return Failure(**(fields | changes), error="diverged")
 
 

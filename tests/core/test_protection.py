@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from solera.core.arrays import Ints
 from solera.core.protection import Chain, RoundStep
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Totals, Upload
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
 from solera.methods import build

@@ -14,8 +14,8 @@ pytest.importorskip("flwr", reason="needs the deploy extra")
 
 from commands import environment, wait_for
 from federation import FIVE, ITEMS, Local
-from solera.deploy.authority import make_keys
-from solera.deploy.processes import Process
+from solera.deploy.common.authority import make_keys
+from solera.deploy.operate.processes import Process
 from solera.device import keys as publisher
 from solera.device.bundle import Item
 

@@ -6,8 +6,8 @@ import pickle
 import sys
 from pathlib import Path
 
-from solera.deploy.node import Node
-from solera.deploy.protocol import Packet
+from solera.deploy.common.protocol import Packet
+from solera.deploy.node.node import Node
 from solera.device.device import Device
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from solera.deploy.client_app import make_app
-from solera.deploy.messages import from_content, to_content
-from solera.deploy.protocol import Packet
+from solera.deploy.common.messages import from_content, to_content
+from solera.deploy.common.protocol import Packet
+from solera.deploy.node.app import make_app
 
 
 def app_of(device: Path) -> ClientApp:

@@ -21,21 +21,21 @@ from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy import submit, superlink, supernode
-from solera.deploy.authority import make_keys
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.flower import Address
-from solera.deploy.folder import FederationFolder
-from solera.deploy.members import Members
-from solera.deploy.membership import pin
-from solera.deploy.processes import free_port
+from solera.deploy.common.authority import make_keys
+from solera.deploy.common.flower import Address
+from solera.deploy.node.members import Members
+from solera.deploy.node.membership import pin
+from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.operate.processes import free_port
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.publish import catalogue_of, start
+from solera.dp.rounds import PrivateRounds
 from solera.engine import BlockTraining, Simulation
-from solera.privacy.dp.rounds import PrivateRounds
 
 SEED = 11
 
@@ -172,7 +172,7 @@ class RealFederation:
 
 
 def _settings(given: dict[str, Any]) -> Any:
-    from solera.deploy.settings import Settings
+    from solera.deploy.common.settings import Settings
 
     few = {"least_nodes": 2, "least_users": 1}
     return Settings(**{"over_selection": 1.0, "patience": 90, "deadline": 120, **few, **given})

@@ -13,12 +13,12 @@ from solera.core.method import Method
 from solera.core.protection import Chain
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.protocol import Packet
+from solera.deploy.common.protocol import Packet
+from solera.deploy.server.coordinator import Coordinator
+from solera.dp.noise import Noise, Seeded
+from solera.dp.rounds import PrivateRounds
+from solera.dp.settings import DP
 from solera.engine import BlockTraining, Simulation
-from solera.privacy.dp.noise import Noise, Seeded
-from solera.privacy.dp.rounds import PrivateRounds
-from solera.privacy.dp.settings import DP
 
 SMALL = {"embedding_size": 4}
 SHORT = 0.05  # a clip that bites: fedmf's users change more than that

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from solera.core.errors import DeployError
-from solera.deploy.authority import check_server, hosts_of, make_keys, read_certificate
+from solera.deploy.common.authority import check_server, hosts_of, make_keys, read_certificate
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -22,12 +22,12 @@ from solera.core.errors import ConfigError, DataError
 from solera.data.datasets import load
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy import demo
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.folder import FederationFolder
-from solera.deploy.households import Households, start_of
-from solera.deploy.node import Node
-from solera.deploy.processes import Process
+from solera.deploy.node.node import Node
+from solera.deploy.operate import demo
+from solera.deploy.operate.households import Households, start_of
+from solera.deploy.operate.processes import Process
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.publish import catalogue_of, start
 from solera.engine import OneRound

@@ -15,11 +15,11 @@ from solera.core.method import Method
 from solera.data.datasets import load
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.folder import FederationFolder
-from solera.deploy.members import Members
-from solera.deploy.settings import Settings
-from solera.deploy.simulated import NODES, simulate
+from solera.deploy.common.settings import Settings
+from solera.deploy.node.members import Members
+from solera.deploy.operate.simulated import NODES, simulate
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.publish import catalogue_of, start
 from solera.engine import BlockTraining, Simulation

@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from commands import solera
 from solera.core.errors import DeployError
-from solera.deploy.json_log import JsonLines
-from solera.deploy.metrics import serving
-from solera.deploy.processes import Process, free_port
-from solera.deploy.protocol import Reason
+from solera.deploy.common.json_log import JsonLines
+from solera.deploy.common.protocol import Reason
+from solera.deploy.operate.metrics import serving
+from solera.deploy.operate.processes import Process, free_port
 
 
 def scrape(port: int) -> dict[tuple[str, str], float]:

@@ -15,11 +15,12 @@ import pytest
 import in_process
 from commands import below, environment, is_running, solera
 from solera.core.errors import ConfigError, DeployError
-from solera.deploy import flower, reach, superlink
-from solera.deploy.credential import read_token, write_token
-from solera.deploy.flower import Address
-from solera.deploy.processes import Process, free_port
-from solera.deploy.submit import History
+from solera.deploy.common import flower
+from solera.deploy.common.credential import read_token, write_token
+from solera.deploy.common.flower import Address
+from solera.deploy.operate import reachability, superlink
+from solera.deploy.operate.processes import Process, free_port
+from solera.deploy.operate.submit import History
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_keys_command(tmp_path):
 def test_a_file_that_is_no_authority(tmp_path):
     (tmp_path / "ca.pem").write_text("hello")
     with pytest.raises(DeployError, match="is not an authority's certificate"):
-        reach.check(Address("127.0.0.1", free_port(), tmp_path / "ca.pem"))
+        reachability.check(Address("127.0.0.1", free_port(), tmp_path / "ca.pem"))
 
 
 def test_config_is_toml(tmp_path):

@@ -15,13 +15,13 @@ import pytest
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 
-from solera.deploy import limits
-from solera.deploy.activation import Activation
-from solera.deploy.flower import CONNECTED
-from solera.deploy.guard import Guard
-from solera.deploy.limits import LARGEST, SMALL, Bounds, Callers, Limits, network
-from solera.deploy.signatures import is_signed
-from solera.deploy.sparse_log import MOST, Sparse
+from solera.deploy.common.flower import CONNECTED
+from solera.deploy.edge import limits
+from solera.deploy.edge.activation import Activation
+from solera.deploy.edge.guard import Guard
+from solera.deploy.edge.limits import LARGEST, SMALL, Bounds, Callers, Limits, network
+from solera.deploy.edge.signatures import is_signed
+from solera.deploy.edge.sparse_log import MOST, Sparse
 
 HERE, ELSEWHERE, SERVER = "127.0.0.1", "192.0.2.7", "192.0.2.1"
 TOKEN = b"0123456789abcdef"

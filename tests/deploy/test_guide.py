@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from commands import environment
-from solera.deploy.processes import Process, free_port
+from solera.deploy.operate.processes import Process, free_port
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 
@@ -107,8 +107,8 @@ def test_files_it_points_to_are_there():
 def test_every_reason_and_every_metric_is_explained():
     from prometheus_client import generate_latest
 
-    from solera.deploy.metrics import Exporter
-    from solera.deploy.protocol import Reason
+    from solera.deploy.common.protocol import Reason
+    from solera.deploy.operate.metrics import Exporter
 
     assert [reason for reason in Reason if f"`{reason}`" not in GUIDE] == []
     text = generate_latest(Exporter(Path("none")).registry).decode()

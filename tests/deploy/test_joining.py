@@ -24,9 +24,10 @@ from flwr.proto.task_pb2 import Task
 from flwr.supercore.task_identity import TaskIdentity
 
 from solera.core.errors import DeployError
-from solera.deploy import reach, supernode, worker
-from solera.deploy.flower import Address
-from solera.deploy.processes import Process
+from solera.deploy.common.flower import Address
+from solera.deploy.node import worker
+from solera.deploy.operate import reachability, supernode
+from solera.deploy.operate.processes import Process
 
 ADDRESS = Address("127.0.0.1", 1)
 
@@ -40,7 +41,7 @@ def asked(monkeypatch) -> list[Address]:
     """Every look whether the server answers, a moment after the other."""
     looks: list[Address] = []
     monkeypatch.setattr(supernode, "_ASK", 0.01)
-    monkeypatch.setattr(reach, "check", looks.append)
+    monkeypatch.setattr(reachability, "check", looks.append)
     return looks
 
 
@@ -60,10 +61,10 @@ def test_a_server_that_is_gone_ends_the_wait(monkeypatch, asked):
     def silent(address: Address) -> None:
         asked.append(address)
         if len(asked) != 2:
-            raise reach.SilenceError(f"no server answers at {address}")
+            raise reachability.SilenceError(f"no server answers at {address}")
 
-    monkeypatch.setattr(reach, "check", silent)
-    with pytest.raises(reach.SilenceError):
+    monkeypatch.setattr(reachability, "check", silent)
+    with pytest.raises(reachability.SilenceError):
         supernode._wait(process(), ADDRESS, None)
     assert len(asked) == 5  # silent, there, and silent three times in a row
 

@@ -12,14 +12,14 @@ import pytest
 
 from federation import ITEMS
 from solera.core.errors import DeployError
-from solera.deploy.authority import ROSTER_PUBLIC, make_keys
-from solera.deploy.influence import BUCKETS
-from solera.deploy.membership import Membership, pin
-from solera.deploy.protocol import MESSAGE, Packet
-from solera.deploy.roster import ROSTER, make_roster, read_roster, read_roster_key
-from solera.deploy.secure import open_node
-from solera.deploy.secure_round import STAGES
-from solera.deploy.terms import RoundTerms
+from solera.deploy.common.authority import ROSTER_PUBLIC, make_keys
+from solera.deploy.common.protocol import MESSAGE, Packet
+from solera.deploy.node.masked_round import open_node
+from solera.deploy.node.membership import Membership, pin
+from solera.deploy.secure.influence import BUCKETS
+from solera.deploy.secure.roster import ROSTER, make_roster, read_roster, read_roster_key
+from solera.deploy.secure.terms import RoundTerms
+from solera.deploy.server.masked_round import STAGES
 from solera.device.policy import Policy
 from solera.privacy.secagg import new_identity, public_identity
 
@@ -396,7 +396,7 @@ def test_a_device_keeps_the_roster_it_has_pinned(five_keys, foreign_keys, tmp_pa
 def test_a_roster_that_does_not_continue_the_pinned_one_is_refused(five_keys, tmp_path, masked):
     device, path = masked("fedmf", SMALL).devices[101], tmp_path / ROSTER
     pinned = Membership.read(device.store)
-    from solera.deploy.roster import _secret_key
+    from solera.deploy.secure.roster import _secret_key
 
     secret = _secret_key(five_keys / "roster.key")
     fork = pinned.roster.model_copy(update={"nodes": dict(list(pinned.roster.nodes.items())[:4])})
@@ -413,7 +413,7 @@ def test_a_roster_that_does_not_continue_the_pinned_one_is_refused(five_keys, tm
 
 
 def test_a_server_passes_later_rosters_on(masked, five_keys, local):
-    from solera.deploy.roster import _secret_key
+    from solera.deploy.secure.roster import _secret_key
 
     federation = masked("fedmf", SMALL)
     federation.round()

@@ -7,9 +7,9 @@ import os
 import pytest
 from real import three_nodes
 
-from solera.deploy.folder import FederationFolder
-from solera.deploy.roster import make_roster
-from solera.deploy.secure_round import STAGES
+from solera.deploy.secure.roster import make_roster
+from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.masked_round import STAGES
 from solera.device.device import Device
 
 pytestmark = [

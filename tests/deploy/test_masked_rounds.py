@@ -10,11 +10,11 @@ from federation import FIVE, ITEMS
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, RunError
 from solera.core.fixed_point import FixedPoint
-from solera.deploy.folder import FederationFolder
-from solera.deploy.membership import Membership
-from solera.deploy.protocol import Packet, Reason
-from solera.deploy.secure_round import STAGES, run_masked
-from solera.deploy.settings import Settings, check_roster
+from solera.deploy.common.protocol import Packet, Reason
+from solera.deploy.common.settings import Settings, check_roster
+from solera.deploy.node.membership import Membership
+from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.masked_round import STAGES, run_masked
 from solera.device.device import Device
 
 SMALL = {"embedding_size": 4}

@@ -20,11 +20,12 @@ import pytest
 from commands import below, environment, is_running, solera, wait_for
 from federation import fill
 from solera.core.errors import DeployError
-from solera.deploy import flower, submit
-from solera.deploy.authority import make_keys
-from solera.deploy.credential import write_token
-from solera.deploy.flower import Address
-from solera.deploy.processes import Process, check_port, free_port
+from solera.deploy.common import flower
+from solera.deploy.common.authority import make_keys
+from solera.deploy.common.credential import write_token
+from solera.deploy.common.flower import Address
+from solera.deploy.operate import submit
+from solera.deploy.operate.processes import Process, check_port, free_port
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.publish import start as new_bundle

@@ -11,9 +11,9 @@ from real import three_nodes
 
 from commands import solera
 from solera.device.device import Device
-from solera.privacy.dp.noise import Seeded
-from solera.privacy.dp.rounds import PrivateRounds
-from solera.privacy.dp.settings import DP
+from solera.dp.noise import Seeded
+from solera.dp.rounds import PrivateRounds
+from solera.dp.settings import DP
 
 pytestmark = [
     pytest.mark.skipif("SOLERA_DATA" not in os.environ, reason="needs the data sets"),

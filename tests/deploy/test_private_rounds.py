@@ -18,14 +18,14 @@ from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, RunError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.folder import FederationFolder
-from solera.deploy.protocol import Packet, Reason
+from solera.deploy.common.protocol import Packet, Reason
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
+from solera.dp.accounting import Releases, epsilon
+from solera.dp.noise import Noise, System, SystemNoise
+from solera.dp.one_round import PrivateSum
+from solera.dp.settings import DP
 from solera.engine import OneRound
-from solera.privacy.dp.accounting import Releases, epsilon
-from solera.privacy.dp.noise import Noise, System, SystemNoise
-from solera.privacy.dp.one_round import PrivateSum
-from solera.privacy.dp.settings import DP
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,16 @@ from solera.core.errors import RunError
 from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, FixedPoint
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy import group_sums
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.folder import FederationFolder
-from solera.deploy.masked import contribution_of, encoding_of
-from solera.deploy.node import Node
-from solera.deploy.protocol import Reason, RefusalError
-from solera.deploy.shares import add_share, covered_sums, whole_share
+from solera.deploy.common.protocol import Reason, RefusalError
+from solera.deploy.node.node import Node
+from solera.deploy.secure.masked import contribution_of, encoding_of
+from solera.deploy.secure.shares import add_share, covered_sums, whole_share
+from solera.deploy.server import group_sums
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
+from solera.dp.discrete import discrete_gaussian
+from solera.dp.one_round import PrivateSum
 from solera.engine import OneRound
-from solera.privacy.dp.discrete import discrete_gaussian
-from solera.privacy.dp.one_round import PrivateSum
 
 
 def shared(**given):
@@ -36,7 +36,9 @@ def shared(**given):
 @pytest.fixture
 def quiet(monkeypatch):
     """Nodes whose shares are zeros."""
-    monkeypatch.setattr("solera.deploy.secure.discrete_gaussian", lambda sigma, count: np.zeros(count, int))
+    monkeypatch.setattr(
+        "solera.deploy.node.masked_round.discrete_gaussian", lambda sigma, count: np.zeros(count, int)
+    )
 
 
 @pytest.mark.parametrize(("method", "rate"), [("fedmf", 0.4), ("pfedclr", 1.0)])

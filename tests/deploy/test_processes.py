@@ -14,7 +14,7 @@ import pytest
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from solera.deploy.processes import Process
+from solera.deploy.operate.processes import Process
 
 child = Process([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), Path(sys.argv[1]))
 print(child.pid, flush=True)

@@ -13,8 +13,8 @@ from real import RealFederation, people
 
 from commands import below, environment
 from solera.core.errors import DeployError
-from solera.deploy.authority import make_keys
-from solera.deploy.folder import FederationFolder
+from solera.deploy.common.authority import make_keys
+from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.methods import find
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import solera, wait_for
-from solera.deploy.processes import Process, free_port
+from solera.deploy.operate.processes import Process, free_port
 from solera.device.device import Device
 from solera.device.publish import start as publish
 

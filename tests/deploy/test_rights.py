@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from solera.deploy import flower, superlink
-from solera.deploy.flower import Address
-from solera.deploy.processes import Process
-from solera.deploy.rights import close, is_open, private_files, private_folder
+from solera.deploy.common import flower
+from solera.deploy.common.flower import Address
+from solera.deploy.common.private_files import close, is_open, private_files, private_folder
+from solera.deploy.operate import superlink
+from solera.deploy.operate.processes import Process
 
 
 @pytest.fixture(autouse=True)

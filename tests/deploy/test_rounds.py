@@ -12,11 +12,11 @@ import pytest
 from federation import ITEMS
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import DeviceError, RunError
-from solera.deploy.folder import FederationFolder
-from solera.deploy.node import Node
-from solera.deploy.protocol import PROTOCOL, Packet, Reason, declined
-from solera.deploy.settings import Settings
-from solera.deploy.uploads import declared
+from solera.deploy.common.protocol import PROTOCOL, Packet, Reason, declined
+from solera.deploy.common.settings import Settings
+from solera.deploy.common.uploads import declared
+from solera.deploy.node.node import Node
+from solera.deploy.server.folder import FederationFolder
 from solera.device.bundle import Item
 from solera.device.device import Device
 from solera.device.ledger import Ledger

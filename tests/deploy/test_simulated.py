@@ -14,7 +14,7 @@ from federation import ITEMS, fill
 from solera.core.closed_form import WEIGHTS
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.deploy.folder import FederationFolder
+from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.publish import start
 from solera.engine import OneRound

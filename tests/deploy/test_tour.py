@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_guide import STAYS, solera_in
 
-from solera.deploy.processes import Process, free_port
+from solera.deploy.operate.processes import Process, free_port
 
 TOUR = (Path(__file__).parents[2] / "docs" / "tours" / "on-devices.md").read_text(encoding="utf-8")
 STEPS = [

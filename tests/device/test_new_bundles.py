@@ -12,7 +12,7 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.cli import app
 from solera.core.errors import BundleError, ConfigError, DataError, DeviceError
-from solera.deploy.members import Members
+from solera.deploy.node.members import Members
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.items import read_items

@@ -7,7 +7,8 @@ from typing import ClassVar
 import pytest
 
 from solera.engine.reference import train_one_by_one
-from solera.testing import MethodConformance, run, state
+from solera.testing import MethodConformance
+from solera.testing.toy import run, state
 
 
 class Colr(MethodConformance):

@@ -10,7 +10,7 @@ from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import LocalTraining, Simulation
 from solera.methods import build
-from solera.testing import CPU, N_CLIENTS, SEED, held, toy_data
+from solera.testing.toy import CPU, N_CLIENTS, SEED, held, toy_data
 
 OPTIONS = {
     "embedding_size": 4,

@@ -18,7 +18,8 @@ from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import Simulation
 from solera.methods import build
-from solera.testing import CPU, MethodConformance, Watched
+from solera.testing import MethodConformance
+from solera.testing.toy import CPU, Watched
 
 both_engines = pytest.mark.parametrize(
     "train", [train_one_by_one, BlockTraining(1)], ids=["reference", "block"]

@@ -9,12 +9,12 @@ import torch
 from solera.data import Interactions
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
+from solera.engine.process import torch_threads
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import LocalTraining, Simulation
-from solera.engine.threads import torch_threads
 from solera.evaluate import split
 from solera.methods import build
-from solera.testing import difference, state
+from solera.testing.toy import difference, state
 
 
 @pytest.mark.parametrize("name", ["pfedrec", "fedmf"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.method import Method
-from solera.engine.store import Group, PersonalStore
+from solera.engine.store import PersonalStore, TouchedRows
 from solera.methods import build
 
 N_CLIENTS, N_ITEMS = 4, 6
@@ -54,8 +54,8 @@ def get(store: PersonalStore, client: int, items: torch.Tensor) -> torch.Tensor:
     return store.get("items", group(client, items))
 
 
-def group(client: int, items: torch.Tensor) -> Group:
-    return Group(np.array([client]), items, torch.tensor([len(items)]))
+def group(client: int, items: torch.Tensor) -> TouchedRows:
+    return TouchedRows(np.array([client]), items, torch.tensor([len(items)]))
 
 
 @FORMS
@@ -201,7 +201,7 @@ def test_restore_forgets_what_came_after(kept: PersonalStore) -> None:
 
 def test_rows_of_several_clients_at_once() -> None:
     """Two clients' rows in one call, in the order given, are what one call each gives."""
-    together = Group(np.array([3, 0]), rows(1, 4, 0), torch.tensor([2, 1]))
+    together = TouchedRows(np.array([3, 0]), rows(1, 4, 0), torch.tensor([2, 1]))
     values = torch.tensor([[1.0, 1], [2, 2], [3, 3]])
     for form in (ROWS, TABLES):
         _, store = store_of("local", form)

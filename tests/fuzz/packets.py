@@ -9,8 +9,8 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from mutations import array, bytes_of, json_of, structure
 
-from solera.deploy.messages import from_content, to_content
-from solera.deploy.protocol import MESSAGE, Packet
+from solera.deploy.common.messages import from_content, to_content
+from solera.deploy.common.protocol import MESSAGE, Packet
 
 
 def odd_packet(draw: random.Random, good: Packet) -> Packet:

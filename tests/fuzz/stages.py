@@ -36,19 +36,20 @@ from packets import received
 
 from federation import FIVE, ITEMS, Local
 from solera.core.errors import SoleraError
-from solera.deploy.authority import make_keys
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.node import Node, arrays_to_nodes
-from solera.deploy.protocol import MESSAGE, Enrolment, Invitation, Packet, RefusalError, Step
-from solera.deploy.secure import open_node
-from solera.deploy.secure_round import STAGES, MaskedRound, Session
-from solera.deploy.terms import RoundTerms, Task
-from solera.deploy.uploads import check_arrays
+from solera.deploy.common.authority import make_keys
+from solera.deploy.common.protocol import MESSAGE, Enrolment, Invitation, Packet, RefusalError, Step
+from solera.deploy.common.uploads import check_arrays
+from solera.deploy.node.masked_round import open_node
+from solera.deploy.node.node import Node
+from solera.deploy.node.work import arrays_to_nodes
+from solera.deploy.secure.terms import RoundTerms, Task
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.masked_round import STAGES, MaskedRound, Session
 from solera.device import keys as publisher
 from solera.device.bundle import Item
 from solera.device.device import Device
 from solera.device.policy import Policy
-from solera.privacy.dp.settings import DP
+from solera.dp.settings import DP
 from solera.privacy.secagg import messages as secagg
 from solera.privacy.secagg.rules import Parcel
 

@@ -30,11 +30,11 @@ from measured import python
 from solera.core.errors import SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.deploy.coordinator import Coordinator
-from solera.deploy.folder import FederationFolder
-from solera.deploy.node import Node
-from solera.deploy.secure_round import STAGES as MASKED
-from solera.deploy.settings import Settings
+from solera.deploy.common.settings import Settings
+from solera.deploy.node.node import Node
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.masked_round import STAGES as MASKED
 from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.importers import READERS

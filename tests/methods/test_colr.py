@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.arrays import Ints
 from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import ClientResult, Simulation, Task

@@ -12,9 +12,9 @@ from solera.core.errors import ConfigError
 from solera.core.sketch import of_items, signs
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.dp.supported import check
 from solera.engine import OneRound
 from solera.methods import find
-from solera.privacy.dp.fitness import check
 
 HISTORIES = [[0, 2, 5], [1, 2], [5, 3, 0, 1], [4]]
 ITEMS = 6

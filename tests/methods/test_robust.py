@@ -16,7 +16,7 @@ from solera.core.order_statistics import krum, trimmed_mean, trimmed_totals
 from solera.core.spec import Home, Leaf
 from solera.core.trust import bound_norms, cap_rows
 from solera.core.upload import Totals, Upload
-from solera.deploy.uploads import is_single
+from solera.deploy.common.uploads import is_single
 from solera.engine.server import Server
 from solera.methods import build
 from solera.methods.robust import DEFENCES

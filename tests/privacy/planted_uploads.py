@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from solera.core.arrays import Ints
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
 from solera.engine import BlockTraining
 from solera.engine.simulation import ClientResult, Task
-from solera.privacy.sight import Sight
+from solera.privacy.inference.row_changes import SeenRows
 
 CLIENTS, ITEMS, WIDTH, POSITIVES, NEGATIVES = 60, 200, 8, 15, 45
 
@@ -33,21 +33,21 @@ def truth(rows: Ints, mine: np.ndarray) -> np.ndarray:
     return whole
 
 
-def along_a_vector(rows: Ints, mine: np.ndarray, draw: np.random.Generator) -> Sight:
+def along_a_vector(rows: Ints, mine: np.ndarray, draw: np.random.Generator) -> SeenRows:
     """As matrix factorization trains: positives one way, negatives the other; lengths say nothing."""
     steps = np.where(mine, 1, -1) * draw.uniform(0.5, 1.5, len(rows))
-    return Sight(rows, np.outer(steps, draw.standard_normal(WIDTH)))
+    return SeenRows(rows, np.outer(steps, draw.standard_normal(WIDTH)))
 
 
-def longer(rows: Ints, mine: np.ndarray, draw: np.random.Generator) -> Sight:
+def longer(rows: Ints, mine: np.ndarray, draw: np.random.Generator) -> SeenRows:
     """Positives change more, in directions that say nothing."""
     changes = draw.standard_normal((len(rows), WIDTH))
     changes *= (np.where(mine, 3, 1) / np.linalg.norm(changes, axis=1))[:, None]
-    return Sight(rows, changes)
+    return SeenRows(rows, changes)
 
 
-def noise(rows: Ints, mine: np.ndarray, draw: np.random.Generator) -> Sight:
-    return Sight(rows, draw.standard_normal((len(rows), WIDTH)))
+def noise(rows: Ints, mine: np.ndarray, draw: np.random.Generator) -> SeenRows:
+    return SeenRows(rows, draw.standard_normal((len(rows), WIDTH)))
 
 
 def four_errors(clients: int, positives: int, negatives: int) -> float:

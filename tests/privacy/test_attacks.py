@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from solera.core.upload import Upload
-from solera.privacy.attacks import ATTACKS, direction
-from solera.privacy.figures import Figures, success
-from solera.privacy.learned import Classifier, Learned, features
-from solera.privacy.sight import Sight, sights, total
+from solera.privacy.inference.attacks import ATTACKS, direction
+from solera.privacy.inference.figures import Figures, success
+from solera.privacy.inference.learned import Classifier, Learned, features
+from solera.privacy.inference.row_changes import SeenRows, rows_seen, total
 
 
 def result(attack, plant) -> Figures:
@@ -47,7 +47,7 @@ def test_touched_knows_the_rows_alone():
 def test_the_direction_does_not_depend_on_the_sign_of_the_user_vector():
     rows, mine, draw = next(planted.clients())
     sight = planted.along_a_vector(rows, mine, draw)
-    other = Sight(rows, -sight.changes)
+    other = SeenRows(rows, -sight.changes)
     assert (sight.changes @ direction(sight) > 0).tolist() == mine.tolist()
     # the same rows move the other way: now the many are where the few were
     assert (other.changes @ direction(other) > 0).tolist() == mine.tolist()
@@ -94,7 +94,7 @@ def test_an_upload_is_seen_client_by_client():
         torch.tensor([2, 1]),
         {"a": torch.tensor([[1.0], [2.0], [3.0]]), "b": torch.tensor([[5.0], [6.0], [7.0]])},
     )
-    first, second = sights(upload, ("a", "b"))
+    first, second = rows_seen(upload, ("a", "b"))
     assert first.rows.tolist() == [1, 4]
     assert first.changes.tolist() == [[1, 5], [2, 6]]
     assert second.changes.tolist() == [[3, 7]]
@@ -103,13 +103,13 @@ def test_an_upload_is_seen_client_by_client():
 
 def test_one_number_per_item_is_a_row_like_any_other():
     changes = {"items": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "bias": torch.tensor([5.0, 6.0])}
-    (seen,) = sights(Upload(torch.tensor([1, 4]), torch.tensor([2]), changes), ("bias", "items"))
+    (seen,) = rows_seen(Upload(torch.tensor([1, 4]), torch.tensor([2]), changes), ("bias", "items"))
     assert seen.changes.tolist() == [[5, 1, 2], [6, 3, 4]]
 
 
 def test_a_sum_hides_who_and_shows_all_rows():
-    one = Sight(np.array([0, 2]), np.array([[1.0], [4.0]]))
-    two = Sight(np.array([1, 2]), np.array([[3.0], [-2.0]]))
+    one = SeenRows(np.array([0, 2]), np.array([[1.0], [4.0]]))
+    two = SeenRows(np.array([1, 2]), np.array([[3.0], [-2.0]]))
     summed = total([one, two], np.array([1.0, 2.0]), 4)
     assert summed.rows.tolist() == [0, 1, 2, 3]
     assert summed.changes.tolist() == [[1], [6], [0], [0]]  # 4 − 2 · 2 = 0
@@ -121,6 +121,6 @@ def test_a_sum_hides_who_and_shows_all_rows():
 
 @pytest.mark.parametrize(("unmoved_is_no", "rows"), [(True, [1, 2]), (False, [0, 1, 2])])
 def test_a_row_that_did_not_move_may_be_a_saturated_interaction(unmoved_is_no, rows):
-    sight = Sight(np.arange(3), np.array([[0.0], [1.0], [-1.0]]))
+    sight = SeenRows(np.arange(3), np.array([[0.0], [1.0], [-1.0]]))
     learned = Learned(np.zeros(3), unmoved_is_no=unmoved_is_no)
     assert learned.candidates(sight).rows.tolist() == rows

@@ -12,15 +12,15 @@ import torch
 from solera.core.errors import ConfigError
 from solera.core.upload import Upload
 from solera.data.sampling import ClientData
+from solera.dp.laplace import PaperLaplace
+from solera.dp.settings import DP
 from solera.engine import BlockTraining, Simulation
 from solera.evaluate import split
 from solera.methods import build
-from solera.privacy.cover import cover
-from solera.privacy.dp.laplace import PaperLaplace
-from solera.privacy.dp.settings import DP
-from solera.privacy.experiment import attack
-from solera.privacy.observe import Observed
-from solera.privacy.records import AttackRecord, read_all, write
+from solera.privacy.inference.attacker_view import cover
+from solera.privacy.inference.experiment import attack
+from solera.privacy.inference.observe import Observed
+from solera.privacy.inference.records import AttackRecord, read_all, write
 from solera.runs import RunConfig
 
 LEARNED = ("sign", "shadow", "shadow+popularity")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera.privacy.figures import Figures, Success, auc, precision, success
+from solera.privacy.inference.figures import Figures, Success, auc, precision, success
 
 
 def test_by_hand():

@@ -16,11 +16,11 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
 from solera.methods import build
+from solera.privacy.inference.shadow import Public
 from solera.privacy.poisoning.attacks import ATTACKS, CLAIM, Poisoned
 from solera.privacy.poisoning.crowd import Crowd
-from solera.privacy.poisoning.experiment import Outcome, Plot, least_popular, poison
+from solera.privacy.poisoning.experiment import AttackPlan, Outcome, least_popular, poison
 from solera.privacy.poisoning.records import PoisonRecord, read_all, write
-from solera.privacy.shadow import Public
 from solera.runs.config import RunConfig
 
 USERS, ITEMS = 40, 60
@@ -37,7 +37,7 @@ def toy() -> Interactions:
     return Interactions.from_columns("toy", users, items, np.arange(len(pairs)))
 
 
-def run(toy: Interactions, plot: Plot, name: str = "fedmf", rounds: int = 15, **options) -> Outcome:
+def run(toy: Interactions, plot: AttackPlan, name: str = "fedmf", rounds: int = 15, **options) -> Outcome:
     plugins = ("robust",) if "robust" in options else ()
     config = RunConfig(method=name, dataset="toy", rounds=rounds, options=options, plugins=plugins)
     return poison(config, toy, plot, threads=1)
@@ -49,8 +49,8 @@ LOUD: dict[str, Any] = {"malicious": 0.05, "targets": 2, "boost": 200.0}
 @pytest.mark.parametrize("name", ["fedmf", "pfedrec"])
 def test_promotion_takes_the_targets_from_nobody_to_everybody(toy: Interactions, name: str) -> None:
     options: dict[str, Any] = {"item_rate": 1.0} if name == "pfedrec" else {}
-    assert run(toy, Plot(attack="none", targets=2), name, **options).exposure < 0.1
-    found = run(toy, Plot(attack="promotion", **LOUD), name, **options)
+    assert run(toy, AttackPlan(attack="none", targets=2), name, **options).exposure < 0.1
+    found = run(toy, AttackPlan(attack="promotion", **LOUD), name, **options)
     assert found.malicious_clients == 2
     assert found.exposure > 0.9
 
@@ -59,7 +59,8 @@ def test_promotion_takes_the_targets_from_nobody_to_everybody(toy: Interactions,
 def test_defences_keep_them_from_it(toy: Interactions, defence: str) -> None:
     """The targets are seen about as often as under the same defence without an attack, and seldom."""
     calm, attacked = (
-        run(toy, Plot(attack=attack, **LOUD), robust=defence).exposure for attack in ("none", "promotion")
+        run(toy, AttackPlan(attack=attack, **LOUD), robust=defence).exposure
+        for attack in ("none", "promotion")
     )
     assert attacked <= calm + 0.05
     assert attacked < 0.25
@@ -67,7 +68,7 @@ def test_defences_keep_them_from_it(toy: Interactions, defence: str) -> None:
 
 def test_a_bounded_norm_can_be_spent_on_few_rows(toy: Interactions) -> None:
     """An ordinary client has about 50 rows, a malicious one two, which are then five times as long."""
-    bounded = run(toy, Plot(attack="promotion", **LOUD), robust="norm-bound").exposure
+    bounded = run(toy, AttackPlan(attack="promotion", **LOUD), robust="norm-bound").exposure
     assert 0.15 < bounded < 0.5
 
 
@@ -145,7 +146,7 @@ def test_promotion_is_the_way_up_for_the_crowd() -> None:
 def test_an_inflated_weight_decides_unless_it_is_bounded(toy: Interactions) -> None:
     plot: dict[str, Any] = {"attack": "weight", "malicious": 0.05, "targets": 2, "boost": 1.0}
     believed, catalogue, bounded = (
-        run(toy, Plot(**plot, trust_weights=trust), "fedrecon", 10, **options).exposure
+        run(toy, AttackPlan(**plot, trust_weights=trust), "fedrecon", 10, **options).exposure
         for trust, options in ((True, {}), (False, {}), (False, {"robust": "weight-bound"}))
     )
     assert believed > 0.8
@@ -154,7 +155,7 @@ def test_an_inflated_weight_decides_unless_it_is_bounded(toy: Interactions) -> N
 
 
 def test_the_same_again(toy: Interactions) -> None:
-    one, two = (run(toy, Plot(attack="random", malicious=0.1, targets=2), rounds=2) for _ in range(2))
+    one, two = (run(toy, AttackPlan(attack="random", malicious=0.1, targets=2), rounds=2) for _ in range(2))
     assert one == two
 
 
@@ -177,7 +178,7 @@ def test_targets_are_unpopular(toy: Interactions) -> None:
 )
 def test_what_cannot_be_tried_says_why(toy: Interactions, name: str, attack: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        run(toy, Plot(attack=attack, targets=2), name, rounds=1)
+        run(toy, AttackPlan(attack=attack, targets=2), name, rounds=1)
 
 
 def test_table_json_and_record_say_the_same(toy: Interactions, tmp_path) -> None:

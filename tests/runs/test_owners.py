@@ -9,7 +9,7 @@ import torch
 import solera
 from made_ratings import write_ratings
 from solera.core.errors import RunError
-from solera.runs.owners import ANOTHERS, OWNERS, THE_SERVERS, THEIR_OWN, scores_with
+from solera.runs.table_owners import ANOTHERS, OWNERS, THE_SERVERS, THEIR_OWN, scores_with
 from solera.runs.tables import OWN, SERVED, SHARED, TAILORED
 
 USERS = 12

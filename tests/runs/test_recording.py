@@ -13,10 +13,10 @@ from safetensors.numpy import load_file
 
 from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
+from solera.dp.laplace import PaperLaplace
 from solera.engine.simulation import Simulation
 from solera.evaluate import split
 from solera.methods import find
-from solera.privacy.dp.laplace import PaperLaplace
 from solera.runs import RunConfig, StoppedError, train
 from solera.runs.federation import federation
 from solera.runs.recorded import by_activity, middling, recorded_rounds, spread

@@ -20,8 +20,9 @@ from solera.baselines.ncf import NCF, NCFConfig
 from solera.baselines.popularity import Popularity
 from solera.baselines.sasrec import SASRec, SASRecConfig
 from solera.baselines.training import Epoch, OnEpoch
+from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, closest
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 

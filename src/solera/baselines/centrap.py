@@ -27,8 +27,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
+from solera.core.arrays import Ints
 from solera.core.errors import DataError
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 MAX_BYTES = 2_000_000_000  # of D; Adam holds twice as much beside it

@@ -12,9 +12,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.errors import DataError
 from solera.core.linear import without_diagonal
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 MAX_ITEMS = 20_000  # items² doubles are 3.2 GB there, and the inverse needs a few of them

@@ -22,9 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from solera.baselines.training import Epoch, OnEpoch
+from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 

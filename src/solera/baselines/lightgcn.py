@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
-from solera.data.ragged import Ints, Ragged
+from solera.core.arrays import Ints
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 

@@ -22,8 +22,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, linear, relu
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train, uniform
+from solera.core.arrays import Ints
 from solera.core.context import Widths
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 CHUNK = 1_000_000  # scores computed at once: the first layer is wider than that by its width

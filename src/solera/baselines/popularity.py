@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.data.ragged import Ints, Ragged
+from solera.core.arrays import Ints
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 

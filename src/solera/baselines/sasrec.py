@@ -32,8 +32,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from solera.baselines.training import Columns, OnEpoch, TrainedConfig, train
+from solera.core.arrays import Ints
 from solera.core.randomness import Purpose, generator
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 CHUNK = 250_000  # logits held at once: few enough to stay in the cache of a core

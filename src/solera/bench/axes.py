@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from solera.bench.spaces import Range, Space
 from solera.core.errors import ConfigError
+from solera.dp.laplace import PaperLaplace
+from solera.dp.settings import DP
 from solera.methods import find
-from solera.privacy.dp.laplace import PaperLaplace
-from solera.privacy.dp.settings import DP
 from solera.runs import RunConfig
 
 EXAMPLE = "write -s learning_rate=0.01,0.1 or -s learning_rate=1e-4..1"

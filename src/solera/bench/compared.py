@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from solera.baselines import configure
-from solera.bench.matrix import Entry, Matrix
+from solera.bench.entries import Entry, Matrix
 from solera.core.errors import ConfigError
 from solera.methods import find
 from solera.runs.config import BaselineConfig, RunConfig, usual_rounds

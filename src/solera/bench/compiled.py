@@ -14,8 +14,8 @@ import numba
 import numpy as np
 import torch
 
+from solera.core.arrays import Ints
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
 from solera.engine.simulation import ClientResult, Task
 

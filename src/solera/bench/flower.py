@@ -16,16 +16,17 @@ import numpy as np
 
 from solera.bench.flower_echo import PLAN
 from solera.data.interactions import Interactions
-from solera.deploy import flower, submit, superlink, supernode
-from solera.deploy.authority import ROSTER_PUBLIC
-from solera.deploy.authority import make_keys as make_node_keys
-from solera.deploy.flower import Address
-from solera.deploy.folder import FederationFolder
-from solera.deploy.households import Households
-from solera.deploy.membership import pin
-from solera.deploy.processes import Process, free_port
-from solera.deploy.roster import ROSTER, make_roster
-from solera.deploy.settings import Settings
+from solera.deploy.common import flower
+from solera.deploy.common.authority import ROSTER_PUBLIC
+from solera.deploy.common.authority import make_keys as make_node_keys
+from solera.deploy.common.flower import Address
+from solera.deploy.common.settings import Settings
+from solera.deploy.node.membership import pin
+from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.operate.households import Households
+from solera.deploy.operate.processes import Process, free_port
+from solera.deploy.secure.roster import ROSTER, make_roster
+from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.keys import make_keys
 from solera.device.policy import Policy

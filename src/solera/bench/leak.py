@@ -17,13 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
 from solera.data.interactions import Interactions
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.sampling import sample
 from solera.data.split import Split, history
 from solera.engine import Simulation
-from solera.engine.threads import torch_threads
+from solera.engine.process import torch_threads
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.methods import build
 from solera.runs.config import RunConfig
@@ -34,7 +35,6 @@ CONTROL_ROUNDS = 100  # as many as the papers train
 CELLS = 4_000_000  # users × items looked at after every round; more users than that are represented by some
 
 Mask = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -57,84 +55,22 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from solera.baselines import configure
-from solera.bench.records import Asked, Record, asked, read
-from solera.bench.spaces import Range, Space, space_of
-from solera.bench.studies import Study, read_study
-from solera.bench.trials import Tried
+from solera.bench.entries import Entry, Matrix, Tuning
+from solera.bench.records import Record
+from solera.bench.spaces import Range, space_of
+from solera.bench.studies import Study
+from solera.bench.trials import TrialRecord
 from solera.core.errors import ConfigError, SoleraError
 from solera.data.datasets import available, load, names
+from solera.dp.laplace import PaperLaplace
+from solera.dp.settings import DP
 from solera.evaluate import get
 from solera.methods import find
-from solera.privacy.dp.laplace import PaperLaplace
-from solera.privacy.dp.settings import DP
 from solera.runs.config import ROUNDS, BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
 
-Readable = Record | Study | Tried
+Readable = Record | Study | TrialRecord
 Names = Annotated[list[str], Field(min_length=1)]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One run of a matrix."""
-
-    label: str
-    config: RunConfig | BaselineConfig
-    preset: str | None = None
-
-    @cached_property
-    def asked(self) -> Asked:
-        """What its record will begin with."""
-        return asked(self.label, self.config, self.preset)
-
-    def read(self, path: Path) -> Readable:
-        """What it left."""
-        return read(path)
-
-    @property
-    def title(self) -> str:
-        """Its name while it runs."""
-        return self.label
-
-    def __str__(self) -> str:
-        return f"{self.label} on {self.asked.dataset}, {self.config.protocol}, seed {self.config.seed}"
-
-
-@dataclass(frozen=True)
-class Tuning(Entry):
-    """A search for settings, whose record is a study; the config has what all its trials share."""
-
-    space: Space = field(default_factory=dict)
-    trials: int = 1
-    rounds: int | None = None  # of the preset to come
-    patience: int | None = None  # likewise
-    first: dict[str, Any] = field(default_factory=dict)  # options of the first trial, if not the defaults
-
-    @cached_property
-    def asked(self) -> Asked:
-        """What its study will begin with."""
-        base = super().asked
-        more = {"trials": self.trials, "preset_rounds": self.rounds, "preset_patience": self.patience}
-        return base.model_copy(update={"config": base.config | more})
-
-    def read(self, path: Path) -> Study:
-        """The study it left."""
-        return read_study(path)
-
-    def __str__(self) -> str:
-        return f"{self.label} on {self.asked.dataset}, {self.trials} trials"
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """The runs of a benchmark, and the folder of their records."""
-
-    results: Path
-    entries: tuple[Entry, ...]
-
-    def record(self, entry: Entry) -> Path:
-        """The entry's record, there or to be."""
-        return self.results / entry.asked.name
 
 
 _PROTECTION = ("dp", "wire", "secure_aggregation")

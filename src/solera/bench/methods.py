@@ -13,7 +13,7 @@ import torch
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
-from solera.engine.threads import torch_threads
+from solera.engine.process import torch_threads
 from solera.evaluate import split
 from solera.methods import build
 from solera.runs.environment import peak_bytes

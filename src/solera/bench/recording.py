@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from solera.bench.machine import anonymous
-from solera.bench.records import Asked, Code, Record, asked
+from solera.bench.records import Code, Record, RunRequest, asked
 from solera.bench.statistics import by_activity
 from solera.core.errors import ConfigError, RunError
 from solera.data.interactions import Interactions
@@ -56,7 +56,7 @@ def record_of(
 
 
 def record_of_baseline(
-    wanted: Asked, run: BaselineRun, environment: Mapping[str, Any], code: Code, peak_bytes: int | None
+    wanted: RunRequest, run: BaselineRun, environment: Mapping[str, Any], code: Code, peak_bytes: int | None
 ) -> Record:
     """The record of a fitted baseline."""
     result = run.result.model_copy(update={"peak_bytes": peak_bytes})
@@ -69,7 +69,7 @@ def record_of_baseline(
     )
 
 
-def _common(wanted: Asked, result: RunResult, parts: Split, test: Evaluation) -> dict[str, Any]:
+def _common(wanted: RunRequest, result: RunResult, parts: Split, test: Evaluation) -> dict[str, Any]:
     counts = test.full_ranking.counts
     return {
         **wanted.model_dump(exclude={"format"}),
@@ -89,7 +89,7 @@ def _until_selected(result: RunResult, history: Sequence[RoundEntry]) -> Bytes:
     )
 
 
-def _check_preset(wanted: Asked, preset: str) -> None:
+def _check_preset(wanted: RunRequest, preset: str) -> None:
     config = find_preset(preset).config(protocol=wanted.protocol, seed=wanted.seed)
     difference = wanted.difference(asked(wanted.label, config, preset))
     if difference:

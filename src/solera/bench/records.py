@@ -18,19 +18,19 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
+from solera.core.arrays import Floats
 from solera.core.errors import RunError
 from solera.core.files import write_atomically
 from solera.data.datasets import names
 from solera.evaluate import metrics
-from solera.evaluate.metrics import Floats
 from solera.runs.config import BaselineConfig, RunConfig
 from solera.runs.result import Bytes, Frozen, Metrics, RunResult
 
 Kind = Literal["method", "baseline"]
-Content = TypeVar("Content", bound="Asked")
+Content = TypeVar("Content", bound="RunRequest")
 
 
-class Group(Frozen):
+class UserGroup(Frozen):
     """The users who have about as many training items."""
 
     least: int
@@ -47,7 +47,7 @@ class Code(Frozen):
     dirty: bool | None = None
 
 
-class Asked(Frozen):
+class RunRequest(Frozen):
     """What was asked for."""
 
     format: int = 1
@@ -64,7 +64,7 @@ class Asked(Frozen):
         """The record's file, within the folder of results."""
         return f"{self.dataset}/{slug(self.label)}--{self.protocol}--s{self.seed}.json"
 
-    def difference(self, other: Asked) -> str:
+    def difference(self, other: RunRequest) -> str:
         """In what this differs from the other, in words; empty if it does not.
 
         Settings that only one of them has are not held against them: options come and go with the program.
@@ -83,13 +83,13 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[st
             yield f"{key} {one[key]!r} instead of {other[key]!r}"
 
 
-class Failure(Asked):
+class Failure(RunRequest):
     """What was asked for, and why there is no record of it."""
 
     error: str
 
 
-class Record(Asked):
+class Record(RunRequest):
     """One finished run."""
 
     format: Literal[2] = 2
@@ -100,7 +100,7 @@ class Record(Asked):
     bytes_until_selected: Bytes | None = Field(
         None, description="of an average client in all rounds up to the selected one, sitting some out"
     )
-    by_activity: tuple[Group, ...] = Field(description="users in quarters by their training items")
+    by_activity: tuple[UserGroup, ...] = Field(description="users in quarters by their training items")
     counts: tuple[int, ...] | None = Field(
         default=None, description="test items of every user, None if one each"
     )
@@ -126,10 +126,10 @@ class Record(Asked):
         return metrics.per_user(np.array(self.ranks), counts)["ndcg@10"]
 
 
-def asked(label: str, config: RunConfig | BaselineConfig, preset: str | None = None) -> Asked:
+def asked(label: str, config: RunConfig | BaselineConfig, preset: str | None = None) -> RunRequest:
     """What a config asks for, under a name for tables."""
     dataset = config.dataset if config.dataset in names() else Path(config.dataset).name
-    return Asked(
+    return RunRequest(
         label=label,
         kind="method" if isinstance(config, RunConfig) else "baseline",
         preset=preset,
@@ -150,7 +150,7 @@ def slug(label: str) -> str:
     return re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9.+=_]", "-", label.lower())).strip("-.") or "-"
 
 
-def write(content: Asked, path: Path) -> None:
+def write(content: RunRequest, path: Path) -> None:
     """One line per field, so that a change can be read."""
     fields = content.model_dump(mode="json")
     if "ranks" in fields:

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from solera.bench.matrix import Entry, Matrix
+from solera.bench.entries import Entry, Matrix
 from solera.bench.records import failure_path, read_failure
 from solera.bench.worker import Done, Failed, Job, Outcome, Step, Stopped, main
 from solera.core.errors import RunError

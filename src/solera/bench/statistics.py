@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solera.bench.records import Group
-from solera.data.ragged import Ints
+from solera.bench.records import UserGroup
+from solera.core.arrays import Floats, Ints
 from solera.evaluate import Evaluation
-from solera.evaluate.metrics import Floats
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -51,7 +50,7 @@ def interval(values: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Inter
     return Interval(float(ordered.mean()), float(low), float(high))
 
 
-def by_activity(sizes: Ints, test: Evaluation, count: int = 4) -> list[Group]:
+def by_activity(sizes: Ints, test: Evaluation, count: int = 4) -> list[UserGroup]:
     """Users in quarters by their number of training items, `sizes` having one for every evaluated user.
 
     Users of equal numbers are in the same quarter, so quarters are of about the same size only; one that
@@ -63,7 +62,7 @@ def by_activity(sizes: Ints, test: Evaluation, count: int = 4) -> list[Group]:
     for number in np.unique(quarter):
         members = quarter == number
         groups.append(
-            Group(
+            UserGroup(
                 least=int(sizes[members].min()),
                 most=int(sizes[members].max()),
                 users=int(members.sum()),

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from solera.bench.records import Asked, Code, read_as
+from solera.bench.records import Code, RunRequest, read_as
 from solera.bench.trials import Trial, best
 from solera.core.errors import RunError
 
 
-class Study(Asked):
+class Study(RunRequest):
     """All trials of one method on one data set."""
 
     space: dict[str, Any]

@@ -19,12 +19,12 @@ from typing import Any
 
 from solera.bench.axes import grid, is_grid
 from solera.bench.best import preset_of
+from solera.bench.entries import Entry, Matrix
 from solera.bench.machine import anonymous, source
-from solera.bench.matrix import Entry, Matrix
 from solera.bench.records import Code, read_as, write
 from solera.bench.spaces import Space, as_json
 from solera.bench.studies import Study, read_study
-from solera.bench.trials import AskedTrial, Trial, Tried
+from solera.bench.trials import Trial, TrialRecord, TrialRequest
 from solera.core.errors import ConfigError, RunError
 from solera.core.files import write_atomically
 from solera.runs import RunConfig
@@ -41,15 +41,15 @@ class Point(Entry):
     test: bool = False
 
     @cached_property
-    def asked(self) -> AskedTrial:
+    def asked(self) -> TrialRequest:
         """What its record will begin with."""
         base = super().asked
         more = {"trial": self.number, "settings": self.settings, "with_test": self.test}
-        return AskedTrial(**base.model_dump() | {"config": base.config | more})
+        return TrialRequest(**base.model_dump() | {"config": base.config | more})
 
-    def read(self, path: Path) -> Tried:
+    def read(self, path: Path) -> TrialRecord:
         """What it left."""
-        return read_as(path, Tried)
+        return read_as(path, TrialRecord)
 
     @property
     def title(self) -> str:
@@ -137,7 +137,7 @@ class Sweep:
 def read_trials(trials: Path) -> dict[int, Trial]:
     """The trials of a folder, by their number."""
     files = sorted(path for path in trials.glob("*.json") if path.stem.isdigit())
-    return {int(path.stem): read_as(path, Tried).trial for path in files}
+    return {int(path.stem): read_as(path, TrialRecord).trial for path in files}
 
 
 def check_size(space: Space, trials: int | None) -> int:

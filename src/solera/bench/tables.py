@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from solera.bench.records import Failure, Group, Record
+from solera.bench.records import Failure, Record, UserGroup
 from solera.bench.statistics import Interval, Spread, interval, spread
+from solera.core.arrays import Floats
 from solera.core.errors import RunError
-from solera.evaluate.metrics import Floats
 
 NOT_RUN, FAILED, NONE = "not run", "failed", "–"
 RANKINGS = {"full": "full ranking", "sampled99": "99 negatives"}
@@ -305,7 +305,7 @@ def activity_table(block: Block, ranking: str) -> Table:
     return Table(f"{block.name}--activity-{short}", title, ("method", *head), rows, _note(block, note))
 
 
-def _range(group: Group) -> str:
+def _range(group: UserGroup) -> str:
     return f"{group.least}–{group.most}" if group.least < group.most else str(group.least)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from solera.bench.records import Asked, Group
+from solera.bench.records import RunRequest, UserGroup
 from solera.core.errors import SoleraError
 from solera.runs import StoppedError
 from solera.runs.result import Frozen, Metrics
@@ -27,7 +27,7 @@ class Found(BaseModel):
     hr: float
     rounds: int | None = None
     test: Metrics | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[UserGroup, ...] = ()
 
 
 class Trial(Frozen):
@@ -44,13 +44,13 @@ class Trial(Frozen):
     test: Metrics | None = Field(
         default=None, description="on test items, where a sweep was asked for them; they decide nothing"
     )
-    groups: tuple[Group, ...] = Field(
+    groups: tuple[UserGroup, ...] = Field(
         default=(),
         description="the same of users in five groups by their training items, the fewest first",
     )
 
 
-class AskedTrial(Asked):
+class TrialRequest(RunRequest):
     """What a trial was asked to be."""
 
     @property
@@ -59,7 +59,7 @@ class AskedTrial(Asked):
         return f"{self.config['trial']:04d}.json"
 
 
-class Tried(AskedTrial):
+class TrialRecord(TrialRequest):
     """What it gave."""
 
     trial: Trial

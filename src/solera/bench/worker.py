@@ -18,15 +18,16 @@ from filelock import FileLock, Timeout
 from solera.baselines import Epoch
 from solera.bench.axes import applied
 from solera.bench.best import rounded
+from solera.bench.entries import Entry, Tuning
 from solera.bench.machine import anonymous, source
-from solera.bench.matrix import Entry, Readable, Tuning
+from solera.bench.matrix import Readable
 from solera.bench.recording import record_of, record_of_baseline
 from solera.bench.records import Code, Failure, Record, failure_path, write
 from solera.bench.spaces import as_json
 from solera.bench.statistics import SHOWN, by_activity
 from solera.bench.studies import Study, read_study
 from solera.bench.sweep import Point, read_trials, shown
-from solera.bench.trials import Found, Heard, Trial, Tried, attempt
+from solera.bench.trials import Found, Heard, Trial, TrialRecord, attempt
 from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
@@ -229,7 +230,7 @@ def _fitted(
     return record_of_baseline(job.entry.asked, run, environment(1, "cpu"), code, peak_bytes())
 
 
-def _tried(job: Job, entry: Point, data: Interactions, stop: threading.Event, report: Report) -> Tried:
+def _tried(job: Job, entry: Point, data: Interactions, stop: threading.Event, report: Report) -> TrialRecord:
     base = entry.config
     assert isinstance(base, RunConfig)
 
@@ -243,7 +244,7 @@ def _tried(job: Job, entry: Point, data: Interactions, stop: threading.Event, re
         from solera.bench.tuning import next_trial  # noqa: PLC0415, Optuna is an extra
 
         trial = next_trial(entry.space, read_trials(job.record.parent), entry.number, evaluate)
-    return Tried(**entry.asked.model_dump(), trial=trial)
+    return TrialRecord(**entry.asked.model_dump(), trial=trial)
 
 
 def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:

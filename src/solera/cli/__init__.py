@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from solera.cli import bench, bundle, data, device, federation, node, runs, server
+from solera.cli import bench, bench_speed, bundle, data, device, federation, node, runs, server
 from solera.cli.attack import attack
 from solera.cli.compare import compare
 from solera.cli.doctor import doctor
@@ -54,6 +54,15 @@ app.add_typer(device.app, name="device", rich_help_panel=DEVICES)
 app.add_typer(federation.app, name="federation", rich_help_panel=DEVICES)
 app.add_typer(server.app, name="server", rich_help_panel=DEVICES)
 app.add_typer(node.app, name="node", rich_help_panel=DEVICES)
+for measure in (
+    bench_speed.engine,
+    bench_speed.methods,
+    bench_speed.evaluation,
+    bench_speed.flower,
+    bench_speed.secagg,
+    bench_speed.sketch,
+):
+    bench.app.command()(measure)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 app.command(rich_help_panel=MEASURE)(leak)
 app.command(rich_help_panel=MEASURE)(doctor)

@@ -25,8 +25,8 @@ from solera.cli.runs import (
 )
 
 if TYPE_CHECKING:
-    from solera.privacy.figures import Finding
-    from solera.privacy.records import AttackRecord
+    from solera.privacy.inference.figures import Finding
+    from solera.privacy.inference.records import AttackRecord
     from solera.runs import RunConfig
 
 ABOUT = {
@@ -85,9 +85,9 @@ def attack(
     Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks
     """
     from solera.data.datasets import load
-    from solera.privacy.experiment import attack as run_attack
-    from solera.privacy.keeping import write_record
-    from solera.privacy.records import OF_A_RUN, write
+    from solera.privacy.inference.experiment import attack as run_attack
+    from solera.privacy.inference.records import OF_A_RUN, write
+    from solera.privacy.record_files import write_record
     from solera.runs import RunFolder
     from solera.runs.assembly import NO_PATIENCE, run_config
 
@@ -162,7 +162,7 @@ def _alone(**given: Any) -> None:
 
 
 def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> AttackRecord:
-    from solera.privacy.records import AttackRecord
+    from solera.privacy.inference.records import AttackRecord
 
     return AttackRecord(
         method=config.full_method,

@@ -92,7 +92,7 @@ def new(
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
-    from solera.deploy.node import deployable
+    from solera.deploy.node.work import deployable
     from solera.device.items import read_items
     from solera.device.publish import catalogue_of, start
     from solera.methods import find

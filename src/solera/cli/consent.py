@@ -96,7 +96,7 @@ def policy(
     if changed != found:
         changed.write(device.store)
     if unpin:
-        from solera.deploy.membership import Membership
+        from solera.deploy.node.membership import Membership
 
         Membership.forget(device.store)
     if json:

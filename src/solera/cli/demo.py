@@ -13,7 +13,7 @@ from solera.cli.progress import open_progress
 from solera.cli.runs import Data
 
 if TYPE_CHECKING:
-    from solera.deploy.demo import Demo
+    from solera.deploy.operate.demo import Demo
 
 
 def demo(
@@ -36,10 +36,10 @@ def demo(
     Example: solera federation demo --data ml-100k --nodes 3 --users 50 --rounds 5
     """
     from solera.data.datasets import load
-    from solera.deploy import demo as everything
-    from solera.deploy.node import deployable
-    from solera.deploy.processes import ended_by_signals
-    from solera.deploy.rights import private_files
+    from solera.deploy.common.private_files import private_files
+    from solera.deploy.node.work import deployable
+    from solera.deploy.operate import demo as everything
+    from solera.deploy.operate.processes import ended_by_signals
     from solera.methods import find
 
     name, *plugins = method.split("+")

@@ -13,7 +13,7 @@ from solera.cli.demo import shapes
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
 if TYPE_CHECKING:
-    from solera.device.device import Recommendation
+    from solera.device.device import DeviceRecommendation
     from solera.device.importers import Report
 
 app = typer.Typer(
@@ -216,7 +216,7 @@ def _spent(federation: dict[str, Any]) -> str:
     return "no noise" if epsilon is None else f"{epsilon:.3g} (δ = {federation['delta']:g})"
 
 
-def _as_json(one: Recommendation, why: bool) -> dict[str, Any]:
+def _as_json(one: DeviceRecommendation, why: bool) -> dict[str, Any]:
     plain: dict[str, Any] = {"rank": one.rank, "item": one.item, "title": one.title, "score": one.score}
     if why:
         plain |= {"because": [reason._asdict() for reason in one.reasons]}
@@ -224,7 +224,7 @@ def _as_json(one: Recommendation, why: bool) -> dict[str, Any]:
     return plain
 
 
-def _because(one: Recommendation) -> str:
+def _because(one: DeviceRecommendation) -> str:
     parts = [(reason.title, reason.part) for reason in one.reasons]
     parts += [(name, part) for name, part in (("others", one.others), ("popular", one.popular)) if part]
     return "; ".join(f"{name} {part:+.3f}" for name, part in parts)

@@ -12,7 +12,7 @@ from solera.cli.output import Json, err, help_if_alone, out, print_json, privacy
 from solera.cli.progress import open_progress
 
 if TYPE_CHECKING:
-    from solera.deploy.folder import FederationFolder
+    from solera.deploy.server.folder import FederationFolder
 
 app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_without_command=True)
 app.callback()(help_if_alone)
@@ -49,7 +49,7 @@ def keys(
 
     Example: solera federation keys keys --nodes 3 --host recommender.example.org
     """
-    from solera.deploy.authority import make_keys
+    from solera.deploy.common.authority import make_keys
 
     written = [str(path) for path in make_keys(folder, nodes, tuple(host or ()), days)]
     if json:
@@ -79,7 +79,7 @@ def roster(
     Example: solera federation roster keys -o roster.json
     """
     from solera.core.files import write_atomically
-    from solera.deploy.roster import ROSTER, make_roster
+    from solera.deploy.secure.roster import ROSTER, make_roster
 
     path = to or folder / ROSTER
     made = make_roster(folder, path)
@@ -172,13 +172,13 @@ def run(
 
     Example: solera federation run films --resume
     """
-    from solera.deploy import submit
-    from solera.deploy.folder import FederationFolder
-    from solera.deploy.processes import ended_by_signals
-    from solera.deploy.rights import private_files
-    from solera.deploy.settings import Settings, check_roster
+    from solera.deploy.common.private_files import private_files
+    from solera.deploy.common.settings import Settings, check_roster
+    from solera.deploy.operate import submit
+    from solera.deploy.operate.processes import ended_by_signals
+    from solera.deploy.server.folder import FederationFolder
     from solera.device.bundle import Bundle
-    from solera.privacy.dp.settings import DP
+    from solera.dp.settings import DP
 
     if show_commands:
         out.print(submit.command(folder), highlight=False, markup=False, soft_wrap=True)
@@ -243,11 +243,11 @@ def simulate(
     Example: solera federation simulate films --bundle films.bundle --rounds 5
     """
     from solera.core.errors import DeployError
-    from solera.deploy.flower import prepare_environment
-    from solera.deploy.folder import FederationFolder
-    from solera.deploy.rights import private_files
+    from solera.deploy.common.flower import prepare_environment
+    from solera.deploy.common.private_files import private_files
+    from solera.deploy.server.folder import FederationFolder
     from solera.device.bundle import Bundle
-    from solera.privacy.dp.settings import DP
+    from solera.dp.settings import DP
 
     if not (folder / "nodes" / "0").is_dir():
         raise DeployError(
@@ -255,8 +255,8 @@ def simulate(
             f"solera device init {folder}/nodes/0 --bundle FILE makes one",
         )
     prepare_environment(folder)
-    from solera.deploy.simulated import MANY
-    from solera.deploy.simulated import simulate as run_simulation
+    from solera.deploy.operate.simulated import MANY
+    from solera.deploy.operate.simulated import simulate as run_simulation
 
     given: dict[str, Any] = {
         "min_nodes": 1,

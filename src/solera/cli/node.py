@@ -46,11 +46,11 @@ def start(
     Example: solera node start me --superlink recommender.example.org:8000 --ca ca.pem --key node-1 --join
     """
     from solera.core.errors import ConfigError
-    from solera.deploy import supernode
-    from solera.deploy.flower import Address
-    from solera.deploy.membership import pin
-    from solera.deploy.processes import ended_by_signals
-    from solera.deploy.rights import private_files
+    from solera.deploy.common.flower import Address
+    from solera.deploy.common.private_files import private_files
+    from solera.deploy.node.membership import pin
+    from solera.deploy.operate import supernode
+    from solera.deploy.operate.processes import ended_by_signals
     from solera.device.device import Device
     from solera.device.ledger import Ledger
 

@@ -15,7 +15,7 @@ from solera.cli.provenance import made_by
 from solera.cli.runs import OptionalData, Options, Plugins, PresetName, ProtocolName, Threads
 
 if TYPE_CHECKING:
-    from solera.privacy.poisoning.experiment import Outcome, Plot
+    from solera.privacy.poisoning.experiment import AttackPlan, Outcome
     from solera.privacy.poisoning.records import PoisonRecord
     from solera.runs import RunConfig
 
@@ -77,7 +77,7 @@ def poison(
     Example: solera poison fedmf --data ml-100k --malicious 0.05 --defence trimmed-mean -o trim=0.3
     """
     from solera.data.datasets import load
-    from solera.privacy.poisoning.experiment import Plot
+    from solera.privacy.poisoning.experiment import AttackPlan
     from solera.privacy.poisoning.experiment import poison as run_poison
     from solera.runs.assembly import NO_PATIENCE, run_config
 
@@ -97,7 +97,9 @@ def poison(
         min_interactions=min_interactions,
         columns=parse_columns(columns),
     )
-    plot = Plot(attack=attack, malicious=malicious, boost=boost, targets=targets, trust_weights=trust_weights)
+    plot = AttackPlan(
+        attack=attack, malicious=malicious, boost=boost, targets=targets, trust_weights=trust_weights
+    )
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
     )
@@ -129,7 +131,7 @@ def poison(
         out.print(f"record: {path}", highlight=False)
 
 
-def _record(config: RunConfig, plot: Plot, outcome: Outcome, threads: int) -> PoisonRecord:
+def _record(config: RunConfig, plot: AttackPlan, outcome: Outcome, threads: int) -> PoisonRecord:
     from solera.privacy.poisoning.records import PoisonRecord
 
     return PoisonRecord(

@@ -13,7 +13,8 @@ from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import epoch_progress, round_progress
 
 if TYPE_CHECKING:
-    from solera.runs import Progress, RunConfig
+    from solera.runs import Progress
+from solera.runs import RunConfig
 
 Options = Annotated[
     list[str] | None,

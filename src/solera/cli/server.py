@@ -49,10 +49,10 @@ def start(
             "with which keys?" if keys is None else "either --keys or --insecure",
             "--keys DIR; solera federation keys DIR --nodes 3 makes them",
         )
-    from solera.deploy import superlink
-    from solera.deploy.flower import Address
-    from solera.deploy.processes import ended_by_signals
-    from solera.deploy.rights import is_open, private_files
+    from solera.deploy.common.flower import Address
+    from solera.deploy.common.private_files import is_open, private_files
+    from solera.deploy.operate import superlink
+    from solera.deploy.operate.processes import ended_by_signals
 
     keys = keys and keys.resolve()
     address = Address(host, port, keys and keys / "ca.pem")
@@ -70,7 +70,7 @@ def start(
         stack.enter_context(ended_by_signals())
         exporter = None
         if metrics_port is not None:
-            from solera.deploy.metrics import serving
+            from solera.deploy.operate.metrics import serving
 
             exporter = stack.enter_context(serving(folder, metrics_port, metrics_host))
         process, asked = stack.enter_context(superlink.running(folder, address, keys))
@@ -103,7 +103,7 @@ def register(
 
     Example: solera server register films keys/nodes/node-4.pub
     """
-    from solera.deploy import superlink
+    from solera.deploy.operate import superlink
 
     new = superlink.register(folder, public_key)
     if json:
@@ -119,7 +119,7 @@ def revoke(folder: Folder, public_key: PublicKeys, json: Json = False) -> None:
 
     Example: solera server revoke films keys/nodes/node-4.pub
     """
-    from solera.deploy import superlink
+    from solera.deploy.operate import superlink
 
     gone = superlink.revoke(folder, public_key)
     if json:

@@ -84,9 +84,9 @@ def sweep(
     from solera.bench.axes import is_grid, read_space
     from solera.bench.sweep import Sweep, check_size
     from solera.core.errors import ConfigError
+    from solera.dp.laplace import PaperLaplace
+    from solera.dp.settings import DP
     from solera.methods import find
-    from solera.privacy.dp.laplace import PaperLaplace
-    from solera.privacy.dp.settings import DP
     from solera.report.writing import check_drawable
     from solera.runs import RunConfig
     from solera.runs.config import usual_rounds

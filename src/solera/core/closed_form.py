@@ -19,15 +19,12 @@ from math import prod
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
 from solera.core.spec import Home, Leaf
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 WEIGHTS = "weights"  # the solved matrix
 MAX_BYTES = 6 << 30  # that the largest of the summed matrices may take

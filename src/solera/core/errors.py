@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class SoleraError(Exception):
     """Something the user can mend: says what is wrong and, in `hint`, the next step.
@@ -57,3 +59,9 @@ def closest(name: str, known: list[str]) -> str:
 
     near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+
+
+def in_python(hint: str) -> str:
+    """A next step in Python's words: --min-interactions is min_interactions, -o reg=1 is reg=1."""
+    hint = re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), hint)
+    return re.sub(r"(?<![\w-])-([ok]) ", lambda found: "" if found[1] == "o" else "k=", hint)

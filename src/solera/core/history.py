@@ -19,8 +19,9 @@ from typing import NamedTuple, TypeGuard
 import torch
 from torch import Tensor
 
-from solera.core.choices import NextItemLoss, Scorer, View, ViewPenalty, view_knows
+from solera.core.choices import Scorer, View, ViewPenalty, view_knows
 from solera.core.context import Batch, RoundContext
+from solera.core.losses import NextItemLoss
 from solera.core.method import Method
 from solera.core.parts import inner
 from solera.core.spec import Home, Init, Leaf, Params

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from solera.core.choices import (
     Aggregate,
-    Loss,
-    NextItemLoss,
     Remembering,
     Scorer,
     SequenceScorer,
@@ -28,6 +26,7 @@ from solera.core.choices import (
 )
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.losses import Loss, NextItemLoss
 from solera.core.spec import Home, Leaf, Params
 
 

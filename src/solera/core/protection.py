@@ -15,7 +15,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from solera.core.closed_form import Channels, Contribution, Ints
+from solera.core.arrays import Ints
+from solera.core.closed_form import Channels, Contribution
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Sums, Totals, Upload
 

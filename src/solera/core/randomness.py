@@ -12,8 +12,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from solera.core.arrays import Ints
+
 Bits = NDArray[np.uint64]  # 64 random bits each
-Ints = NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

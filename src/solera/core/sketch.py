@@ -40,8 +40,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from solera.core.arrays import Floats, Ints
+
 Signs = NDArray[np.int8]
 
 _ZERO = 1e-10  # of the largest eigenvalue: below it, there is none

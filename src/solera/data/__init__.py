@@ -1,8 +1,9 @@
 """Data sets: one type, loaders for the publishers' formats, splits and negative sampling."""
 
+from solera.core.arrays import Ints
 from solera.data.datasets import available, info, load, names, stats
 from solera.data.interactions import IdMap, Interactions
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.registry import DataSet, Licence
 
 __all__ = [

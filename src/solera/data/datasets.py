@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
 from solera.data.fetch import ENVIRONMENT, cache_dir, download, user_dirs
 from solera.data.interactions import Interactions, Origin
-from solera.data.ragged import Ints
 from solera.data.readers import SUFFIXES, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
 

@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from solera.core.arrays import Ints
 from solera.core.errors import DataError
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 
 
 class IdMap:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]  # indices and counts
+from solera.core.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
-from solera.data.ragged import Ints
 from solera.data.table import Table, malformed, read_lines, read_table, read_text
 
 _HETREC = {"userID": "user", "artistID": "item", "movieID": "item", "timestamp": "time"}

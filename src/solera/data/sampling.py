@@ -10,9 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
+from solera.core.arrays import Ints
 from solera.core.errors import DataError
 from solera.core.randomness import Bits, Purpose, Streams, below, client_keys, draws
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 
 _WHOLE_MASS = 2**40  # of all items together, about; times 4 million clients still fits into 63 bits
 _SAMPLE_BITS, _RANDOM_BITS = 24, 24  # up to 16 million samples of 32 thousand clients are shuffled at once

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from solera.core.arrays import Ints
 from solera.core.errors import DataError
-from solera.data.ragged import Ints
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -25,7 +25,7 @@ from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.store import VERSION, Store
 from solera.device.tensors import Arrays, get_tensors, put_tensors
-from solera.privacy.dp.accounting import concentrated_epsilon
+from solera.dp.accounting import concentrated_epsilon
 
 ME = "me"  # the user of a folder that has one
 NEWEST = "newest_catalogue"  # the setting that says which version a federation's server has
@@ -39,7 +39,7 @@ class Reason(NamedTuple):
     part: float
 
 
-class Recommendation(NamedTuple):
+class DeviceRecommendation(NamedTuple):
     """One recommended item; its score is the sum of the reasons, the other items' part and its popularity."""
 
     rank: int
@@ -161,7 +161,7 @@ class Device:
         """Whether anybody's history has an item of that id, in the catalogue or no longer."""
         return bool(self.store.rows("SELECT 1 FROM interactions WHERE item = ? LIMIT 1", item))
 
-    def recommend(self, k: int = 10, *, user: str = ME, reasons: int = 0) -> list[Recommendation]:
+    def recommend(self, k: int = 10, *, user: str = ME, reasons: int = 0) -> list[DeviceRecommendation]:
         """The k items to show, without those of the history; with the own items that speak most for each."""
         from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
 
@@ -176,7 +176,7 @@ class Device:
         model, items = Model(self.bundle, self.shared(user), self.kept(user)), self.catalogue.items
         best = model.best(rows, rows, k)
         shown = [
-            Recommendation(rank, items[row].id, items[row].title, score)
+            DeviceRecommendation(rank, items[row].id, items[row].title, score)
             for rank, (row, score) in enumerate(best, start=1)
         ]
         if not reasons:

@@ -12,18 +12,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
 from solera.core.history import INPUTS, FadingHistory
 from solera.core.spec import Home, Params
-from solera.data.ragged import Ints
 from solera.device.bundle import TENSORS, Bundle
 from solera.device.tensors import Arrays
 from solera.engine import Simulation
-from solera.engine.newcomer import newcomer
 from solera.engine.server import derived
-from solera.engine.serving import best_unseen
+from solera.engine.serving import best_unseen, newcomer
 from solera.methods import find, names
 
 Shapes = dict[str, tuple[int, ...]]

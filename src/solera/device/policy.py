@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from solera.device.store import Store
-from solera.privacy.dp.accounting import concentrated_epsilon
+from solera.dp.accounting import concentrated_epsilon
 
 _SETTING = "policy"
 _NO_NOISE = 1e-150  # in clips: what is less than that has no square to divide by

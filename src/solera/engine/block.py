@@ -19,19 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.choices import Move, Stage, View, ViewDerives, ViewSettles
 from solera.core.history import remembers
 from solera.core.spec import Params
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
-from solera.engine.memory import keep_freed_memory
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
+from solera.engine.process import keep_freed_memory, torch_threads
 from solera.engine.rows import Trained, settled, start
 from solera.engine.sequences import SequencePlan, sequence_blocks
 from solera.engine.simulation import ClientResult, Task
-from solera.engine.store import Group
-from solera.engine.threads import torch_threads
+from solera.engine.store import TouchedRows
 
 # Samples of a block: large enough to hide the overhead of torch and Python, small enough to share; fewer
 # where a row has many numbers, for the cache. Both measured.
@@ -110,7 +109,7 @@ def train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
         plan = SequencePlan(task, clients)
     else:
         plan = BlockPlan(task, clients, sum(stage.epochs for stage in stages), whole_up_to)
-    group = Group(clients, plan.rows, plan.row_counts)
+    group = TouchedRows(clients, plan.rows, plan.row_counts)
     before = start(task, group)
     work = _Work(task, before, plan)
     epoch = 0

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.closed_form import WEIGHTS, Channels, ClosedForm, Contribution, Floats
+from solera.core.arrays import Floats, Ints
+from solera.core.closed_form import WEIGHTS, Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.core.protection import SumStep
 from solera.core.spec import Params
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.choices import View
 from solera.core.context import Batch
 from solera.core.spec import Params
-from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
 from solera.engine.rows import Padding
 from solera.engine.simulation import Task

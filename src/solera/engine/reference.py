@@ -15,17 +15,17 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
+from solera.core.arrays import Ints
 from solera.core.choices import Adam, Move, Stage, View, ViewDerives, ViewSettles
 from solera.core.context import Batch
 from solera.core.history import remembers
 from solera.core.spec import Params
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
 from solera.engine.block import train_block
 from solera.engine.rows import Trained, settled, start
 from solera.engine.simulation import ClientResult, Task
-from solera.engine.store import Group
+from solera.engine.store import TouchedRows
 
 
 def train_one_by_one(task: Task, clients: Ints) -> Iterator[ClientResult]:
@@ -47,7 +47,7 @@ def _train_client(task: Task, client: int) -> ClientResult:
     items, place = np.unique(samples.items.values, return_inverse=True)
     rows, place_of = torch.from_numpy(items), torch.from_numpy(place)
     labels = (torch.arange(len(place)) < int(samples.positives[0])).to(task.state.dtype)
-    group = Group(who, rows, torch.tensor([len(rows)]))
+    group = TouchedRows(who, rows, torch.tensor([len(rows)]))
     before = start(task, group)
     training = _Training(task, before, place_of, labels)
 

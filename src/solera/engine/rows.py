@@ -10,10 +10,10 @@ from torch import Tensor
 from solera.core.choices import ViewSettles
 from solera.core.spec import Home, Leaf, Params
 from solera.engine.simulation import Task
-from solera.engine.store import Group
+from solera.engine.store import TouchedRows
 
 
-def start(task: Task, group: Group) -> Params:
+def start(task: Task, group: TouchedRows) -> Params:
     """Parameters before training: the group's rows of per-item leaves, one value per client of all others."""
     state, index = task.state, torch.from_numpy(group.clients).to(task.state.device)
     n = len(group.clients)
@@ -60,7 +60,7 @@ class Padding:
 class Trained(NamedTuple):
     """A group's parameters before and after training."""
 
-    group: Group
+    group: TouchedRows
     before: Params
     after: Params
 
@@ -74,7 +74,7 @@ def settled(task: Task, trained: Trained, whole: Params) -> Trained:
     assert isinstance(view, ViewSettles)
     device = task.state.device
     items = torch.arange(n_items, device=device).repeat(len(clients))
-    group = Group(clients, items, torch.full((len(clients),), n_items))
+    group = TouchedRows(clients, items, torch.full((len(clients),), n_items))
     before = start(task, group)
     tables = {leaf.name for leaf in task.method.select(per_item=True)}
     shape = len(clients), n_items

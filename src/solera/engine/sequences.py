@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.choices import View
 from solera.core.context import Batch, RoundContext
 from solera.core.history import Targets, next_item_gradient
 from solera.core.spec import Params
-from solera.data.ragged import Ints
 from solera.data.sampling import sample
 from solera.engine.plan import StepPlan, steps_of
 from solera.engine.rows import Padding

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.fixed_point import FixedPoint
@@ -15,7 +16,6 @@ from solera.core.method import Method
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
-from solera.data.ragged import Ints
 
 _UNPROTECTED = RoundChain()
 _COLUMNS = 4_096  # of the clients' tables that are mixed at once

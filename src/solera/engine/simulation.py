@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
@@ -24,10 +25,10 @@ from solera.core.protection import Chain, RoundChain
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.server import Server
-from solera.engine.store import Group, PersonalStore
+from solera.engine.store import PersonalStore, TouchedRows
 
 _UNPROTECTED = Chain()
 
@@ -290,7 +291,7 @@ class Simulation:
         index = torch.from_numpy(result.clients).to(self.state.device)
         for name in personal.whole:
             personal.whole[name][index] = result.params[name]
-        group = Group(result.clients, result.upload.rows, result.upload.row_counts)
+        group = TouchedRows(result.clients, result.upload.rows, result.upload.row_counts)
         for name in (*personal.tables, *personal.rows):
             personal.put(name, group, result.params[name])
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
-from solera.data.ragged import Ints
 
 TABLE_BYTES = 4 << 30  # of one leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
 
@@ -26,7 +26,7 @@ class ClientRows(NamedTuple):
     values: Tensor
 
 
-class Group(NamedTuple):
+class TouchedRows(NamedTuple):
     """Some clients and rows of theirs: item numbers, one client after the other, `counts[c]` of client c."""
 
     clients: Ints
@@ -57,7 +57,7 @@ class PersonalStore:
             place = self.tables if leaf.per_item else self.whole
             place[leaf.name] = start.expand(n_clients, *start.shape).clone()
 
-    def get(self, name: str, group: Group) -> Tensor:
+    def get(self, name: str, group: TouchedRows) -> Tensor:
         """The group's rows of a personal per-item leaf; those never touched are as they started."""
         if name in self.tables:
             return _flat(self.tables[name]).index_select(0, self._places(name, group))
@@ -65,7 +65,7 @@ class PersonalStore:
         each = zip(group.clients.tolist(), items, strict=True)
         return torch.cat([self._get_rows(name, client, mine) for client, mine in each])
 
-    def put(self, name: str, group: Group, values: Tensor) -> None:
+    def put(self, name: str, group: TouchedRows, values: Tensor) -> None:
         """Store the group's rows. Those of a shared leaf are replaced whole, a personal one grows."""
         if name in self.tables:
             _flat(self.tables[name]).index_copy_(0, self._places(name, group), values)
@@ -92,7 +92,7 @@ class PersonalStore:
                 table[place, held.items] = held.values
         return table
 
-    def _places(self, name: str, group: Group) -> Tensor:
+    def _places(self, name: str, group: TouchedRows) -> Tensor:
         clients = torch.from_numpy(group.clients).to(self.device)
         return clients.repeat_interleave(group.counts) * self.tables[name].shape[1] + group.items
 

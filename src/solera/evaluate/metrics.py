@@ -14,11 +14,8 @@ therefore gets neither the best nor the worst of all orders, however the items a
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solera.data.ragged import Ints
-
-Floats = NDArray[np.float64]
+from solera.core.arrays import Floats, Ints
 
 CUTOFFS = (5, 10, 20, 50)
 

@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, DataError, closest
 from solera.data.interactions import Interactions
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 TRAIN, VALIDATION, TEST, DROPPED = range(4)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Floats, Ints
 from solera.core.errors import DivergedError
 from solera.core.randomness import Bits, Purpose, below, client_keys, draws
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import Part, Split, history
 from solera.evaluate import metrics
-from solera.evaluate.metrics import Floats
 from solera.evaluate.protocols import Protocol
 
 N_NEGATIVES = 99

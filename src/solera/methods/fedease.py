@@ -26,7 +26,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Floats, Ints
+from solera.core.arrays import Floats, Ints
+from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution
 from solera.core.linear import without_diagonal
 from solera.core.sketch import of_items, symmetric_from
 

@@ -29,12 +29,12 @@ from torch import Tensor
 
 from solera.core.choices import Adam
 from solera.core.context import MethodConfig, RoundContext
-from solera.core.likeness import clusters
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Joint, Mean
 from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
+from solera.core.similarity import clusters
 from solera.core.spec import Params
 from solera.core.upload import Totals
 

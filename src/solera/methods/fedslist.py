@@ -32,15 +32,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.closed_form import (
-    Channels,
-    ClosedForm,
-    ClosedFormConfig,
-    Contribution,
-    Floats,
-    Ints,
-    by_item,
-)
+from solera.core.arrays import Floats, Ints
+from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, by_item
 from solera.core.context import Decays
 
 

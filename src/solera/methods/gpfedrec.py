@@ -35,10 +35,10 @@ from torch import Tensor
 
 from solera.core.choices import Move, Sgd, Stage
 from solera.core.context import MethodConfig, RoundContext, Widths
-from solera.core.likeness import cosines
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.parts import ItemTable, Mean, PersonalLinear
+from solera.core.similarity import cosines
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from solera.core.choices import Adam
 from solera.core.context import Batch, MethodConfig, RoundContext
-from solera.core.likeness import cosines
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.mixing import onto_simplex
 from solera.core.parts import Dot, Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
+from solera.core.similarity import cosines
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 

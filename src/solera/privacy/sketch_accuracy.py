@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from solera.core.arrays import Floats
 from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.sketch import Floats, places, rectangular_from, signs, symmetric_from
+from solera.core.sketch import places, rectangular_from, signs, symmetric_from
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history

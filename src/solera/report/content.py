@@ -36,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Lines of a table, below what they have in common."""
 
     rows: Sequence[Row]
@@ -49,7 +49,7 @@ class Table:
     """A table; with `switch`, an element's name, it can be narrowed down to what differs."""
 
     columns: Sequence[Text]
-    groups: Sequence[Group]
+    groups: Sequence[RowGroup]
     title: str = ""
     about: str = ""
     switch: str = ""
@@ -136,7 +136,7 @@ def comparison(runs: Sequence[Recorded], contents: Sequence[Mapping[str, Any]], 
         Row(Text(key), [_exact(each.get(key)) for each in found], differs=key in differ)
         for key in sorted(keys, key=lambda key: key not in differ)
     ]
-    return Table([Text(""), *(named(run.title) for run in runs)], [Group(rows)], switch=switch)
+    return Table([Text(""), *(named(run.title) for run in runs)], [RowGroup(rows)], switch=switch)
 
 
 def _exact(value: Any) -> Text:
@@ -162,6 +162,6 @@ def _drawn(figure: Figure) -> Drawn:
         figure.title,
         figure.caption,
         draw(figure.chart, figure.title),
-        Table([named(column) for column in figure.columns], [Group(rows)]),
+        Table([named(column) for column in figure.columns], [RowGroup(rows)]),
         base64.b64encode(as_csv(figure).encode()).decode(),
     )

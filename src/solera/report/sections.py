@@ -8,9 +8,9 @@ from itertools import groupby
 from solera.bench.machine import anonymous
 from solera.bench.statistics import SHOWN
 from solera.evaluate import get
-from solera.privacy.figures import Figures as Found
-from solera.privacy.records import of_run
-from solera.report.content import Group, Row, Table, Text, comparison, named, number, size
+from solera.privacy.inference.figures import Figures as Found
+from solera.privacy.inference.records import of_run
+from solera.report.content import Row, RowGroup, Table, Text, comparison, named, number, size
 from solera.report.figures.headline import RANKINGS
 from solera.report.recorded import Recorded, data_name
 
@@ -24,13 +24,13 @@ def headline_table(runs: Sequence[Recorded]) -> Table:
     return Table([Text("run"), *figures, Text("round")], [_group(list(some)) for _, some in together])
 
 
-def _group(runs: Sequence[Recorded]) -> Group:
+def _group(runs: Sequence[Recorded]) -> RowGroup:
     rows = [Row(named(run.title), [*_figures(run), _round(run)]) for run in runs]
     first = runs[0]
     about = f"{first.dataset} · protocol {first.config.protocol}"
     if first.leaky:
-        return Group(rows, Text(f"{about} · {LEAKY}", leaky=True))
-    return Group(rows, Text(about), get(first.config.protocol).summary)
+        return RowGroup(rows, Text(f"{about} · {LEAKY}", leaky=True))
+    return RowGroup(rows, Text(about), get(first.config.protocol).summary)
 
 
 def _figures(run: Recorded) -> Iterator[Text]:
@@ -75,7 +75,7 @@ def cost_table(runs: Sequence[Recorded]) -> Table:
         "peak memory of the simulation",
     )
     rows = [Row(named(run.title), list(_costs(run))) for run in runs if run.result]
-    return Table([Text(column) for column in columns], [Group(rows)])
+    return Table([Text(column) for column in columns], [RowGroup(rows)])
 
 
 def _costs(run: Recorded) -> Iterator[Text]:
@@ -121,7 +121,7 @@ def attacks_table(runs: Sequence[Recorded]) -> Table | None:
                 Row(Text(attack), [_leaked(found.get((rounds, attack, summed))) for summed in sums])
                 for attack in dict.fromkeys(each.attack for each in findings if each.rounds == rounds)
             ]
-            groups.append(Group(rows, named(run.title), rounds))
+            groups.append(RowGroup(rows, named(run.title), rounds))
     columns = ("attack", *("one client" if n == 1 else f"sum of {n}" for n in sums))
     about = (
         "Which items are a client's, by what it uploads (solera attack): AUC, where 0.5 is chance and 1 is "

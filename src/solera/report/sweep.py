@@ -16,7 +16,7 @@ from solera.bench.sweep import shown
 from solera.bench.trials import Trial
 from solera.evaluate import get
 from solera.report.chart import Chart, Figure, Series, by_x, fits_log
-from solera.report.content import Group, Row, Section, Table, Text, named, number
+from solera.report.content import Row, RowGroup, Section, Table, Text, named, number
 from solera.report.figures.by_option import METRICS, Measured, against
 from solera.report.figures.headline import RANKINGS
 from solera.report.page import document
@@ -221,7 +221,7 @@ def _trials_table(study: Study) -> Table:
         figures += [(trial.test or {}).get(name) for name in ("ndcg@10", "hr@10")] if tested else []
         cells += [Text("–") if figure is None else number(figure) for figure in figures]
         rows.append(Row(Text(str(place)), cells))
-    return Table([Text(column) for column in columns], [Group(rows)])
+    return Table([Text(column) for column in columns], [RowGroup(rows)])
 
 
 def _setting(value: Any) -> Text:
@@ -233,4 +233,4 @@ def _setting(value: Any) -> Text:
 def _shared(study: Study) -> Table:
     shown = {key: value for key, value in study.config.items() if value not in (None, {}, [])}
     rows = [Row(Text(key), [named(json.dumps(value))]) for key, value in shown.items()]
-    return Table([Text(""), Text("")], [Group(rows)])
+    return Table([Text(""), Text("")], [RowGroup(rows)])

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from solera.bench.records import Group
+from solera.bench.records import UserGroup
 from solera.bench.statistics import SHOWN, Interval, by_activity, interval
+from solera.core.arrays import Ints
 from solera.core.errors import RunError
 from solera.data.interactions import Interactions
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.evaluate import Evaluation
 from solera.report.linear import singular_values
 from solera.runs import Run, RunResult
-from solera.runs.owners import THEIR_OWN
 from solera.runs.recorded import by_activity as least_active_first
 from solera.runs.recorded import middling, spread
 from solera.runs.result import RANKINGS, Ranking
+from solera.runs.table_owners import THEIR_OWN
 from solera.runs.tables import Table
 
 SOME = 32  # users whose tables are looked at, eight of each quarter
@@ -33,7 +34,7 @@ class Users:
     data: Interactions
     train: Ragged  # everybody's training items
     intervals: Mapping[Ranking, Mapping[str, Interval]]  # of "hr@10" and "ndcg@10"
-    groups: Sequence[Group]
+    groups: Sequence[UserGroup]
     middle: int  # a user of middling activity,
     tables: Mapping[str, Table]  # whose item tables these are, by what they are,
     vector: Table | None  # and whose vector this is, if users have one

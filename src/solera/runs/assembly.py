@@ -12,10 +12,10 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from solera.core.errors import ConfigError
+from solera.dp.laplace import PaperLaplace
+from solera.dp.settings import DP
 from solera.evaluate import get
 from solera.methods import find
-from solera.privacy.dp.laplace import PaperLaplace
-from solera.privacy.dp.settings import DP
 from solera.runs.config import RunConfig, usual_rounds
 from solera.runs.presets import Preset
 from solera.runs.presets import preset as find_preset

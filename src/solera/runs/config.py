@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
+from solera.dp.accounting import Releases
+from solera.dp.guarantee import guarantee
+from solera.dp.laplace import PaperLaplace
+from solera.dp.settings import DP
+from solera.dp.supported import check as check_private
 from solera.methods import find
-from solera.privacy.dp.accounting import Releases
-from solera.privacy.dp.fitness import check as check_private
-from solera.privacy.dp.guarantee import guarantee
-from solera.privacy.dp.laplace import PaperLaplace
-from solera.privacy.dp.settings import DP
 
 ROUNDS = 100  # of federated training, where nothing else is said
 

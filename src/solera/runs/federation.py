@@ -12,14 +12,14 @@ from solera.core.method import Method
 from solera.core.protection import Chain, Step
 from solera.data.sampling import ClientData
 from solera.data.split import Split
+from solera.dp.laplace import LaplaceNoise
+from solera.dp.noise import Seeded
+from solera.dp.one_round import PrivateSum
+from solera.dp.rounds import PrivateRounds
+from solera.dp.settings import DP
+from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
 from solera.engine.simulation import LocalTraining
-from solera.privacy.dp.fitness import check as check_private
-from solera.privacy.dp.laplace import LaplaceNoise
-from solera.privacy.dp.noise import Seeded
-from solera.privacy.dp.one_round import PrivateSum
-from solera.privacy.dp.rounds import PrivateRounds
-from solera.privacy.dp.settings import DP
 from solera.runs.config import RunConfig
 
 Federation = Simulation | OneRound

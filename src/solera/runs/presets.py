@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solera.baselines import configure
 from solera.core.errors import ConfigError, closest
-from solera.privacy.dp.laplace import PaperLaplace
-from solera.privacy.dp.settings import DP
+from solera.dp.laplace import PaperLaplace
+from solera.dp.settings import DP
 from solera.runs.config import BaselineConfig, RunConfig
 
 

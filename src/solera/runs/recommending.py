@@ -13,14 +13,14 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError, RunError
 from solera.core.files import replacing_file
 from solera.data.interactions import Interactions
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.engine import Simulation
-from solera.engine.newcomer import newcomer
-from solera.engine.serving import best_unseen
+from solera.engine.serving import best_unseen, newcomer
 from solera.runs.federation import Federation
 from solera.runs.tables import leaves_like
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from solera.core.arrays import Ints
 from solera.core.errors import RunError
-from solera.data.ragged import Ints
 
 FOLDER = "recorded"
 Arrays = dict[str, NDArray[Any]]

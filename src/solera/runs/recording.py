@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.choices import Merging, View
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
 from solera.engine import Simulation
 from solera.runs.folder import write_tensors
 from solera.runs.recorded import by_activity, file_of, middling, spread

@@ -20,9 +20,9 @@ from solera.methods import find
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.notebook import result_html
-from solera.runs.owners import THEIR_OWN, owners, scores_with
 from solera.runs.recommending import NEWCOMER_ROUNDS, OnUsers, Recommendation, Recommender, Shown
 from solera.runs.result import Rankings, RoundEntry, RunResult, flat
+from solera.runs.table_owners import THEIR_OWN, owners, scores_with
 from solera.runs.tables import Table, item_tables, user_vector
 
 

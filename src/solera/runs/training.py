@@ -17,7 +17,7 @@ from solera.core.federated import AnyMethod
 from solera.data.interactions import Interactions
 from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
-from solera.engine.threads import torch_threads
+from solera.engine.process import torch_threads
 from solera.evaluate import Evaluator, Score, get, split
 from solera.methods import find
 from solera.runs.config import RunConfig

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from solera.privacy.dp.accounting import Releases, epsilon
-from solera.privacy.dp.discrete import LARGEST, discrete_gaussian, uniform
-from solera.privacy.dp.noise import SystemNoise
+from solera.dp.accounting import Releases, epsilon
+from solera.dp.discrete import LARGEST, discrete_gaussian, uniform
+from solera.dp.noise import SystemNoise
 
 
 def probabilities(sigma: float, most: int) -> np.ndarray:

@@ -12,8 +12,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from solera.core.errors import ConfigError
-from solera.privacy.dp.accounting import Releases, epsilon, multiplier_for
-from solera.privacy.dp.settings import DP
+from solera.dp.accounting import Releases, epsilon, multiplier_for
+from solera.dp.settings import DP
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

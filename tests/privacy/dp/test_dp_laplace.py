@@ -14,7 +14,7 @@ from solera.cli import app
 from solera.core.errors import ConfigError
 from solera.core.spec import Home, Leaf
 from solera.core.upload import Upload
-from solera.privacy.dp.laplace import PaperLaplace
+from solera.dp.laplace import PaperLaplace
 from solera.runs import RunConfig, train
 
 LEAVES = (

@@ -10,9 +10,9 @@ import torch
 
 from solera.core.closed_form import Channels
 from solera.core.errors import ConfigError
-from solera.privacy.dp.noise import Seeded, SeededNoise
-from solera.privacy.dp.one_round import PrivateSum, make_positive
-from solera.privacy.dp.settings import DP
+from solera.dp.noise import Seeded, SeededNoise
+from solera.dp.one_round import PrivateSum, make_positive
+from solera.dp.settings import DP
 from solera.runs import RunConfig, train
 
 

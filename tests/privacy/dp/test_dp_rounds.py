@@ -18,15 +18,15 @@ from solera.core.spec import Home, Leaf
 from solera.core.upload import Sums, Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.dp.accounting import Releases
+from solera.dp.noise import Seeded, SeededNoise, System, SystemNoise
+from solera.dp.rounds import CLIP, PrivateRounds
+from solera.dp.settings import DP
+from solera.dp.supported import check
 from solera.engine.block import BlockTraining
 from solera.engine.server import Server
 from solera.engine.simulation import Simulation, Task
 from solera.methods import build, find
-from solera.privacy.dp.accounting import Releases
-from solera.privacy.dp.fitness import check
-from solera.privacy.dp.noise import Seeded, SeededNoise, System, SystemNoise
-from solera.privacy.dp.rounds import CLIP, PrivateRounds
-from solera.privacy.dp.settings import DP
 from solera.runs import RunConfig, StoppedError, train
 
 CPU = torch.device("cpu")

@@ -18,11 +18,11 @@ from solera.core.spec import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.dp.mechanism import Clip, Gaussian, norms
+from solera.dp.supported import check
 from solera.engine.block import BlockTraining
 from solera.engine.simulation import Simulation, Task
 from solera.methods import ONE_ROUND, build, find, names
-from solera.privacy.dp.fitness import check
-from solera.privacy.dp.mechanism import Clip, Gaussian, norms
 
 CPU = torch.device("cpu")
 N_ITEMS, N_CLIENTS = 60, 10

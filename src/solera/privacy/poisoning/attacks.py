@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from solera.core.arrays import Ints
 from solera.core.spec import Params
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
 from solera.engine.rows import start
 from solera.engine.simulation import ClientResult, LocalTraining, Task
-from solera.engine.store import Group
+from solera.engine.store import TouchedRows
+from solera.privacy.inference.row_changes import flat_rows
 from solera.privacy.poisoning.crowd import Crowd
-from solera.privacy.sight import flat_rows
 
 CLAIM = 10**9
 _POPULAR = 20  # items that targets are made to look like
@@ -59,7 +59,7 @@ class Poisoned:
         """With the upload, as of a client that keeps what it had."""
         who = np.array([client])
         claims = np.array([CLAIM]) if self.attack == "weight" else None
-        params = start(task, Group(who, upload.rows, upload.row_counts))
+        params = start(task, TouchedRows(who, upload.rows, upload.row_counts))
         return ClientResult(who, upload, params, torch.zeros(1, dtype=task.state.dtype), claims)
 
     def ordinary(self, client: int) -> Upload:

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Params
 from solera.core.upload import Upload
-from solera.data.ragged import Ints
 from solera.data.sampling import ClientData
 from solera.engine import Simulation
 from solera.engine.simulation import LocalTraining, Task
-from solera.privacy.observe import Observed, Reseeded
-from solera.privacy.shadow import Public
-from solera.privacy.sight import flat_rows
+from solera.privacy.inference.observe import Observed, Reseeded
+from solera.privacy.inference.row_changes import flat_rows
+from solera.privacy.inference.shadow import Public
 
 SIZE = 50
 

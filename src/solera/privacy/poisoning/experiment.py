@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
+from solera.core.arrays import Ints
 from solera.core.choices import Tailoring
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, closest
@@ -22,23 +23,23 @@ from solera.core.history import remembers
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.data.interactions import Interactions
-from solera.data.ragged import Ints, Ragged
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
 from solera.engine import BlockTraining, Simulation
+from solera.engine.process import torch_threads
 from solera.engine.simulation import LocalTraining
-from solera.engine.threads import torch_threads
 from solera.evaluate import Evaluator, split
 from solera.methods import find
+from solera.privacy.inference.shadow import Public
 from solera.privacy.poisoning.attacks import ATTACKS, Poisoned
 from solera.privacy.poisoning.crowd import Crowd
-from solera.privacy.shadow import Public
 from solera.runs.config import RunConfig
 
 NONE = "none"
 
 
-class Plot(BaseModel):
+class AttackPlan(BaseModel):
     """What malicious clients are up to. `trust_weights` lets the server believe any weight they claim."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -67,7 +68,7 @@ class Outcome(BaseModel):
 def poison(
     config: RunConfig,
     data: Interactions,
-    plot: Plot,
+    plot: AttackPlan,
     *,
     threads: int = 0,
     on_round: Callable[[int, float], None] = lambda done, loss: None,
@@ -90,7 +91,7 @@ def poison(
 
 
 class _Malice(NamedTuple):
-    plot: Plot
+    plot: AttackPlan
     clients: int
     targets: Ints
 

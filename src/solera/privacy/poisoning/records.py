@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from solera.privacy.keeping import file_name, read_records, write_record
-from solera.privacy.poisoning.experiment import Outcome, Plot
+from solera.privacy.poisoning.experiment import AttackPlan, Outcome
+from solera.privacy.record_files import file_name, read_records, write_record
 
 
 class PoisonRecord(BaseModel):
@@ -27,7 +27,7 @@ class PoisonRecord(BaseModel):
     dataset: str
     protocol: str
     seed: int
-    plot: Plot
+    plot: AttackPlan
     outcome: Outcome
     config: dict[str, Any]
     environment: dict[str, Any]

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from solera.core.arrays import Floats
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.primitives import Ring
-
-Floats = NDArray[np.float64]
 
 MAX_CLIENTS = 4096
 MAX_VALUES = 1 << 27

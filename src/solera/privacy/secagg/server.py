@@ -10,8 +10,8 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from solera.core.arrays import Floats
 from solera.privacy.secagg import rules, shamir, vss
-from solera.privacy.secagg.encoding import Floats
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import is_signed
 from solera.privacy.secagg.messages import (

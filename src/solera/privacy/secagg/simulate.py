@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
+from solera.core.arrays import Floats
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.encoding import Encoding, Floats, Part
+from solera.privacy.secagg.encoding import Encoding, Part
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import Identity, new_identity, public_identity
 from solera.privacy.secagg.rules import Stage

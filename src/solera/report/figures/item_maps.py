@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.data.ragged import Ints
+from solera.core.arrays import Ints
 from solera.report.chart import Cell, Chart, Figure, Series
 from solera.report.figures.projection import project
 from solera.report.recorded import Recorded

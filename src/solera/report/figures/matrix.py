@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from solera.data.ragged import Ints
+from solera.core.arrays import Ints
 from solera.report.chart import Chart, Figure, Series
 from solera.report.recorded import Recorded
 from solera.runs.recorded import Arrays

@@ -9,8 +9,8 @@ from solera.report.chart import Cell, Chart, Figure, Series, series_of
 from solera.report.figures.headline import ONE_OF_EACH, RANKINGS
 from solera.report.recorded import Recorded
 from solera.report.users import Users
-from solera.runs.owners import OWNERS
 from solera.runs.result import Ranking
+from solera.runs.table_owners import OWNERS
 
 
 def owners(runs: Sequence[Recorded]) -> list[Figure]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from solera.data.ragged import Ints
+from solera.core.arrays import Ints
 from solera.report.chart import Cell, Chart, Figure, Series, series_of
 from solera.report.linear import principal_plane
 from solera.report.recorded import Recorded

@@ -1,0 +1,75 @@
+"""How a federation is run: what its operator decides."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from solera.core.errors import ConfigError
+from solera.core.groups import Combination
+from solera.dp.settings import DP
+
+
+class Settings(BaseModel):
+    """Decided once, and kept with the federation's state."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rounds: int = Field(default=20, ge=1)
+    min_nodes: int = Field(default=2, ge=1, description="nodes that must be there before a round begins")
+    patience: float = Field(default=600, gt=0, description="seconds to wait for them")
+    over_selection: float = Field(
+        default=1.3, ge=1, description="users asked for every user needed, where not all take part"
+    )
+    deadline: float = Field(
+        default=600, gt=0, description="seconds after which a round ends with what has come"
+    )
+    min_replies: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="share of the users needed, under --dp of the nodes, below which a round does not count",
+    )
+    attempts: int = Field(default=3, ge=1, description="how often a round that did not count is tried")
+    secure_aggregation: bool = Field(
+        default=False, description="take sums over nodes under masks, nothing else"
+    )
+    threshold: float = Field(
+        default=0.67, gt=0.5, le=1, description="share of a masked round's nodes that must stay to its end"
+    )
+    groups: int = Field(
+        default=1, ge=1, le=1000, description="groups of nodes whose masked sums are opened one by one"
+    )
+    combine: Combination = Field(
+        default="median", description="of three groups or more: what is made of the means over each"
+    )
+    least_nodes: int = Field(default=10, ge=2, description="nodes that a masked sum is over, at the least")
+    least_share: float = Field(
+        default=0.5, gt=0, le=1, description="share of the signed roster that these nodes are, at the least"
+    )
+    least_users: int = Field(default=10, ge=1, description="users that a masked sum is over, at the least")
+    users_per_node: int = Field(default=100, ge=1, description="users that one node may have")
+    max_norm: float | None = Field(
+        default=None,
+        gt=0,
+        description="L2 norm up to which one user's change is taken; without it, every number is cut off"
+        " at a bound that follows from what the users send",
+    )
+    dp: DP | None = Field(default=None, description="differential privacy of a user, over all rounds")
+
+    def threshold_of(self, members: int, roster: int) -> int:
+        """How many of a masked round's nodes must stay to its end, of a roster of so many."""
+        shares = (self.threshold * members, self.least_share * roster)
+        return max(2, members // 2 + 1, self.least_nodes, *(math.ceil(share - 1e-9) for share in shares))
+
+
+def check_roster(nodes: int, settings: Settings) -> None:
+    """Refuse masked rounds that no roster of that size can have."""
+    if nodes < settings.least_nodes * settings.groups:
+        each = "each of " + str(settings.groups) + " groups" if settings.groups > 1 else "a masked sum"
+        raise ConfigError(
+            f"the roster has {nodes} nodes, and {each} is over {settings.least_nodes} at the least",
+            "for a trial: --least-nodes 3 --least-users 3, and on every device"
+            " solera device policy DEVICE --least-nodes 3 --least-users 3",
+        )

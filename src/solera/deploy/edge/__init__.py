@@ -1,0 +1,1 @@
+"""The guard between the network and Flower's SuperLink."""

@@ -1,0 +1,1 @@
+"""A node: one device that answers what the server asks."""

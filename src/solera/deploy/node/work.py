@@ -1,0 +1,91 @@
+"""What a node trains on and with: the users of an order, the arrays it gets, the total it makes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from solera.core.arrays import Ints
+from solera.core.closed_form import WEIGHTS, ClosedForm
+from solera.core.errors import DeviceError
+from solera.core.federated import AnyMethod
+from solera.core.spec import Home
+from solera.core.upload import Totals, Upload
+from solera.data.ragged import Ragged
+from solera.deploy.common.protocol import Order
+from solera.deploy.common.uploads import (
+    Shape,
+)
+from solera.device.tensors import Arrays
+from solera.engine.one_round import Sum
+
+_LOG = logging.getLogger(__name__)
+Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
+_DOUBLE = np.dtype("<f8")  # of what was clipped: rounding a sum would be one more thing a user moves
+SHARED, OWN = "shared/", "own/"  # before the names of arrays that a server sends to all, or to every user
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The users who train in a round."""
+
+    places: list[int]  # among those the server asked for
+    users: list[str]
+    numbers: Ints  # by which they draw
+    histories: Ragged
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a round's users have to send together, and what each of them keeps."""
+
+    total: Total
+    kept: dict[str, Arrays]
+    peaks: list[float]  # the largest number of each, in what they send
+
+
+def is_as_good(now: dict[str, Any], then: dict[str, Any]) -> bool:
+    """Whether an offer protects at least as well as an earlier one."""
+    return (
+        now["masked"] >= then["masked"]
+        and (then["noise"] is None or (now["noise"] or 0.0) >= then["noise"])
+        and (then["clip"] is None or (now["clip"] or math.inf) <= then["clip"])
+    )
+
+
+def arrays_to_nodes(
+    method: AnyMethod, n_items: int, dtype: np.dtype[Any], round_: int | None
+) -> dict[str, tuple[np.dtype[Any], Shape]]:
+    """What a server sends: every shared leaf that is not derived from others; s slots."""
+    if isinstance(method, ClosedForm):
+        weights: Shape = (method.scorer.channels * n_items, n_items)
+        return {SHARED + WEIGHTS: (dtype, weights)} if round_ is None else {}
+    wanted: dict[str, tuple[np.dtype[Any], Shape]] = {}
+    for leaf in method.select(home=Home.SHARED):
+        shape: Shape = (n_items, *leaf.shape) if leaf.per_item else leaf.shape
+        if leaf.derived_from:
+            continue
+        if leaf.name in method.tailored:
+            wanted[OWN + leaf.name] = (dtype, ("s", *shape))
+        else:
+            wanted[SHARED + leaf.name] = (dtype, shape)
+    return wanted
+
+
+def deployable(method: AnyMethod) -> None:
+    """Refuse a method whose clients need to know what nobody sends."""
+    if method.popularity_power:
+        raise DeviceError(
+            f"{method.name!r} draws negatives by popularity, which a device does not know",
+            "take the method without popular-negatives",
+        )
+
+
+def noted(order: Order) -> tuple[str, ...]:
+    """What an order has done to uploads, for the outbox."""
+    given = (("clip", order.clip), ("bound", order.bound))
+    return tuple(f"{name} {value:g}" for name, value in given if value)

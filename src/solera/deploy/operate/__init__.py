@@ -1,0 +1,1 @@
+"""What operators run: programs, control, metrics, the demo."""

@@ -1,0 +1,179 @@
+"""A running SuperLink, asked and told: which nodes it knows, what to run, and how that is doing.
+
+`flwr` does the same, and takes seconds to import each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from solera.core.errors import ConfigError, DeployError
+from solera.deploy.common.flower import Address
+
+try:
+    import httpx
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.common.serde import fab_to_proto, user_config_to_proto
+    from flwr.proto.control_pb2 import (
+        ListNodesRequest,
+        ListRunsRequest,
+        RegisterNodeRequest,
+        StartRunRequest,
+        StopRunRequest,
+        StreamLogsRequest,
+        UnregisterNodeRequest,
+    )
+    from flwr.proto.node_pb2 import NodeInfo
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.fab import Fab
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+except ImportError:
+    raise ConfigError("a federation over a network needs Flower", "pip install 'solera[deploy]'") from None
+
+
+_GONE = "unregistered"
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """How many nodes may take part, and how many are there."""
+
+    registered: int
+    online: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run is doing: `how` is empty until it has ended, then completed, failed or stopped."""
+
+    how: str
+    details: str
+
+
+class Bearer:
+    """Shows the server's token with every request."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Add the header."""
+        context.request.headers["authorization"] = f"Bearer {self._token}"
+        return call_next(context)
+
+
+class Control:
+    """A line to one SuperLink."""
+
+    def __init__(self, client: ControlHttpClient) -> None:
+        self._client = client
+
+    def nodes(self) -> Nodes:
+        """The nodes the server knows."""
+        known = [node.status for node in self._list() if node.status != _GONE]
+        return Nodes(len(known), known.count("online"))
+
+    def register(self, public_keys: list[Path]) -> list[Path]:
+        """Make node keys known; returns those that were not."""
+        known = {node.public_key for node in self._list()}
+        new = [path for path in public_keys if _raw_key(path) not in known]
+        for path in new:
+            self._client.RegisterNode(RegisterNodeRequest(public_key=_raw_key(path), name=path.stem))
+        return new
+
+    def revoke(self, public_keys: list[Path]) -> list[Path]:
+        """Let nodes take part no more, for good; returns those that did until now."""
+        here = {node.public_key: node.node_id for node in self._list() if node.status != _GONE}
+        gone = [path for path in public_keys if _raw_key(path) in here]
+        for path in gone:
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=here[_raw_key(path)]))
+        return gone
+
+    def start(self, app: Path, config: dict[str, str]) -> int:
+        """Run an app on the server and all nodes; returns the run's number."""
+        from flwr.cli.build import build_fab_from_disk  # noqa: PLC0415 - seconds, for this one question
+
+        fab = build_fab_from_disk(app)
+        request = StartRunRequest(
+            fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
+            override_config=user_config_to_proto({**config}),
+        )
+        answer = self._client.StartRun(request)
+        if not answer.HasField("run_id"):
+            raise DeployError("the server has not taken the run", "see its log, FOLDER/flower/superlink.log")
+        return int(answer.run_id)
+
+    def ending(self, run: int) -> Ending:
+        """Whether a run has ended, and how."""
+        status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        return Ending(status.sub_status if status.status == "finished" else "", status.details)
+
+    def log(self, run: int) -> str:
+        """What the server's app has written in a run that has ended."""
+        parts = self._client.StreamLogs(StreamLogsRequest(run_id=run))
+        return "".join(part.log_output for part in parts)
+
+    def stop(self, run: int) -> None:
+        """End a run before its time."""
+        self._client.StopRun(StopRunRequest(run_id=run))
+
+    def stop_all(self) -> list[int]:
+        """End all runs that have not ended; returns their numbers."""
+        runs = self._client.ListRuns(ListRunsRequest()).run_dict
+        under_way = [number for number, run in runs.items() if run.status.status != "finished"]
+        for number in under_way:
+            with suppress(httpx.HTTPStatusError):  # it has ended in the meantime
+                self.stop(number)
+        return under_way
+
+    def _list(self) -> list[NodeInfo]:
+        return list(self._client.ListNodes(ListNodesRequest()).nodes_info)
+
+
+@contextmanager
+def control(address: Address, token: str) -> Iterator[Control]:
+    """A line to the SuperLink; when it breaks, an error that says so."""
+    client = ControlHttpClient.from_server_address(
+        server_address=str(address),
+        insecure=address.ca is None,
+        root_certificates=None if address.ca is None else address.ca.read_bytes(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Bearer(token)],
+    )
+    try:
+        yield Control(client)
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+            raise DeployError(
+                f"the server at {address} does not know the token in FOLDER/flower/control.token",
+                "another server answers there: look at the port, or start this federation's server again",
+            ) from None
+        raise DeployError(
+            f"the server at {address} refuses: {error.response.text}",
+            "see its log, FOLDER/flower/superlink.log",
+        ) from None
+    except httpx.HTTPError as error:
+        raise DeployError(
+            f"the server at {address} does not answer any more: {error}",
+            "see its log, FOLDER/flower/superlink.log",
+        ) from None
+    finally:
+        client.close()
+
+
+def _raw_key(path: Path) -> bytes:
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise DeployError(
+            f"{path} is not a node's public key", "give a .pub file of `solera federation keys`"
+        )
+    return public_key_to_bytes(key)

@@ -1,0 +1,85 @@
+"""Whether a server can be reached and is the right one, asked before Flower is started.
+
+Flower's node tries for ever, and silently, to reach a server whose certificate it must not accept.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+
+from solera.core.errors import DeployError
+from solera.deploy.common.flower import Address
+
+_EXPIRED, _HOSTNAME, _IP_ADDRESS = 10, 62, 64  # X509_V_ERR_… of OpenSSL
+
+
+class SilenceError(DeployError):
+    """Nobody listens there, or not yet."""
+
+
+def check(address: Address) -> None:
+    """Return if the server answers and, with `address.ca`, shows a certificate of that authority."""
+    try:
+        _ask(address)
+    except ssl.SSLCertVerificationError as error:
+        raise _wrong_certificate(address, error) from None
+    except ssl.SSLError:
+        raise DeployError(
+            f"the server at {address} does not speak TLS",
+            "start it with --keys, or give --insecure here too if nothing needs to be kept secret",
+        ) from None
+    except (http.client.HTTPException, ConnectionResetError):
+        hint = "give --ca and --key instead of --insecure" if address.ca is None else "check host and port"
+        raise DeployError(
+            f"what listens at {address} does not speak HTTP without encryption: it wants TLS"
+            if address.ca is None
+            else f"what listens at {address} is not a SuperLink",
+            hint,
+        ) from None
+    except OSError as error:
+        raise SilenceError(
+            f"no server answers at {address}: {error.strerror or error}",
+            "solera server start FOLDER --keys DIR starts one; check host, port and firewall",
+        ) from None
+
+
+def _ask(address: Address) -> None:
+    if address.ca is None:
+        line = http.client.HTTPConnection(address.host, address.port, timeout=10)
+    else:
+        context = _trusting(address)
+        line = http.client.HTTPSConnection(address.host, address.port, timeout=10, context=context)
+    try:
+        line.request("GET", "/health")
+        if line.getresponse().status != http.client.OK:
+            raise http.client.HTTPException
+    finally:
+        line.close()
+
+
+def _trusting(address: Address) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=address.ca)
+    except (OSError, ssl.SSLError):
+        raise DeployError(
+            f"{address.ca} is not an authority's certificate",
+            "give --ca ca.pem, as `solera federation keys` made it on the server",
+        ) from None
+
+
+def _wrong_certificate(address: Address, error: ssl.SSLCertVerificationError) -> DeployError:
+    if error.verify_code == _EXPIRED:
+        return DeployError(
+            f"the certificate of the server at {address} has expired",
+            "on the server: delete server.pem and server.key, solera federation keys DIR, and start it again",
+        )
+    if error.verify_code in {_HOSTNAME, _IP_ADDRESS}:
+        return DeployError(
+            f"the server's certificate is not good for {address.host}",
+            "call it by a name it was made for, or make a new one: solera federation keys DIR --host NAME",
+        )
+    return DeployError(
+        f"the server at {address} shows a certificate of another authority than {address.ca}",
+        "ask the operator for the right ca.pem; if it is right, somebody else answers in the server's place",
+    )

@@ -1,0 +1,1 @@
+"""The server: the coordinator of rounds, its state and its folder."""

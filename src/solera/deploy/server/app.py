@@ -1,0 +1,142 @@
+"""The app that Flower runs on the server: rounds, until there are enough."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
+
+from solera.core.errors import RunError, SoleraError
+from solera.deploy.common.messages import from_content, to_message
+from solera.deploy.common.protocol import Packet, Reason, RefusalError
+from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.masked_round import finish_opening, run_masked
+
+_LOG = logging.getLogger(__name__)
+_POLL = 0.25  # seconds between looks for replies
+_GRACE = 60  # seconds that a message outlives its round, so that a late reply is seen to be late
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run, or go on with, the federation in the folder that the run names."""
+    run_federation(grid, Path(str(context.run_config["folder"])))
+
+
+def run_federation(grid: Grid, path: Path) -> None:
+    """All rounds that a federation has left. Two at a time would each count rounds of their own."""
+    folder = FederationFolder.open(path)
+    with folder.alone():
+        _run(grid, folder)
+
+
+def _run(grid: Grid, folder: FederationFolder) -> None:
+    coordinator = Coordinator(folder)
+    folder.event("started", rounds_done=coordinator.progress.rounds_done)
+    try:
+        Loop(grid, coordinator).run()
+    except SoleraError as error:
+        with suppress(RunError):  # a full disk takes no event either
+            folder.event("failed", message=error.message, hint=error.hint)
+        raise
+    folder.event("finished", rounds_done=coordinator.progress.rounds_done)
+
+
+class Loop:
+    """The rounds of one run."""
+
+    def __init__(self, grid: Grid, coordinator: Coordinator) -> None:
+        self._grid, self._coordinator = grid, coordinator
+        self._settings = coordinator.settings
+        self._late: dict[str, int] = {}  # messages of rounds that are over, and who owes the replies
+
+    def run(self) -> None:
+        """All rounds that are left, and the final state to everybody."""
+        coordinator = self._coordinator
+        while coordinator.progress.rounds_done < coordinator.rounds:
+            for attempt in range(self._settings.attempts):
+                entry = self._round(attempt)
+                if entry is not None:
+                    break
+            else:
+                coordinator.give_up_opening()
+                raise RunError(
+                    f"round {coordinator.progress.rounds_done + 1} was tried {attempt + 1} times with too few"
+                    " replies",
+                    "see events.jsonl for why, then run again with --resume",
+                )
+        online = self._online(least=0)
+        self._exchange("finish", coordinator.farewells(online), lambda node, packet: None)
+
+    def _round(self, attempt: int) -> dict[str, object] | None:
+        coordinator = self._coordinator
+        online = self._online(self._settings.min_nodes)
+        if coordinator.pending is not None:
+            return finish_opening(coordinator, coordinator.pending, self._exchange)
+        invitations = coordinator.invite(online)
+        self._exchange("enrol", invitations, coordinator.enrol)
+        if self._settings.secure_aggregation:
+            return run_masked(coordinator, attempt, online, self._exchange)
+        orders = coordinator.begin(attempt, online & coordinator.progress.ledger.nodes.keys())
+        now = coordinator.round
+        assert now is not None
+        self._exchange("train", orders, coordinator.take, lambda: now.enough)
+        return coordinator.close()
+
+    def _online(self, least: int) -> set[int]:
+        """The nodes that are there, once there are enough of them."""
+        end = time.monotonic() + self._settings.patience
+        while True:
+            online = set(self._grid.get_node_ids())
+            if len(online) >= least:
+                return online
+            if time.monotonic() > end:
+                raise RunError(
+                    f"only {len(online)} of {least} nodes are there after {self._settings.patience:g} s",
+                    "start more nodes, then run again with --resume",
+                )
+            time.sleep(1)
+
+    def _exchange(
+        self,
+        kind: str,
+        packets: dict[int, Packet],
+        take: Callable[[int, Packet], None],
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Send, and take replies as they come, until all are there, or enough, or it is too late."""
+        if not packets:
+            return
+        deadline = self._settings.deadline
+        group = str(self._coordinator.progress.rounds_done + 1)
+        ttl = deadline + _GRACE
+        messages = [to_message(node, kind, p, ttl=ttl, group=group) for node, p in packets.items()]
+        waiting = dict(zip(self._grid.push_messages(messages), packets, strict=True))
+        waiting.pop("", None)  # not sent
+        end = time.monotonic() + deadline
+        while waiting and not enough() and time.monotonic() < end:
+            time.sleep(_POLL)
+            for message in self._grid.pull_messages([*waiting, *self._late]):
+                asked = message.metadata.reply_to_message_id
+                if asked in self._late:
+                    self._coordinator.reject(self._late.pop(asked), Reason.LATE, "answered after its round")
+                elif asked in waiting:
+                    self._take(waiting.pop(asked), message, take)
+        self._late |= waiting
+
+    def _take(self, node: int, message: Message, take: Callable[[int, Packet], None]) -> None:
+        try:
+            if not message.has_content():
+                raise RefusalError(Reason.FAILED, f"{message.error.code}: {message.error.reason}"[:500])
+            take(node, from_content(message.content))
+        except RefusalError as error:
+            _LOG.warning("node %s: %s: %s", node, error.reason, error.message)
+            self._coordinator.reject(node, error.reason, error.message)

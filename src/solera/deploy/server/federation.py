@@ -1,0 +1,201 @@
+"""A federation as its server knows it between rounds: its settings, its state, and who takes part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+from solera.core.errors import RunError
+from solera.core.fixed_point import check_summable
+from solera.deploy.common.protocol import Enrolment, Invitation, Order, Packet, Reason, RefusalError
+from solera.deploy.node.work import deployable
+from solera.deploy.secure.masked import check_size
+from solera.deploy.server.folder import FederationFolder
+from solera.deploy.server.openings import Opening, RoundProgress
+from solera.deploy.server.privacy import PrivateFederation, check_progress, settled
+from solera.deploy.server.round import Round
+from solera.deploy.server.state import ServerState
+from solera.device.bundle import CATALOGUE
+from solera.device.tensors import Arrays
+from solera.dp.noise import Randomness, System
+
+
+class FederationServer:
+    """What lasts, and the nodes that are in it."""
+
+    def __init__(self, folder: FederationFolder, randomness: Randomness | None = None) -> None:
+        """`randomness` is for tests: what covers users comes from the operating system."""
+        self.folder = folder
+        self.identity, self.settings = folder.identity, folder.identity.settings
+        self.bundles = {bundle.manifest.catalogue_version: bundle for bundle in folder.bundles()}
+        self.newest = max(self.bundles)
+        latest = self.bundles[self.newest]
+        self.n_items, self.seed = latest.manifest.items, latest.manifest.seed
+        saved = folder.load()
+        self.progress = saved[0] if saved else RoundProgress()
+        self.state = ServerState(latest, self._users, saved[1] if saved else None)
+        self.method = self.state.method
+        deployable(self.method)
+        if self.settings.secure_aggregation:
+            check_summable(self.method)
+            check_size(self.method, self.n_items)
+        self.private: PrivateFederation | None = None
+        self._lost = 0  # sums that were opened, and of which nothing came
+        self.pending = self._pending()
+        if self.settings.dp is not None:
+            check_progress(self.progress.rounds_done, folder.lines("history.jsonl"))
+            dp = settled(self.settings, self.method).dp
+            assert dp is not None
+            self.private = PrivateFederation(dp, self.method, randomness or System())
+        self._count_lost()
+        if self.private and self.rounds < 1:
+            raise RunError(
+                "all sums that ε was accounted for were opened, and nothing came of them",
+                "begin another federation; its ε adds to this one's",
+            )
+        self.roster = folder.roster if self.settings.secure_aggregation else None
+        self.round: Round | None = None
+        self.signed: list[
+            dict[int, int]
+        ] = []  # nodes and users of masked sums that nodes agreed to, unopened
+        self._ask_again: set[int] = set()
+
+    @property
+    def _users(self) -> int:
+        """Who ever enrolled."""
+        return self.progress.ledger.next_number
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the federation takes.
+
+        Under --dp, a sum that was opened and then lost cannot be recovered; its privacy cost stays spent.
+        """
+        return (self.method.rounds_needed or self.settings.rounds) - (self._lost if self.private else 0)
+
+    @property
+    def bound(self) -> float | None:
+        """Where a user's numbers are cut off, if that is known."""
+        return None if self.private else self.settings.max_norm or self.progress.bound
+
+    @property
+    def max_norm(self) -> float:
+        """The L2 norm up to which one user's change is taken."""
+        return self.settings.max_norm or math.inf
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the bound follows from what users send. A method of one round has no earlier rounds."""
+        return self.private is None and self.settings.max_norm is None and self.method.rounds_needed != 1
+
+    def journal(self, kind: str, **what: Any) -> None:
+        """Tell whoever watches."""
+        self.folder.event(kind, **what)
+
+    def invite(self, online: Collection[int]) -> dict[int, Packet]:
+        """Invitations for nodes that have not enrolled, or declined, say for another catalogue."""
+        asked = Packet(self._invitation().model_dump(exclude_none=True))
+        known = {
+            node
+            for node, entry in self.progress.ledger.nodes.items()
+            if entry.identity or self.roster is None
+        }
+        new = set(online) - known | self._ask_again.intersection(online)
+        self._ask_again.clear()
+        return dict.fromkeys(sorted(new), asked)
+
+    def enrol(self, node: int, packet: Packet) -> None:
+        """Enter a node that answered an invitation."""
+        enrolment = Enrolment.of(packet)
+        self._same_federation(enrolment.federation)
+        bundle = self.bundles.get(enrolment.version)
+        if bundle is None or bundle.manifest.sha256[CATALOGUE] != enrolment.catalogue:
+            known = ", ".join(map(str, self.bundles))
+            raise RefusalError(
+                Reason.CATALOGUE, f"catalogue {enrolment.version} is none of this federation's ({known})"
+            )
+        if enrolment.method != self.method.name:
+            raise RefusalError(Reason.CATALOGUE, f"a device of {enrolment.method!r}")
+        if self.roster is not None and enrolment.identity not in self.roster.nodes.values():
+            what = "is not in the roster" if enrolment.identity else "was started without --roster"
+            raise RefusalError(Reason.SECURE, f"the node {what}")
+        self.check_claim(enrolment.slots)
+        self.progress.ledger.enrol(node, enrolment)
+        self.state.make_room(self._users)
+        self.folder.event("enrolled", node=str(node), users=len(enrolment.slots), catalogue=enrolment.version)
+
+    def check_claim(self, slots: list[int]) -> None:
+        """Refuse more users than a node may have, or one that is there twice."""
+        if len(slots) > self.settings.users_per_node:
+            raise RefusalError(
+                Reason.MEMBERS, f"{len(slots)} users on one node, at most {self.settings.users_per_node}"
+            )
+        if len(set(slots)) != len(slots):
+            raise RefusalError(Reason.MEMBERS, "a user is there twice")
+
+    def farewells(self, online: Collection[int]) -> dict[int, Packet]:
+        """The final state, for every node that is there."""
+        packets = {}
+        for node, entry in self.progress.ledger.nodes.items():
+            if node in online:
+                order = self._order(node, None, 0, list(entry.numbers.items()))
+                packets[node] = self._packet(order)
+        return packets
+
+    def arrays(self) -> Arrays:
+        """The state that all members of a masked round train from."""
+        return self.state.arrays_for(self.progress.number, [], self.n_items)
+
+    def _invitation(self) -> Invitation:
+        """What this federation offers."""
+        private = self.private
+        return Invitation(
+            federation=self.identity.federation,
+            masked=self.roster is not None,
+            clip=private.clip if private else None,
+            noise=private.share if private else None,
+            rounds=self.rounds,
+            roster=self.roster.model_dump_json() if self.roster else None,
+        )
+
+    def _pending(self) -> Opening | None:
+        """Sums that were being opened when the server stopped; none if their round was saved after that."""
+        found = self.folder.opening()
+        if found is not None and found.terms.round < max(self.progress.number, self.progress.rounds_done):
+            self.folder.close_opening()
+            return None
+        return found
+
+    def _count_lost(self) -> None:
+        """Rounds whose sums were opened, and of which nothing came: their numbers are not used again."""
+        opened = self.folder.opened_rounds()
+        if self.pending is not None:
+            opened -= {self.pending.terms.round}
+        self.progress.number = max(
+            self.progress.number, self.progress.rounds_done, max(opened, default=-1) + 1
+        )
+        self._lost = max(0, len(opened) - self.progress.rounds_done)
+
+    def _order(self, node: int, number: int | None, attempt: int, pairs: list[tuple[int, int]]) -> Order:
+        entry = self.progress.ledger.nodes[node]
+        return Order(
+            federation=self.identity.federation,
+            round=number,
+            attempt=attempt,
+            version=entry.version,
+            newest=self.newest,
+            accepted=entry.accepted,
+            slots=[slot for slot, _ in pairs],
+            numbers=[client for _, client in pairs],
+            clip=self.private.clip if self.private and number is not None else None,
+            bound=self.bound if number is not None else None,
+        )
+
+    def _packet(self, order: Order) -> Packet:
+        n_items = self.bundles[order.version].manifest.items
+        return Packet(order.model_dump(), self.state.arrays_for(order.round, order.numbers, n_items))
+
+    def _same_federation(self, federation: str) -> None:
+        if federation != self.identity.federation:
+            raise RefusalError(Reason.FEDERATION, f"an answer to federation {federation}")

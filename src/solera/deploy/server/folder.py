@@ -1,0 +1,268 @@
+"""A federation's folder on its server; every file is written whole or not at all.
+
+settings.json         what the operator decided, and the federation's id
+roster.json           the nodes' keys, signed by the authority, where uploads are masked
+catalogue-N.bundle    the signed bundle of every version of the catalogue
+privacy.json          what is guaranteed, under --dp
+history.jsonl         one line per finished round
+events.jsonl          everything worth knowing in between: who came, what was refused and why
+openings.jsonl        one line per round whose masked sums were opened, written before they are
+opening/              what the sums that are being opened need, until their round is done
+checkpoint-N/         the state after round N, to go on from
+lock                  held by the server's app that is at work
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from solera.core.errors import RunError
+from solera.core.federated import AnyMethod
+from solera.core.files import PRIVATE, replacing_file, replacing_folder, write_atomically
+from solera.core.spec import Params
+from solera.deploy.common.journal import Journal, unwritable
+from solera.deploy.common.settings import Settings
+from solera.deploy.secure.roster import ROSTER, Roster
+from solera.deploy.server.openings import Opening, RoundProgress, drop_opening, read_opening, write_opening
+from solera.deploy.server.privacy import changed, check_given, settled, statement
+from solera.device.bundle import Bundle
+from solera.device.model import method_of
+from solera.runs.folder import SavedState
+
+_SETTINGS, _PRIVACY, _CHECKPOINT, _OPENINGS = (
+    "settings.json",
+    "privacy.json",
+    "checkpoint-",
+    "openings.jsonl",
+)
+_LEAVING = 60.0  # seconds that a former app may take to end, once it was told to
+Read = TypeVar("Read", bound=BaseModel)
+
+
+class Identity(BaseModel):
+    """The first thing that is written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    federation: str = Field(pattern="^[0-9a-f]{32}$")
+    settings: Settings
+
+
+class FederationFolder:
+    """Read and written by the server app; everything else only reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, bundle: Bundle, settings: Settings) -> FederationFolder:
+        """Begin a federation; other files that may be there already are left alone."""
+        folder = cls(path)
+        if folder.exists:
+            raise RunError(f"{path} holds a federation already", "give --resume to go on with it")
+        method = method_of(bundle)
+        settings = settled(settings, method)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.add_bundle(bundle)
+            folder._decide(secrets.token_hex(16), settings, method)
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror}", "give another folder") from None
+        return folder
+
+    @classmethod
+    def prepare(
+        cls, path: Path, bundle: Bundle | None, settings: dict[str, Any], *, resume: bool
+    ) -> FederationFolder:
+        """Begin a federation; or go on with one, and take over what is given anew."""
+        if not resume:
+            if bundle is None:
+                raise RunError("a federation begins with a bundle", "solera bundle new makes one")
+            check_given(settings, settings.get("dp"))
+            return cls.create(path, bundle, Settings(**settings))
+        folder = cls.open(path)
+        folder.change(settings)
+        if bundle is not None and all(bundle.digest != known.digest for known in folder.bundles()):
+            folder.add_bundle(bundle)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> FederationFolder:
+        """A federation that was begun before."""
+        folder = cls(path)
+        if not folder.exists:
+            raise RunError(f"{path} holds no federation", "solera federation run begins one")
+        return folder
+
+    def change(self, given: dict[str, Any]) -> None:
+        """Go on with other settings."""
+        former, method, saved = self.identity, method_of(self.bundles()[-1]), self.load()
+        settings = changed(former.settings, given, method, saved[0].rounds_done if saved else 0)
+        self._decide(former.federation, settings, None if saved else method)
+
+    def _decide(self, federation: str, settings: Settings, method: AnyMethod | None) -> None:
+        """With a method, before the first round, also what is guaranteed."""
+        if method is not None and (stated := statement(settings, method)):
+            write_atomically(self.path / _PRIVACY, json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
+        identity = Identity(federation=federation, settings=settings)
+        write_atomically(self.path / _SETTINGS, identity.model_dump_json(indent=2) + "\n")
+
+    @property
+    def exists(self) -> bool:
+        """Whether a federation was begun here."""
+        return (self.path / _SETTINGS).is_file()
+
+    @property
+    def identity(self) -> Identity:
+        """Id and settings."""
+        return self._read(self.path / _SETTINGS, Identity)
+
+    @property
+    def privacy(self) -> dict[str, Any] | None:
+        """What is guaranteed; nothing without --dp."""
+        if self.identity.settings.dp is None:
+            return None
+        stated: dict[str, Any] = json.loads((self.path / _PRIVACY).read_text(encoding="utf-8"))
+        return stated
+
+    @property
+    def roster(self) -> Roster:
+        """The keys that a masked round may have."""
+        return self._read(self.path / ROSTER, Roster)
+
+    def keep_roster(self, roster: Roster) -> None:
+        """Take a list whose signature was checked."""
+        write_atomically(self.path / ROSTER, roster.model_dump_json(indent=2) + "\n")
+
+    def bundles(self) -> list[Bundle]:
+        """One per version of the catalogue, oldest first."""
+        paths = self.path.glob("catalogue-*.bundle")
+        return [Bundle.open(path) for path in sorted(paths, key=lambda path: int(path.stem.split("-")[1]))]
+
+    @contextmanager
+    def alone(self, patience: float = _LEAVING) -> Iterator[None]:
+        """Keep all others from running this federation; the lock goes with the process that has it."""
+        try:
+            held = FileLock(self.path / "lock", timeout=patience, mode=PRIVATE).acquire(poll_interval=0.2)
+        except Timeout:
+            raise RunError(
+                f"another run of the federation in {self.path} is under way",
+                "wait until it has ended, then run again with --resume",
+            ) from None
+        with held:
+            yield
+
+    def add_bundle(self, bundle: Bundle) -> None:
+        """Take the next version of the catalogue: the former items in their places, and more."""
+        former = self.bundles()
+        if former:
+            _check_continues(former[-1], bundle)
+        with replacing_file(self.path / f"catalogue-{bundle.manifest.catalogue_version}.bundle") as partial:
+            shutil.copyfile(bundle.path, partial)
+
+    def event(self, kind: str, **what: Any) -> None:
+        """One line for whoever watches."""
+        Journal(self.path / "events.jsonl").append({"time": round(time.time(), 3), "event": kind, **what})
+
+    def add_round(self, entry: dict[str, Any]) -> None:
+        """One more round that counted, and when."""
+        line = entry | {"time": round(time.time(), 3)}
+        Journal(self.path / "history.jsonl").append(line, sync=True)
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """The lines of history.jsonl or events.jsonl."""
+        return Journal(self.path / name).lines()
+
+    def open_sums(self, opening: Opening) -> None:
+        """Keep what is about to be opened, and that it is: both are on the disk when this returns."""
+        try:
+            write_opening(self.path, opening)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        self.note_opening(opening)
+
+    def note_opening(self, opening: Opening) -> None:
+        """Write down that the sums of a round are opened, once."""
+        round_ = opening.terms.round
+        if round_ not in self.opened_rounds():
+            line = {"round": round_, "attempt": opening.terms.attempt, "time": round(time.time(), 3)}
+            Journal(self.path / _OPENINGS).append(line, sync=True)
+
+    def opened_rounds(self) -> set[int]:
+        """The numbers of all rounds whose sums were opened, or are being opened."""
+        former = {  # as version 0.1 wrote them, which counted rounds from 1
+            line["round"] - 1 for line in self.lines("events.jsonl") if line["event"] == "opening"
+        }
+        return former | {int(line["round"]) for line in self.lines(_OPENINGS)}
+
+    def opening(self) -> Opening | None:
+        """What was being opened when the server stopped, if anything was."""
+        return read_opening(self.path)
+
+    def close_opening(self) -> None:
+        """The sums were taken in, or are given up."""
+        drop_opening(self.path)
+
+    def save(self, progress: RoundProgress, shared: Params, held: Params) -> None:
+        """Replace the former checkpoint; a kill in between leaves one of the two."""
+        try:
+            self._save(progress, shared, held)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
+    def _save(self, progress: RoundProgress, shared: Params, held: Params) -> None:
+        final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
+        with replacing_folder(final, mode=0o700) as partial:
+            SavedState(shared, held).write(partial)
+            write_atomically(partial / "progress.json", progress.model_dump_json() + "\n")
+        for old in self._checkpoints():
+            if old != final:
+                shutil.rmtree(old)
+
+    def load(self) -> tuple[RoundProgress, SavedState] | None:
+        """The latest checkpoint."""
+        found = self._checkpoints()
+        if not found:
+            return None
+        return self._read(found[-1] / "progress.json", RoundProgress), SavedState.read(found[-1])
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(
+            self.path.glob(f"{_CHECKPOINT}[0-9]*"), key=lambda path: int(path.name[len(_CHECKPOINT) :])
+        )
+
+    def _read(self, path: Path, kind: type[Read]) -> Read:
+        try:
+            return kind.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
+
+
+def _check_continues(old: Bundle, new: Bundle) -> None:
+    problems = {
+        "another publisher": new.key != old.key,
+        "another method or other options": any(
+            getattr(new.manifest, name) != getattr(old.manifest, name)
+            for name in ("method", "plugins", "options", "precision", "seed")
+        ),
+        "no later catalogue": new.manifest.catalogue_version <= old.manifest.catalogue_version,
+        "items that are not the former ones and more": (
+            [item.id for item in new.catalogue()][: old.manifest.items]
+            != [item.id for item in old.catalogue()]
+        ),
+    }
+    wrong = [what for what, is_so in problems.items() if is_so]
+    if wrong:
+        raise RunError(
+            f"{new.path} does not go on from {old.path}: {', '.join(wrong)}", "solera bundle extend makes one"
+        )

@@ -1,0 +1,155 @@
+"""A federation over devices under differential privacy: what it guarantees, and what its rounds need for it.
+
+Nodes clip every user's upload and add them up, each counting 1. In mode `central` the server covers the total
+before anything is made of it; in mode `distributed` nodes cover it in shares, and their sum is all the server
+sees. What is made of it is saved before anybody gets it. Beside that, nothing that others see may turn on one
+user's data:
+
+- who is asked: every node that is there, with users or without; users by coins that nobody else can know
+- whether a round counts: by the nodes that have answered, not by the users who were drawn
+- whether a node's sum is taken: always, if its users have clipped. A tighter bound would let one user decide
+  about all those beside it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
+from solera.core.arrays import Ints
+from solera.core.closed_form import ClosedForm
+from solera.core.errors import ConfigError, RunError
+from solera.core.federated import AnyMethod
+from solera.core.method import Method
+from solera.deploy.common.settings import Settings
+from solera.deploy.secure.shares import AlreadyCovered, CoveredRound
+from solera.dp.guarantee import deployed
+from solera.dp.mechanism import Clip, Gaussian
+from solera.dp.noise import Randomness
+from solera.dp.one_round import PrivateSum
+from solera.dp.rounds import PrivateRound, PrivateRounds
+from solera.dp.settings import DP
+from solera.dp.supported import check as check_private
+from solera.engine.one_round import Cover
+from solera.runs.config import releases
+
+_ROUNDING = 1 + 1e-10  # of a sum in doubles; `PrivateRound` itself is not as strict
+_WITHOUT_SENSE = {"over_selection": "--over-selection", "max_norm": "--max-norm"}
+
+
+class PrivateFederation:
+    """The server's part. `dp` is resolved."""
+
+    def __init__(self, dp: DP, method: AnyMethod, randomness: Randomness) -> None:
+        self._dp, self._method, self._randomness = dp, method, randomness
+        self.clip = dp.clip  # of all that a user sends in a round
+        self.share = dp.noise if dp.mode == "distributed" else None  # in clips: what nodes add in shares
+
+    @property
+    def longest(self) -> float:
+        """What is taken of a user, who clips in doubles."""
+        return self.clip * _ROUNDING
+
+    def choose(self, able: Ints, number: int) -> Ints:
+        """Who takes part in a round: each by a coin of its own."""
+        return able if isinstance(self._method, ClosedForm) else self._rounds(len(able)).choose(able, number)
+
+    def begin(self, users: int, number: int) -> PrivateRound | None:
+        """What covers a round's total, of so many users who might have been drawn; see `cover`."""
+        if isinstance(self._method, ClosedForm):
+            return None
+        rounds = self._rounds(users)
+        if self.share is None:
+            return rounds.begin(number, self._method.leaves, {})
+        return CoveredRound(
+            rounds, self._method.leaves, Gaussian(Clip(self.clip), self.share), AlreadyCovered().noise(number)
+        )
+
+    def cover(self, clients: int) -> Cover | None:
+        """The same for a method of one round."""
+        if isinstance(self._method, Method):
+            return None
+        total = PrivateSum(self._dp, self._randomness if self.share is None else AlreadyCovered())
+        return partial(total.release, channels=self._method.update.sums, clients=clients)
+
+    def _rounds(self, users: int) -> PrivateRounds:
+        assert isinstance(self._method, Method)
+        return PrivateRounds(self._dp, self._method.config.clients_per_round, users, self._randomness)
+
+
+def settled(settings: Settings, method: AnyMethod) -> Settings:
+    """With the noise that gives the ε asked for over all rounds; what was settled before stays as it is."""
+    if settings.dp is None:
+        return settings
+    check_private(method)
+    _check_possible(settings.dp, masked=settings.secure_aggregation)
+    discrete = settings.dp.model_copy(update={"accountant": "rdp"})
+    dp = discrete.resolved(releases(method, settings.rounds))
+    return settings.model_copy(update={"dp": dp})
+
+
+def changed(former: Settings, given: dict[str, Any], method: AnyMethod, rounds_done: int) -> Settings:
+    """Other settings to go on with, if the guarantee is still the one that was given."""
+    wanted = former.model_copy(update=given)
+    check_given(given, wanted.dp)
+    if former.dp and former.dp == wanted.dp and wanted.rounds > former.rounds:
+        raise RunError(
+            f"ε = {former.dp.epsilon:g} was accounted for {former.rounds} rounds, not for {wanted.rounds}",
+            "begin another federation; its ε adds to this one's",
+        )
+    wanted = settled(wanted, method)
+    if rounds_done and wanted.dp != former.dp:
+        raise RunError(
+            "what a federation guarantees is decided before its first round",
+            "leave --dp out to go on as it began; or begin another federation, whose ε adds to this one's",
+        )
+    return wanted
+
+
+def check_given(given: Collection[str], dp: DP | None) -> None:
+    """Refuse what an operator cannot decide under differential privacy."""
+    for name, option in _WITHOUT_SENSE.items():
+        if dp is not None and name in given:
+            raise ConfigError(
+                f"{option} does not go with --dp: coins decide who is asked, and the clip what is taken",
+                f"leave {option} out",
+            )
+
+
+def statement(settings: Settings, method: AnyMethod) -> dict[str, Any] | None:
+    """What the federation guarantees; nothing without --dp. The settings are settled."""
+    return deployed(settings.dp, releases(method, settings.rounds)) if settings.dp else None
+
+
+def check_progress(rounds_done: int, history: list[dict[str, Any]]) -> None:
+    """Refuse to release a round a second time, from a checkpoint that is older than the last one."""
+    released = len({line["round"] for line in history})
+    if released > rounds_done:
+        raise RunError(
+            f"{released} rounds were released, and the checkpoint is of {rounds_done}: what --dp guarantees "
+            "does not hold for rounds that are repeated",
+            "restore the latest checkpoint, or begin another federation",
+        )
+
+
+def _check_possible(dp: DP, *, masked: bool) -> None:
+    """Refuse what is for the simulator, for now."""
+    if dp.mode == "local":
+        why = "the server sees answers to attempts that do not count as well, which are not accounted for yet"
+        raise ConfigError(f"mode=local is not there over devices yet: {why}", "leave mode=… out")
+    if dp.accountant not in (None, "rdp"):
+        raise ConfigError(
+            f"accountant={dp.accountant} is for normal noise, and over devices it is discrete",
+            "choose accountant=rdp, or leave accountant=… out",
+        )
+    if dp.adaptive is not None:
+        raise ConfigError("an adaptive clip is not there over devices yet", "leave adaptive=… out")
+    if dp.mode == "distributed" and not masked:
+        raise ConfigError(
+            "shares of noise cover a sum that is all the server sees", "add --secure-aggregation"
+        )
+    if dp.mode == "central" and masked:
+        raise ConfigError(
+            "a server that sees sums alone need not be trusted with the noise", "add mode=distributed to --dp"
+        )

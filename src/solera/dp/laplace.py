@@ -1,0 +1,111 @@
+"""The papers' setting: Laplace noise of a fixed scale on every number that is sent, and no clip.
+
+It guarantees nothing: an upload may be as long as it likes, so for any noise there are two that it does not
+make alike. Were every upload clipped to length c in L1, a round would be private with ε = 2c / scale for a
+user's own upload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from solera.core.arrays import Ints
+from solera.core.errors import ConfigError
+from solera.core.protection import RoundStep
+from solera.core.randomness import Bits, Purpose, client_keys, draws, mix
+from solera.core.spec import Leaf, Params
+from solera.core.upload import Upload
+from solera.dp.noise import SEEDED
+
+NO_GUARANTEE = "no guarantee"
+_EXAMPLE = "write --wire paper-laplace=0.5"
+
+
+class PaperLaplace(BaseModel):
+    """Noise without a clip, to be measured and not to be relied on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: Literal["paper-laplace"] = "paper-laplace"
+    scale: float = Field(gt=0)
+
+    @classmethod
+    def parse(cls, text: str) -> PaperLaplace:
+        """`paper-laplace=0.5`."""
+        kind, _, scale = text.partition("=")
+        try:
+            if kind != "paper-laplace" or not 0 < float(scale) < np.inf:
+                raise ValueError
+        except ValueError:
+            raise ConfigError(f"{text!r} is no wire", _EXAMPLE) from None
+        return cls(scale=float(scale))
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        return f"Laplace noise {self.scale:g}, no clip: {NO_GUARANTEE}"
+
+    def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits) -> Upload:
+        """Noise on every number that is sent; which rows are sent stays as plain as it was.
+
+        `keys` are those of the clients' streams.
+        """
+        changes, rows = {}, upload.row_counts.cpu().numpy()
+        for place, leaf in enumerate(leaf for leaf in leaves if leaf.sent_as):
+            change = upload.changes[leaf.sent_as]
+            counts = (rows if leaf.per_item else np.ones_like(rows)) * leaf.size
+            unit = ((draws(mix(keys + np.uint64(place)), counts) >> np.uint64(11)) + 0.5) * 2.0**-53 - 0.5
+            noise = -self.scale * np.sign(unit) * np.log1p(-2 * np.abs(unit))
+            changes[leaf.sent_as] = change + torch.from_numpy(noise).view(change.shape).to(change)
+        return Upload(upload.rows, upload.row_counts, changes)
+
+    def statement(self, rounds: int) -> dict[str, Any]:
+        """What a run says of it."""
+        return {
+            "guarantee": NO_GUARANTEE,
+            "why": "noise without a clip: an upload may be as long as it likes",
+            "noise": f"Laplace of scale {self.scale:g} on every number that is sent",
+            "epsilon": None,
+            "epsilon_with_the_clip_it_lacks": 2 * rounds / self.scale,
+            "that_clip": f"every upload at most 1 long in L1; proportional to it; local, {rounds} rounds",
+            "randomness": SEEDED,
+        }
+
+
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """That noise as a step of a run's protection: a client half alone, the same in every engine."""
+
+    noise: PaperLaplace
+    seed: int
+    dense: bool = False
+
+    def choose(self, able: Ints, round_: int) -> None:
+        """Whoever takes part: noise without a guarantee depends on no draw."""
+
+    def memory(self) -> Params:
+        """Nothing is remembered."""
+        return {}
+
+    def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> LaplaceRound:
+        """The step in one round."""
+        return LaplaceRound(self, round_, leaves)
+
+
+@dataclass(frozen=True)
+class LaplaceRound(RoundStep):
+    """Noise on the uploads of one round."""
+
+    of: LaplaceNoise
+    round: int
+    leaves: tuple[Leaf, ...]
+
+    def send(self, clients: Ints, upload: Upload) -> Upload:
+        """Uploads with noise on every number."""
+        keys = client_keys(self.of.seed, Purpose.NOISE, self.round, clients)
+        return self.of.noise.upload(upload, self.leaves, keys)

@@ -1,0 +1,167 @@
+"""Many rounds: clients drawn by coin, uploads clipped, their sum covered before anything is made of it.
+
+    central       the server adds noise of std z · clip to the sum
+    local         every client adds that much to its own upload; c of them add up to √c times as much
+    distributed   every client adds 1/√k of it, where k is the least number of clients whose sum may be
+                  opened: secure aggregation shows the sum alone, which then has at least the central noise.
+                  k is (1 − dropout) of the expected clients; a round that fewer reach is given up
+
+What local and distributed clients add is drawn here as the sum it comes to, which has the same distribution.
+
+Adaptive clip (Andrew et al., NeurIPS 2021). Clients also say whether their upload was shorter than the clip
+C; of the noisy share b of those, C ← C · exp(−0.2 · (b − quantile)). Their count, taken as ±½, has
+sensitivity ½ and noise of std σ_b = (expected clients) / 20. Both together are one Gaussian mechanism of
+multiplier z if the uploads get z_Δ = (z⁻² − (2σ_b)⁻²)^(−½), so they cost no more than z says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from solera.core.arrays import Ints
+from solera.core.errors import ConfigError
+from solera.core.protection import RoundStep
+from solera.core.spec import Leaf, Params
+from solera.core.upload import Sums, Totals, Upload
+from solera.dp.mechanism import Clip, Gaussian
+from solera.dp.noise import Noise, Randomness
+from solera.dp.settings import DP
+
+CLIP = "dp.clip"  # what the server remembers of an adaptive clip
+_STEP = 0.2  # of an adaptive clip
+_ROUNDING = 1 + 1e-9  # of doubles: by so much a sum of clipped uploads may seem too long
+_COUNT_NOISE = 1 / 20  # σ_b, of the expected clients
+
+
+@dataclass(frozen=True)
+class PrivateRounds:
+    """A run's rounds: each of `users` takes part with probability `rate`. `dp` is resolved."""
+
+    dp: DP
+    rate: float
+    users: int
+    randomness: Randomness
+
+    def __post_init__(self) -> None:
+        if self.dp.noise is None:
+            raise ConfigError("how much noise is not known yet", "take what DP.resolved gives")
+        if self.dp.adaptive is not None and 2 * self.count_noise <= self.dp.noise:
+            raise ConfigError(
+                f"{self.expected:.0f} clients a round are too few for an adaptive clip under this noise",
+                "leave adaptive=… out, or raise -o clients_per_round=…",
+            )
+
+    @property
+    def dense(self) -> bool:
+        """Where clients add noise themselves, it covers every row."""
+        return self.dp.covers_uploads
+
+    @property
+    def expected(self) -> float:
+        """Clients a round, q · n: what sums are divided by."""
+        return self.rate * self.users
+
+    @property
+    def least(self) -> int:
+        """Clients a round without which a distributed sum is not opened."""
+        return max(1, math.floor((1 - self.dp.dropout) * self.expected))
+
+    @property
+    def count_noise(self) -> float:
+        """σ_b."""
+        return self.expected * _COUNT_NOISE
+
+    @property
+    def multiplier(self) -> float:
+        """z, or z_Δ beside an adaptive clip."""
+        assert self.dp.noise is not None
+        if self.dp.adaptive is None:
+            return self.dp.noise
+        rest: float = (self.dp.noise**-2 - (2 * self.count_noise) ** -2) ** -0.5
+        return rest
+
+    def choose(self, able: Ints, round_: int) -> Ints:
+        """Each with probability `rate`, on its own; perhaps nobody."""
+        return able[self.randomness.coins(len(able), round_) < self.rate]
+
+    def memory(self) -> Params:
+        """What the server has to remember from the start."""
+        if self.dp.adaptive is None:
+            return {}
+        return {CLIP: torch.tensor(self.dp.clip, dtype=torch.float64)}
+
+    def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> PrivateRound:
+        """One round."""
+        clip = Clip(float(memory[CLIP])) if self.dp.adaptive is not None else Clip(self.dp.clip)
+        gaussian = Gaussian(clip, self.multiplier)
+        return PrivateRound(self, leaves, gaussian, self.randomness.noise(round_))
+
+
+class PrivateRound(RoundStep):
+    """Clipping and noise in one round."""
+
+    def __init__(
+        self, rounds: PrivateRounds, leaves: tuple[Leaf, ...], gaussian: Gaussian, noise: Noise
+    ) -> None:
+        self._rounds, self._leaves, self._gaussian, self._noise = rounds, leaves, gaussian, noise
+        self.clients, self._short = 0, 0
+
+    def send(self, clients: Ints, upload: Upload) -> Upload:
+        """What the clients send, clipped."""
+        clipped, lengths = self._gaussian.clip.upload(upload, self._leaves)
+        self.clients += upload.n_clients
+        self._short += int((lengths <= self._gaussian.clip.norm).sum())
+        return clipped
+
+    def take_sums(self, sums: Sums) -> Sums:
+        """What several clients sent together, each of whom has clipped: not longer than that allows."""
+        if self._rounds.dp.adaptive is not None:
+            raise ConfigError("how many uploads were short is not in their sum", "leave adaptive=… out")
+        length, most = sums.length, self._gaussian.clip.norm * sums.weight
+        if not length <= most * _ROUNDING:
+            raise ConfigError(
+                f"a sum over {sums.weight:g} clients is {length:.3g} long: if all clip, at most {most:.3g}",
+                "clip client by client before adding up",
+            )
+        self.clients += round(sums.weight)
+        return sums
+
+    @property
+    def counts_alike(self) -> bool:
+        """A client's weight is data, too."""
+        return True
+
+    @property
+    def std(self) -> float:
+        """Of the noise on every number of the sum."""
+        match self._rounds.dp.mode:
+            case "central":
+                return self._gaussian.std
+            case "local":
+                return self._gaussian.std * math.sqrt(self.clients)
+            case "distributed":
+                return self._gaussian.std * math.sqrt(self.clients / self._rounds.least)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether too few clients have come for their sum to be opened."""
+        return self._rounds.dp.mode == "distributed" and self.clients < self._rounds.least
+
+    def release(self, totals: Totals) -> Totals:
+        """All that the aggregate may see: sums under noise, of as many clients as were to be expected."""
+        std, clip = self.std, self._gaussian.clip.norm
+        return totals.covered(lambda sums: self._noise.cover(sums, std, clip), self._rounds.expected)
+
+    def memory(self) -> Params:
+        """The next round's clip, where it adapts."""
+        quantile = self._rounds.dp.adaptive
+        if quantile is None:
+            return {}
+        count = torch.tensor([self._short - self.clients / 2], dtype=torch.float64)
+        count = self._noise.cover(count, self._rounds.count_noise, 0.5)
+        share = float(count) / self._rounds.expected + 0.5
+        clip = self._gaussian.clip.norm * math.exp(-_STEP * (share - quantile))
+        return {CLIP: torch.tensor(clip, dtype=torch.float64)}

@@ -1,0 +1,107 @@
+"""What is asked for by --dp, and the noise that gives it."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from solera.core.errors import ConfigError
+from solera.dp.accounting import Accountant, Releases, epsilon, multiplier_for
+
+Mode = Literal["central", "local", "distributed"]
+_EXAMPLE = "write --dp epsilon=8,delta=1e-5,clip=1"
+_ROUNDING = 1 + 1e-6  # a stated ε may be printed and read again
+
+
+class DP(BaseModel):
+    """Differential privacy of a user over a whole run: `epsilon` or `noise` is given, the other follows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    epsilon: float | None = Field(default=None, gt=0)
+    delta: float = Field(gt=0, lt=1)
+    clip: float = Field(default=1.0, gt=0, description="L2 bound of all that a user sends in a round")
+    noise: float | None = Field(default=None, gt=0, description="standard deviation of the noise, in clips")
+    accountant: Accountant | None = Field(
+        default=None, description="analytic without sampling, else pld; for discrete noise, rdp"
+    )
+    mode: Mode = Field(
+        default="central", description="who adds the noise: server, every client, all clients together"
+    )
+    adaptive: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="quantile of upload lengths that the clip follows; `clip` is its start",
+    )
+    dropout: float = Field(
+        default=0.2,
+        ge=0,
+        lt=1,
+        description="mode distributed: share of the expected clients that may be missing",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.epsilon is None and self.noise is None:
+            raise ValueError("epsilon or noise has to be given")
+        if self.adaptive is not None and self.mode != "central":
+            raise ValueError("an adaptive clip needs mode=central")
+        return self
+
+    @classmethod
+    def parse(cls, text: str) -> DP:
+        """`epsilon=8,delta=1e-5,clip=1`."""
+        parts = [part.split("=", 1) for part in text.split(",") if part.strip()]
+        if any(len(part) != 2 for part in parts):
+            raise ConfigError(f"{text!r} is not of the form key=value,…", _EXAMPLE)
+        try:
+            return cls.model_validate({key.strip(): value.strip() for key, value in parts})
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            what = str(wrong["msg"]).removeprefix("Value error, ")
+            raise ConfigError(f"--dp: {''.join(f'{p}: ' for p in wrong['loc'])}{what}", _EXAMPLE) from None
+
+    def resolved(self, releases: Releases) -> DP:
+        """With accountant, noise and ε. An ε that the noise does not give is an error."""
+        if not 0 < releases.rate <= 1:
+            raise ConfigError(
+                f"{releases.rate:g} clients per round is a number, and sampling needs a probability",
+                "give -o clients_per_round=… as a share of the clients, like 0.1",
+            )
+        exact = releases.rate == 1 or self.mode == "local"
+        accountant = self.accountant or (
+            "rdp" if self.mode == "distributed" else "analytic" if exact else "pld"
+        )
+        if self.mode == "distributed" and accountant != "rdp":
+            raise ConfigError(
+                f"accountant={accountant} is for normal noise, and shares are discrete",
+                "choose accountant=rdp, or leave accountant=… out",
+            )
+        seen = self._seen(releases)
+        noise = self.noise
+        if noise is None:
+            assert self.epsilon is not None
+            noise = multiplier_for(self.epsilon, seen, self.delta, accountant) * self._sensitivity
+        found = epsilon(noise / self._sensitivity, seen, self.delta, accountant)
+        if self.epsilon is not None and found > self.epsilon * _ROUNDING:
+            raise ConfigError(
+                f"noise={noise:g} gives ε = {found:.4g}, not {self.epsilon:g}", "leave one of the two out"
+            )
+        stated = found if self.epsilon is None else self.epsilon
+        return self.model_copy(update={"accountant": accountant, "noise": noise, "epsilon": stated})
+
+    @property
+    def covers_uploads(self) -> bool:
+        """Whether clients add noise themselves, to all numbers: what they send is no longer sparse."""
+        return self.mode != "central"
+
+    @property
+    def _sensitivity(self) -> float:
+        """In clips. Of single uploads two, as one user's may be exchanged for any other."""
+        return 2.0 if self.mode == "local" else 1.0
+
+    def _seen(self, releases: Releases) -> Releases:
+        """Who gets single uploads sees who takes part: no sampling, and at worst every round."""
+        return releases._replace(rate=1.0) if self.mode == "local" else releases

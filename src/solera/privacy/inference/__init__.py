@@ -1,0 +1,1 @@
+"""Inference attacks: who interacted with what, from uploads."""

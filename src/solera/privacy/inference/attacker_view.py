@@ -1,0 +1,93 @@
+"""What an attacker gets to see of uploads, under each mode that protects them.
+
+    plain         every upload, and any sum of some of them
+    local         the same, but uploads are clipped and have their clients' noise on every number of every row
+    central       the sum over all clients of a round under noise: what the next model tells. The server
+                  itself sees plain uploads and is trusted
+    distributed   that sum too, and the server sees no more than anybody
+
+Noise is drawn here apart from that of the training it is shown with, from the same distribution: the attacks
+look at what is sent in a round, and not at what the server makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solera.core.arrays import Floats, Ints
+from solera.core.spec import Leaf
+from solera.core.upload import Upload
+from solera.dp.mechanism import Clip
+from solera.dp.settings import DP, Mode
+from solera.privacy.inference.row_changes import SeenRows, rows_seen, total
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Nothing is between them."""
+
+    tables: tuple[str, ...]
+    n_items: int
+
+    @property
+    def sum_alone(self) -> bool:
+        """Whether all that is seen is the sum over all clients of a round."""
+        return False
+
+    def each(self, clients: Ints, upload: Upload) -> dict[int, SeenRows]:
+        """What is known of every client's upload."""
+        return dict(zip(clients.tolist(), rows_seen(upload, self.tables), strict=True))
+
+    def total(self, parts: Sequence[SeenRows], weights: Floats) -> SeenRows:
+        """The sum as it is seen."""
+        return total(parts, weights, self.n_items)
+
+
+@dataclass(frozen=True)
+class Private(Plain):
+    """Differential privacy: uploads are clipped, and noise of `std` is on every number of what is seen."""
+
+    clip: Clip
+    std: float
+    leaves: tuple[Leaf, ...]
+    mode: Mode
+    draw: np.random.Generator
+
+    @property
+    def sum_alone(self) -> bool:
+        """Unless clients add all of the noise themselves."""
+        return self.mode != "local"
+
+    def each(self, clients: Ints, upload: Upload) -> dict[int, SeenRows]:
+        """Clipped; if single ones are seen, under noise."""
+        clipped, _ = self.clip.upload(upload, self.leaves)
+        found = super().each(clients, clipped)
+        return found if self.sum_alone else {client: self._noisy([sight]) for client, sight in found.items()}
+
+    def total(self, parts: Sequence[SeenRows], weights: Floats) -> SeenRows:
+        """Every client counts 1."""
+        equal = np.ones(len(parts))
+        return self._noisy(parts) if self.sum_alone else total(parts, equal, self.n_items)
+
+    def _noisy(self, parts: Sequence[SeenRows]) -> SeenRows:
+        noise = self.std * self.draw.standard_normal((self.n_items, parts[0].changes.shape[1]))
+        for part in parts:
+            noise[part.rows] += part.changes
+        return SeenRows(np.arange(self.n_items), noise, self.std)
+
+
+def cover(
+    dp: DP | None,
+    leaves: tuple[Leaf, ...],
+    tables: tuple[str, ...],
+    n_items: int,
+    draw: np.random.Generator,
+) -> Plain:
+    """Of a run's settings, which are resolved."""
+    if dp is None:
+        return Plain(tables, n_items)
+    assert dp.noise is not None
+    return Private(tables, n_items, Clip(dp.clip), dp.clip * dp.noise, leaves, dp.mode, draw)

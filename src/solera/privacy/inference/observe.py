@@ -1,0 +1,63 @@
+"""Where an attacker stands: at the door of the server, looking at every upload that arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from solera.core.arrays import Ints
+from solera.core.protection import Step
+from solera.core.upload import Upload
+from solera.engine.simulation import ClientResult, LocalTraining, Task
+
+
+class Observer(Protocol):
+    """Anyone who is shown uploads as they arrive, after whatever protects them."""
+
+    def __call__(self, round_: int, clients: Ints, upload: Upload) -> None:
+        """One group of clients' uploads of a round, the first round being 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Local training whose uploads an observer sees, and that is otherwise what it was.
+
+    Put it around everything that changes an upload on its way: what is inside is not seen.
+    """
+
+    train: LocalTraining
+    observer: Observer
+
+    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+        """The same results."""
+        for result in self.train(task, clients):
+            self.observer(task.context.round, result.clients, result.upload)
+            yield result
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Local training whose uploads have gone through the client half of one protection."""
+
+    train: LocalTraining
+    step: Step
+
+    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+        """The same results with protected uploads."""
+        begun = self.step.begin(task.context.round, task.method.leaves, {})
+        for result in self.train(task, clients):
+            yield replace(result, upload=begun.send(result.clients, result.upload))
+
+
+@dataclass(frozen=True)
+class Reseeded:
+    """Local training that draws its samples from another seed; what it starts from stays."""
+
+    train: LocalTraining
+    seed: int
+
+    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+        """Results of other draws."""
+        return self.train(replace(task, seed=self.seed), clients)

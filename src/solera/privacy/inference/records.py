@@ -1,0 +1,69 @@
+"""Records of attacks: one small JSON file for a method and what protects its uploads.
+
+attacks/<data set>/<method>--<protection>.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from solera.privacy.inference.figures import Finding
+from solera.privacy.record_files import file_name, read_records, write_record
+
+
+class AttackRecord(BaseModel):
+    """What was attacked, by which command and program, and all that was found."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    format: Literal[1] = 1
+    command: str
+    method: str
+    protection: str
+    dataset: str
+    protocol: str
+    seed: int
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    code: dict[str, Any]
+    findings: tuple[Finding, ...]
+
+    @property
+    def name(self) -> str:
+        """Its file, within the folder of attacks."""
+        return file_name(self.dataset, self.method, self.protection.replace("ε = ", "epsilon="))
+
+    def find(self, attack: str, rounds: tuple[int, int], summed: int = 1) -> Finding | None:
+        """What an attack found in one kind of thing."""
+        wanted = (attack, *rounds, summed)
+        return next(
+            (f for f in self.findings if (f.attack, f.first_round, f.last_round, f.summed) == wanted), None
+        )
+
+    @property
+    def last_round(self) -> int:
+        """The last that was attacked."""
+        return max(finding.last_round for finding in self.findings)
+
+
+OF_A_RUN = "attacks.json"  # within a run's folder: what was found in the run's own uploads
+
+
+def of_run(folder: Path) -> AttackRecord | None:
+    """What `solera attack` left in a run's folder."""
+    found = read_records(folder, AttackRecord, "an attack's record", "solera attack", OF_A_RUN)
+    return found[0] if found else None
+
+
+def write(record: AttackRecord, folder: Path) -> Path:
+    """To its place in the folder."""
+    return write_record(record, folder / record.name)
+
+
+def read_all(folder: Path) -> Sequence[AttackRecord]:
+    """All records in a folder, by name; none if there is no such folder."""
+    return read_records(folder, AttackRecord, "an attack's record", "solera attack")
