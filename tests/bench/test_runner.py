@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -140,19 +141,30 @@ def test_a_worker_nobody_listens_to_stops_with_a_checkpoint(folder):
     assert not (folder / "results").exists()
 
 
-def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
+def test_a_run_that_another_benchmark_is_at_is_waited_for(folder, monkeypatch):
     asked = matrix(folder, TEXT)
     stop, said = threading.Event(), []
+    refusals, refused_twice = itertools.count(1), threading.Event()
+    real = worker._taken
+
+    def taken(lock):
+        file = real(lock)
+        if file is None and next(refusals) >= 2:
+            refused_twice.set()
+        return file
+
     waiting = threading.Thread(
         target=lambda: said.append(perform(job(asked, 0, folder), stop, lambda _: None))
     )
     with worker._alone(folder / "0.lock", threading.Event()):
         assert worker._taken(folder / "0.lock") is None
+        monkeypatch.setattr(worker, "_taken", taken)
         waiting.start()
-        time.sleep(0.3)
+        assert refused_twice.wait(90), "it asks again and again"
         assert said == []
         write(_record(asked, 0), asked.record(asked.entries[0]))
     waiting.join(timeout=90)
+    assert not waiting.is_alive()
     assert said == [Done(1.0)], "the other one's record is taken as it is"
     with worker._alone(folder / "0.lock", threading.Event()):
         stop.set()
