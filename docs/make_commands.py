@@ -40,8 +40,8 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
     if arguments or not hasattr(command, "commands"):
         names = (one.make_metavar(_context(command)) for one in arguments)
         yield f"```text\n{' '.join((path, '[OPTIONS]', *names))}\n```\n"
-    rows = [(f"`{(one.metavar or one.name).upper()}`", one.help or "", "") for one in arguments]
-    rows += [(_flags(one), one.help or "", _default(one)) for one in options]
+    rows = [(f"`{(one.metavar or one.name).strip('[]').upper()}`", one.help or "", "") for one in arguments]
+    rows += [(_flags(one), _about(one), _default(one)) for one in options]
     if rows:
         yield "| | | default |\n|---|---|---|"
         yield "\n".join("| " + " | ".join(map(_cell, row)) + " |" for row in rows) + "\n"
@@ -66,6 +66,11 @@ def _flags(option: Any) -> str:
     names = ", ".join((*option.opts, *option.secondary_opts))
     value = "" if option.is_flag else f" {option.type.name.split()[0].upper()}"
     return f"`{names}{value}`"
+
+
+def _about(option: Any) -> str:
+    choices = getattr(option.type, "choices", ())
+    return " ".join(filter(None, (option.help, f"One of {', '.join(choices)}." if choices else "")))
 
 
 def _default(option: Any) -> str:

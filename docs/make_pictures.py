@@ -206,9 +206,9 @@ def troubles() -> Picture:
 
 # The rooms of the package: one may use those below it, and those to its left.
 LAYERS = (
-    (("cli", "commands, thin"),),
+    (("api", "from Python"), ("cli", "commands, thin")),
     (("deploy", "over Flower"), ("bench", "measures"), ("report", "pages")),
-    (("device", "on one's own machine"), ("privacy", "attacks, masks"), ("api", "from Python")),
+    (("device", "on one's own machine"), ("privacy", "attacks, masks")),
     (("runs", "train, keep, resume, recommend"), ("testing", "what every method must satisfy")),
     (("engine", "reference, block"), ("evaluate", "protocols, ranking"), ("baselines", "centralized")),
     (("methods", "one file each"), ("data", "sets, splits"), ("privacy.dp", "clip, noise, ε")),

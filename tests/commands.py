@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from solera.deploy.processes import Process
+import psutil
+
+from solera.deploy.processes import Process, family
 
 
 def environment() -> dict[str, str]:
@@ -34,6 +37,12 @@ def wait_for(process: Process, words: str) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """And not ended without anybody having asked (Z)."""
-    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return shown.stdout.strip()[:1] not in {"", "Z"}
+    """And not ended without anybody having asked."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def below(pid: int) -> list[int]:
+    """The numbers of all that a process has started, and that still run."""
+    return [each.pid for each in family(pid)]

@@ -42,7 +42,7 @@ def modes(private: Private, attacks: Attacks, dataset: str) -> str:
         record = next((r for r in attacks if r.method == method and r.protection.startswith(start)), None)
         cells = ["not run"] * 3
         if run:
-            cells = [_under(run), f"{run.bytes.up / 1000:,.0f}", f"{run.seconds.per_round:.2f}"]
+            cells = [_under(run), f"{run.result.bytes.up / 1000:,.0f}", f"{run.result.seconds_per_round:.2f}"]
         rows.append((f"`{method}`", mode, best_attack(record, summed) or "–", *cells))
     head = ("", "mode", "attack", PAIR, "kB up per client and round", "seconds per round")
     return table(head, rows) if rows else NONE_YET
@@ -53,8 +53,10 @@ def differential_privacy(private: Private, dataset: str) -> str:
     here = [run for run in private.records if run.dataset == dataset]
     rows = []
     for method in dict.fromkeys(str(run.config["method"]) for run in here):
-        mine = {(run.privacy or {}).get("epsilon"): run for run in here if run.config["method"] == method}
-        clip = next((f"{run.privacy['clip']:g}" for run in mine.values() if run.privacy), "")
+        mine = {
+            (run.result.privacy or {}).get("epsilon"): run for run in here if run.config["method"] == method
+        }
+        clip = next((f"{run.result.privacy['clip']:g}" for run in mine.values() if run.result.privacy), "")
         rounds = next(str(run.config["rounds"]) for run in mine.values())
         rows.append((f"`{method}`", rounds, clip, *(_under(mine.get(epsilon)) for epsilon in EPSILONS)))
     head = ("", "rounds", "clip", *(f"ε = {'∞' if e is None else f'{e:g}'}" for e in EPSILONS))
@@ -69,8 +71,8 @@ def differential_privacy(private: Private, dataset: str) -> str:
 def _under(run: Record | None) -> str:
     if run is None:
         return ""
-    full = run.figures.test.full
-    noise = f" ({run.privacy['noise_multiplier']:.2f})" if run.privacy else ""
+    full = run.result.test.full
+    noise = f" ({run.result.privacy['noise_multiplier']:.2f})" if run.result.privacy else ""
     return f"{full['hr@10']:.4f} / {full['ndcg@10']:.4f}{noise}"
 
 

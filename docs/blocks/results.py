@@ -39,7 +39,9 @@ def figures(name: str, records: Records) -> str:
         rows.append((label, _measured(runs, "sampled99"), _measured(runs, "full"), seeds))
     command = f"solera train --preset {name} --seed S --protocol"
     below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
-    seconds = [run.seconds.per_round for run in records if run.preset == name and run.seconds.per_round]
+    seconds = [
+        run.result.seconds_per_round for run in records if run.preset == name and run.result.seconds_per_round
+    ]
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
     return table(("", f"99 negatives, {PAIR}", f"full ranking, {PAIR}", "seeds"), rows) + f"\n\n{below}{time}"
 
@@ -72,13 +74,13 @@ def _best_on_validation(records: Records, labels: Iterable[str]) -> Records:
     )
     return max(
         filter(None, groups),
-        key=lambda runs: mean(run.figures.validation.full["ndcg@10"] for run in runs),
+        key=lambda runs: mean(run.result.validation.full["ndcg@10"] for run in runs),
         default=[],
     )
 
 
 def _hr(runs: Records, part: str) -> str:
-    values = [getattr(run.figures.test, part)["hr@10"] for run in runs]
+    values = [getattr(run.result.test, part)["hr@10"] for run in runs]
     return _spread(values) if values else "not measured yet"
 
 
@@ -127,7 +129,7 @@ def reproduction(records: Records, datasets: Sequence[str]) -> str:
     for entry in (entry for entry in there if not datasets or entry.dataset in datasets):
         leaky, strict = (_runs(records, entry.name, protocol) for protocol in PROTOCOLS)
         away = (
-            mean(run.figures.test.sampled99[metric] for run in leaky) - entry.published[key]
+            mean(run.result.test.sampled99[metric] for run in leaky) - entry.published[key]
             for key, metric in METRICS.items()
             if leaky and entry.published
         )
@@ -143,7 +145,7 @@ def _runs(records: Records, name: str, protocol: str) -> Records:
 
 
 def _measured(runs: Records, part: str) -> str:
-    each = ([getattr(run.figures.test, part)[metric] for run in runs] for metric in METRICS.values())
+    each = ([getattr(run.result.test, part)[metric] for run in runs] for metric in METRICS.values())
     return " / ".join(map(_spread, each)) if runs else "not measured yet"
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         BaselineRun,
         Interactions,
         Progress,
+        RoundEntry,
         Run,
+        RunResult,
         baseline,
         compare,
         datasets,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         open_run,
         presets,
         register,
+        report,
         train,
     )
 
@@ -37,7 +40,9 @@ __all__ = [
     "BaselineRun",
     "Interactions",
     "Progress",
+    "RoundEntry",
     "Run",
+    "RunResult",
     "SoleraError",
     "__version__",
     "baseline",
@@ -49,6 +54,7 @@ __all__ = [
     "open_run",
     "presets",
     "register",
+    "report",
     "train",
 ]
 

@@ -17,11 +17,12 @@ import polars as pl
 from solera.baselines import BASELINES
 from solera.core.callable_module import make_callable
 from solera.core.closed_form import ClosedForm
-from solera.core.errors import SoleraError
+from solera.core.errors import RunError, SoleraError
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.evaluate import Evaluator, Score, split
 from solera.methods import PLUGINS, find, names, register
+from solera.report import write_report
 from solera.runs import Progress, Run
 from solera.runs import train as _train
 from solera.runs.assembly import chosen_names, run_config
@@ -29,14 +30,16 @@ from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.notebook import in_notebook, notebook_progress
 from solera.runs.presets import preset as find_preset
 from solera.runs.presets import presets as known_presets
-from solera.runs.result import figures, metrics_table
+from solera.runs.result import Rankings, RoundEntry, RunResult, metrics_table
 from solera.runs.tracking import tracking
 
 __all__ = [
     "BaselineRun",
     "Interactions",
     "Progress",
+    "RoundEntry",
     "Run",
+    "RunResult",
     "baseline",
     "compare",
     "datasets",
@@ -46,6 +49,7 @@ __all__ = [
     "open_run",
     "presets",
     "register",
+    "report",
     "train",
 ]
 
@@ -267,9 +271,9 @@ def compare(
         results.append(
             (name, "centralized", baseline(name, interactions, protocol=protocol, seed=seed).result)
         )
-    results.sort(key=lambda each: -each[2]["validation"]["full"]["ndcg@10"])
+    results.sort(key=lambda each: -each[2].validation.full["ndcg@10"])
     return pl.DataFrame(
-        [{"method": name, "kind": kind, **result["test"]["full"]} for name, kind, result in results]
+        [{"method": name, "kind": kind, **result.test.full} for name, kind, result in results]
     )
 
 
@@ -281,9 +285,40 @@ def evaluate(score: Score, data: Data, *, protocol: str = "strict", seed: int = 
     """
     interactions = load(data)
     evaluator = Evaluator(split(interactions, protocol), seed)
-    return metrics_table(
-        {"test": figures(evaluator.test(score)), "validation": figures(evaluator.validation(score))}
-    )
+    return metrics_table(Rankings.of(evaluator.test(score)), Rankings.of(evaluator.validation(score)))
+
+
+@_in_python
+def report(
+    runs: Run | str | Path | Iterable[Run | str | Path],
+    output: str | Path = "report.html",
+    *,
+    figures: bool = False,
+    no_data: bool = False,
+    data_dir: str | Path | None = None,
+) -> list[Path]:
+    """Write one HTML page about finished runs, with their charts; returns the files written.
+
+    Runs are folders, or `Run`s that were trained with `out`. With `figures`, every chart is also written as
+    SVG, PNG and CSV. `no_data` leaves out what needs the data set: intervals and single users.
+    """
+    listed = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
+    folders = [_folder(run) for run in listed]
+    return write_report(
+        folders,
+        Path(output),
+        figures=figures,
+        use_data=not no_data,
+        data_dir=None if data_dir is None else Path(data_dir),
+    ).written
+
+
+def _folder(run: Run | str | Path) -> Path:
+    if not isinstance(run, Run):
+        return Path(run)
+    if run.path is None:
+        raise RunError(f"{run!r} was not written to a folder", "train it with out=FOLDER")
+    return run.path
 
 
 @_in_python
@@ -318,3 +353,4 @@ def presets() -> pl.DataFrame:
 
 make_callable("solera.methods", methods)
 make_callable("solera.evaluate", evaluate)
+make_callable("solera.report", report)

@@ -11,8 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from commands import environment
-from solera.deploy.processes import family
+from commands import below, environment
 
 SOLERA = (sys.executable, "-m", "solera")
 
@@ -49,7 +48,7 @@ class Kept:
     def child(self, words: str) -> int | None:
         """What the command has started, or what that has, if these words are in its command line."""
         pid = self.pid
-        return next((each for each in family(pid) if words in command_line(each)), None) if pid else None
+        return next((each for each in below(pid) if words in command_line(each)), None) if pid else None
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")

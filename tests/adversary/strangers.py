@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
+from commands import below
 from solera.deploy.flower import Address
-from solera.deploy.processes import family
 
 PUSH = "/v1/fleet/push-object"  # takes the largest bodies
 LIST, REGISTER, ACQUIRE = "/v1/control/list-nodes", "/v1/control/register-node", "/v1/runtime/acquire-task"
@@ -115,7 +115,7 @@ def command_of(pid: int) -> list[str]:
 
 def superlink_of(pid: int) -> int:
     """The SuperLink below a command that runs one."""
-    (found,) = [each for each in family(pid) if "solera.deploy.guard" in command_of(each)]
+    (found,) = [each for each in below(pid) if "solera.deploy.guard" in command_of(each)]
     return found
 
 

@@ -68,7 +68,8 @@ def test_a_power_cut_after_the_opening(five, monkeypatch, mode, reached):
     monkeypatch.setattr("os.fsync", fsync)
     with pytest.raises(PowerCutError):
         federation.round()
-    assert {"openings.jsonl", ".opening.json.partial", ".sum-0.bin.partial"} <= set(synced)
+    for name in ("openings.jsonl", ".opening.json.", ".sum-0.bin."):
+        assert any(each.startswith(name) for each in synced), name
     assert federation.server.opened_rounds() == {0}
     reached("synced before the first node is asked")
 

@@ -33,12 +33,13 @@ from strangers import (
     zeros,
 )
 
+from commands import below
 from solera.core.errors import DeployError
 from solera.deploy import flower, superlink
 from solera.deploy.control import control
 from solera.deploy.credential import read_token
 from solera.deploy.flower import Address
-from solera.deploy.processes import family, free_port
+from solera.deploy.processes import free_port
 
 GIGABYTE = 1000 * MB
 
@@ -216,10 +217,10 @@ def test_reading_command_lines(server, reached):
     with control(server.address, read_token(home)) as asked:
         number = asked.start(app, {"folder": str(server.folder)})
         until = time.monotonic() + 60
-        while not (apps := [pid for pid in family(server.pid) if "--parent-pid" in command_of(pid)]):
+        while not (apps := [pid for pid in below(server.pid) if "--parent-pid" in command_of(pid)]):
             assert time.monotonic() < until
             time.sleep(0.1)
-        words = {word for pid in [*apps, *family(server.pid)] for word in command_of(pid)}
+        words = {word for pid in [*apps, *below(server.pid)] for word in command_of(pid)}
         (token,) = [path.read_text() for path in home.glob("task-*.token")]
         nodes = "/v1/runtime/get-nodes"
         assert ask(server.address, nodes, flwr_task_token=token) != 401
@@ -235,7 +236,7 @@ def test_reading_command_lines(server, reached):
     before="refused",
 )
 def test_other_ports(server, reached):
-    everything = [server.pid, *family(server.pid)]
+    everything = [server.pid, *below(server.pid)]
     assert {port for pid in everything for port in listening(pid)} == {server.address.port}
     reached("one port")
 

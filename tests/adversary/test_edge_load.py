@@ -18,11 +18,10 @@ from flwr.proto.node_pb2 import Node
 from served import SOLERA, Server, open_to_others, running, served
 from strangers import ATTACKER, CUT_OFF, MB, PUSH, ask, command_of, connect, head, peak, public, signed
 
-from commands import is_running, solera
+from commands import below, is_running, solera
 from solera.deploy import flower
 from solera.deploy.control import control
 from solera.deploy.credential import read_token
-from solera.deploy.processes import family
 
 pytestmark = pytest.mark.slow
 
@@ -106,7 +105,7 @@ def test_files_of_a_run_and_of_a_node(server, world, reached):
 
 def test_a_server_that_can_start_no_app_ends(server):
     """Last in the file: the others need the server."""
-    (executor,) = [pid for pid in family(server.pid) if "solera.deploy.executor" in command_of(pid)]
+    (executor,) = [pid for pid in below(server.pid) if "solera.deploy.executor" in command_of(pid)]
     os.kill(executor, signal.SIGKILL)
     until = time.monotonic() + 120
     while is_running(server.pid) and time.monotonic() < until:

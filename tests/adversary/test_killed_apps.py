@@ -14,12 +14,12 @@ from attack import attack
 from kept import command_line, wait_until
 from served import Server, served
 
+from commands import below
 from solera.core.errors import RunError
 from solera.deploy import flower
 from solera.deploy.control import Control, control
 from solera.deploy.credential import read_token
 from solera.deploy.folder import FederationFolder
-from solera.deploy.processes import family
 
 pytestmark = pytest.mark.xdist_group("apps")
 HOLDER = """
@@ -66,7 +66,7 @@ def asked(server: Server) -> Iterator[Control]:
 
 
 def apps(server: Server) -> list[int]:
-    return [pid for pid in family(server.pid) if "flwr-serverapp" in command_line(pid)]
+    return [pid for pid in below(server.pid) if "flwr-serverapp" in command_line(pid)]
 
 
 def begin(server: Server, asked: Control) -> tuple[int, int]:

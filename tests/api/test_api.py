@@ -16,12 +16,16 @@ import torch
 import solera
 from solera import api
 from solera.cli.compare import compare as compare_command
+from solera.cli.recommend import recommend as recommend_command
+from solera.cli.recommend import similar as similar_command
+from solera.cli.report import report as report_command
 from solera.cli.runs import baseline as baseline_command
-from solera.cli.runs import recommend as recommend_command
 from solera.cli.runs import train as train_command
+from solera.runs import recommending
 
 # What has another name in Python, and what only a terminal needs.
 NAMES = {"plugin": "plugins", "out_dir": "out", "option": "options", "workers": "threads"}
+NAMES_OF_RECOMMEND = {"user": "users", "all_users": "users", "output": "path"}
 TERMINAL = {"json"}
 SMALL: dict[str, Any] = {"embedding_size": 4, "local_epochs": 1}
 
@@ -151,9 +155,102 @@ def test_only_some_items_and_without_others(data):
         run.recommend("u3", 0)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_everybodys_recommendations_in_a_file(data, tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(recommending, "USERS_AT_A_TIME", 7)
+    run = solera.train("fedmf", data, rounds=1, **SMALL)
+    path, told = tmp_path / f"new/all.{ending}", []
+    run.write_recommendations(path, k=3, on_users=lambda done, total: told.append((done, total)))
+    read = polars.read_parquet(path) if ending == "parquet" else polars.read_csv(path)
+    assert read.select("user", "rank", "item").equals(run.recommend_many(k=3).select("user", "rank", "item"))
+    assert told == [(7, 30), (14, 30), (21, 30), (28, 30), (30, 30)]
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_of_recommendations_that_cannot_be_written(data, tmp_path):
+    run = solera.train("fedease", data)
+    with pytest.raises(solera.SoleraError, match=r"ends in \.parquet or \.csv"):
+        run.write_recommendations(tmp_path / "all.txt")
+    with pytest.raises(solera.SoleraError, match="cannot be written"):
+        run.write_recommendations("/dev/null/all.csv")
+    with pytest.raises(solera.SoleraError, match="unknown user 'nobody'"):
+        run.write_recommendations(tmp_path / "all.csv", ["u1", "nobody"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def two_tastes():
+    """Two groups of users who like one half of the items each; w is in the first group."""
+    draw = np.random.default_rng(1)
+    pairs = [
+        (f"u{user}", f"{'ab'[user % 2]}{item}")
+        for user in range(60)
+        for item in draw.choice(12, 8, replace=False)
+    ]
+    users, items = zip(*pairs, strict=True)
+    return solera.load(polars.DataFrame({"user": users, "item": items}))
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedmf", {"rounds": 100, "learning_rate": 0.5, "embedding_size": 8}),
+        ("fedhist", {"rounds": 50, "learning_rate": 1.0}),
+        ("fedease", {}),
+    ],
+)
+def test_somebody_who_was_not_in_training_is_recommended_what_is_liked_alike(two_tastes, method, options):
+    run = solera.train(method, two_tastes, progress=False, **options)
+    for kind in "ab":
+        known = [f"{kind}{item}" for item in range(6)]
+        found = [each.item for each in run.recommend_for(known, 4)]
+        assert not set(found) & set(known)
+        assert sum(item.startswith(kind) for item in found) >= 3, (kind, found)
+
+
+@pytest.mark.parametrize("method", ["pfedrec", "fedem", "fedrap"])
+def test_somebody_new_changes_nothing_for_the_others(two_tastes, method):
+    run = solera.train(method, two_tastes, rounds=2, **SMALL)
+    before = run.recommend_many(k=4)
+    found = run.recommend_for(["a1", "b2"], 30, rounds=3)
+    assert len({each.item for each in found} - {"a1", "b2"}) == 22
+    assert [each.score for each in found] != [each.score for each in run.recommend_for(["a5"], 30)][:22]
+    assert run.recommend_many(k=4).equals(before)
+
+
+def test_a_history_that_is_none(two_tastes):
+    run = solera.train("fedease", two_tastes)
+    with pytest.raises(solera.SoleraError, match="has no items"):
+        run.recommend_for([])
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [("fedmf", {"rounds": 60, "learning_rate": 0.5}), ("fedease", {})]
+)
+def test_similar_items_are_liked_by_the_same_people(two_tastes, method, options):
+    run = solera.train(method, two_tastes, **options)
+    found = run.similar("a3", 5)
+    assert "a3" not in [each.item for each in found]
+    assert [each.item[0] for each in found] == ["a"] * 5
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+
+
+def test_items_of_which_nothing_is_shared_are_not_alike(data):
+    with pytest.raises(solera.SoleraError, match="shares no item vectors"):
+        solera.train("local", data, rounds=1, **SMALL).similar("i1")
+
+
+def test_a_report_of_runs(data, tmp_path):
+    run = solera.train("fedmf", data, rounds=2, out=tmp_path / "run", **SMALL)
+    assert solera.report([run, tmp_path / "run"], tmp_path / "a/b.html") == [tmp_path / "a/b.html"]
+    assert "fedmf" in (tmp_path / "a/b.html").read_text()
+    with pytest.raises(solera.SoleraError, match="was not written to a folder"):
+        solera.report(solera.train("fedmf", data, rounds=1, **SMALL), tmp_path / "b.html")
+
+
 def test_baselines_and_comparisons(data):
     fitted = solera.baseline("ease", data, reg=20.0)
-    assert fitted.result["options"]["reg"] == 20
+    assert fitted.result.options["reg"] == 20
     assert fitted.metrics.height == 4
     table = solera.compare(["fedmf", "fedease"], data, baselines=["popularity"], rounds=1)
     assert set(table["method"]) == {"fedmf", "fedease", "popularity"}
@@ -193,13 +290,17 @@ def test_nothing_heavy_is_loaded_before_it_is_asked_for():
         (train_command, api.train),
         (baseline_command, api.baseline),
         (compare_command, api.compare),
-        (recommend_command, api.Run.recommend_many),
+        (recommend_command, api.Run.write_recommendations),
+        (similar_command, api.Run.similar),
+        (report_command, api.report),
     ],
 )
 def test_the_interface_takes_what_the_command_takes(command, function):
     taken = inspect.signature(function).parameters
-    wanted = {NAMES.get(name, name) for name in inspect.signature(command).parameters} - TERMINAL
-    wanted -= {"run", "data_dir", "user"} if command is recommend_command else set()
+    renamed = NAMES | (NAMES_OF_RECOMMEND if command is recommend_command else {})
+    wanted = {renamed.get(name, name) for name in inspect.signature(command).parameters} - TERMINAL
+    wanted -= {"run", "data_dir"} if command in (recommend_command, similar_command) else set()  # open_run's
+    wanted -= {"history"} if command is recommend_command else set()  # Run.recommend_for
     wanted -= {"out"} if command is compare_command else set()  # records are the command's
     assert wanted <= taken.keys()
 

@@ -9,6 +9,7 @@ from planted import blocks
 from in_process import solera
 from solera.baselines import BASELINES, Epoch, NCFConfig, configure
 from solera.core.errors import ConfigError
+from solera.runs import RunResult
 from solera.runs.baseline import run_baseline
 
 
@@ -47,12 +48,11 @@ def test_every_baseline_gives_the_same_kind_of_result(name: str) -> None:
     short = {"epochs": "2"} if "epochs" in BASELINES[name].config.model_fields else {}
     seen: list[Epoch] = []
     result = run_baseline(name, blocks(), seed=3, options=short, on_epoch=seen.append).result
-    popularity = run_baseline("popularity", blocks(), seed=3).result
-    assert set(result) == set(popularity)
-    assert result["options"] == configure(name, short).model_dump(mode="json")
+    assert result.method == name
+    assert result.options == configure(name, short).model_dump(mode="json")
     assert [(epoch.done, epoch.epochs) for epoch in seen] == ([(1, 2), (2, 2)] if short else [])
-    assert 0 <= result["test"]["full"]["hr@10"] <= 1
-    json.dumps(result)
+    assert 0 <= result.test.full["hr@10"] <= 1
+    assert RunResult.model_validate(json.loads(json.dumps(result.document()))) == result
 
 
 def test_help_names_every_baseline() -> None:

@@ -56,16 +56,28 @@ def made(label: str, ranks: list[float], **changes) -> Record:
         "kind": "method",
         "dataset": "toy",
         "protocol": "strict",
-        "leaky": changes.get("protocol") == "paper",
         "seed": 0,
         "environment": {},
         "code": {},
-        "figures": {"test": both, "validation": both},
         "by_activity": groups,
-        "seconds": {"total": 9.0, "per_round": 0.5},
-        "bytes": {"up": 1e5, "down": 2e5, "up_until_selected": 3e6, "down_until_selected": 6e6},
+        "seconds": 9.0,
+        "bytes_until_selected": {"up": 3e6, "down": 6e6},
         "ranks": ranks,
         **changes,
     }
+    is_method = fields["kind"] == "method"
+    result = {
+        "method": label,
+        "leaky": fields["protocol"] == "paper",
+        "users": len(ranks),
+        "items": 60,
+        "evaluated_users": len(ranks),
+        "test": both,
+        "validation": both,
+        "options": {"embedding_size": 8},
+        "bytes": {"up": 1e5, "down": 2e5} if is_method else None,
+        "seconds_per_round": 0.5 if is_method else None,
+        **{name: fields[name] for name in ("dataset", "protocol", "seed")},
+    }
     config = {"method": label, "seed": fields["seed"], "options": {"embedding_size": 8}}
-    return Record.model_validate({"config": config, **fields})
+    return Record.model_validate({"config": config, "result": result, **fields})

@@ -10,13 +10,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from rich.text import Text
 from typer.main import get_command
 
 from in_process import solera
+from solera.baselines import BASELINES
 from solera.cli import app
+from solera.cli.data import Protocol
+from solera.cli.device import Format
+from solera.cli.poison import Attack, Defence
+from solera.cli.runs import Baseline
+from solera.device.importers import READERS
+from solera.evaluate import PROTOCOLS
+from solera.methods.robust import DEFENCES
+from solera.privacy.poisoning.attacks import ATTACKS
 
 NEEDS_DATA = pytest.mark.skipif(
     not os.environ.get("SOLERA_DATA"),
@@ -64,13 +74,13 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (
             ("train", "fedmf", "--data", "ml-100k", "--protocol", "papers"),
-            "unknown protocol 'papers'",
-            "'paper'?",
+            "'--protocol': 'papers' is not one of 'strict', 'paper', 'global-time'",
+            "solera train --help",
         ),
         (
             ("train", "fedmf", "--data", "ml-100k", "--engine", "warp"),
-            "unknown engine 'warp'",
-            "block, reference",
+            "'--engine': 'warp' is not one of 'block', 'reference'",
+            "solera train --help",
         ),
         (("train", "fedmf"), "which data set?", "--data ml-100k"),
         (("train", "--data", "ml-100k"), "which method?", "solera train fedmf"),
@@ -94,7 +104,11 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (("recommend", "no-such-run", "--user", "1"), "no-such-run holds no run", "give the folder"),
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
-        (("baseline", "eas", "--data", "x"), "unknown baseline 'eas'", "'ease'?"),
+        (("baseline", "eas", "--data", "x"), "'eas' is not one of 'popularity', 'ease'", "baseline --help"),
+        (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
+        (("poison", "fedmf", "--attack", "promotoin"), "'promotoin' is not one of 'promotion'", "--help"),
+        (("poison", "fedmf", "--defence", "medain"), "'medain' is not one of 'norm-bound'", "--help"),
+        (("data", "audit", "ml-100k", "--protocol", "x"), "'x' is not one of 'strict'", "audit --help"),
         (("baseline", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
         (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
         (("leak", "--data", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
@@ -114,6 +128,18 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
     assert hint.startswith("next: ")
     assert next_step in hint
     assert not list(tmp_path.iterdir())
+
+
+def test_what_can_be_chosen_is_what_the_library_knows():
+    known: dict[Any, Any] = {
+        Protocol: PROTOCOLS,
+        Baseline: BASELINES,
+        Format: READERS,
+        Attack: [*ATTACKS, "none"],
+        Defence: [*DEFENCES, "none"],
+    }
+    for choices, names in known.items():
+        assert sorted(get_args(choices)) == sorted(names)
 
 
 def test_leak(ratings, tmp_path):
@@ -171,6 +197,19 @@ def test_from_a_file_to_recommendations(ratings, tmp_path):
     assert json.loads((folder / "result.json").read_text())["test"] == result["test"]
     listed = solera("recommend", str(folder), "--user", "u3", "-k", "4", "--json")
     assert len(json.loads(listed.stdout)["items"]) == 4
+    several = solera("recommend", str(folder), "--user", "u3", "--user", "u4", "-k", "4", "--json")
+    both = json.loads(several.stdout)["users"]
+    assert [each["user"] for each in both] == ["u3", "u4"]
+    assert both[0]["items"] == json.loads(listed.stdout)["items"]
+    newcomer = solera("recommend", str(folder), "--history", "i1, i2", "--without", "i3", "-k", "4", "--json")
+    assert not {"i1", "i2", "i3"} & {each["item"] for each in json.loads(newcomer.stdout)["items"]}
+    written = solera("recommend", str(folder), "--all", "-o", str(tmp_path / "all.csv"))
+    assert written.returncode == 0, written.stderr
+    assert (tmp_path / "all.csv").read_text().startswith("user,rank,item,title,score\n")
+    for wrong in (("--all",), ("--all", "--user", "u3"), ()):
+        assert solera("recommend", str(folder), *wrong).returncode == 2
+    alike = solera("similar", str(folder), "i1", "-k", "3")
+    assert "Like i1" in alike.stdout
     stranger = solera("recommend", str(folder), "--user", "u99")
     assert stranger.returncode == 2
     assert "unknown user 'u99'" in stranger.stderr
@@ -203,7 +242,7 @@ def test_every_table_of_a_leaky_run_says_so(ratings, tmp_path):
 def test_json_of_every_other_command(ratings):
     methods = json.loads(solera("methods", "--json").stdout)
     assert {"fedmf", "pfedrec", "local"} <= {method["name"] for method in methods}
-    assert {"name", "scorer", "view", "update", "aggregate", "wire", "paper"} == set(methods[0])
+    assert {"name", "scorer", "view", "loss", "update", "aggregate", "paper"} == set(methods[0])
     assert (
         json.loads(solera("methods", "pfedrec", "--json").stdout)["options"][0]["option"] == "embedding_size"
     )

@@ -46,7 +46,7 @@ def test_gradient_is_that_of_loss_and_penalty(make):
     weights = torch.rand(CLIENTS, SAMPLES, generator=draw, dtype=torch.float64)
     batch = Batch(weights, weights * (torch.rand(CLIENTS, SAMPLES, generator=draw) < 0.5))
     context = method.context(0, n_items=9)
-    goal = method.loss(params, batch) + method.penalty(params, batch, context)
+    goal = method.batch_loss(params, batch) + method.penalty(params, batch, context)
     expected = dict(zip(params, torch.autograd.grad(goal.sum(), list(params.values())), strict=True))
     with torch.no_grad():
         still = {name: value.detach() for name, value in params.items()}

@@ -19,7 +19,7 @@ from solera.methods import build
 def user_gradient(p: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
     p = p.clone().requires_grad_()
     ones = torch.ones_like(r)
-    loss = build("fedmf").loss({"user": p, "items": q}, Batch(ones, r))
+    loss = build("fedmf").batch_loss({"user": p, "items": q}, Batch(ones, r))
     (gradient,) = torch.autograd.grad(loss, [p])
     return gradient
 

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from solera.core.choices import Move, Sgd, Stage
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.losses import BinaryCrossEntropy, SampledSoftmax
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
+from solera.core.parts import Dot, ItemTable, Joint, Mean
+from solera.core.randomness import Purpose
 from solera.core.spec import Home, Leaf
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData
+from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.methods import METHODS, build, names
 
 SHARED = Leaf("items", (4,), Home.SHARED, per_item=True, upload=True)
@@ -38,7 +46,7 @@ def steps(*moves: tuple[str, ...]) -> Steps:
 
 
 def method(scorer=Dot(4), view=ItemTable(4), update=Joint(("user", "items"))) -> Method:  # noqa: B008
-    return Method("toy", "nobody 2000", MethodConfig(), scorer, view, update, Mean(), Plain())
+    return Method("toy", "nobody 2000", MethodConfig(), scorer, view, BinaryCrossEntropy(), update, Mean())
 
 
 def problem(**parts) -> str:
@@ -50,7 +58,7 @@ def problem(**parts) -> str:
 def test_what_fits_is_accepted() -> None:
     built = method()
     assert [leaf.name for leaf in built.leaves] == ["user", "items"]
-    assert set(built.choices) == {"scorer", "view", "update", "aggregate", "wire"}
+    assert set(built.choices) == {"scorer", "view", "loss", "update", "aggregate"}
     method(update=steps(("user",), ("items",)))
     method(view=ItemTable(4, keep=True))
 
@@ -107,6 +115,60 @@ def test_select() -> None:
     assert names[Home.SHARED, None] == names[None, True] == names[Home.SHARED, True] == ["items"]
     assert names[Home.PERSONAL, None] == names[None, False] == ["score.weight", "score.bias"]
     assert names[Home.SHARED, False] == names[Home.PERSONAL, True] == []
+
+
+def test_a_loss_that_the_scorer_is_not_made_for() -> None:
+    built = method()
+    with pytest.raises(
+        ConfigError, match="the loss 'sampled softmax, next item' does not train the scorer 'dot"
+    ):
+        replace(built, loss=SampledSoftmax())
+    with pytest.raises(ConfigError, match="the loss 'binary cross-entropy' does not train the scorer 'own"):
+        replace(build("fedhist"), loss=BinaryCrossEntropy())
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """½ Σ weight (score − label)², whose slope is weight · score − positive."""
+
+    label: str = "squared error"
+
+    def value(self, scores: Tensor, batch: Batch) -> Tensor:
+        weights, positives = batch
+        return (weights * scores**2 / 2 - positives * scores).sum(-1)
+
+    def slope(self, scores: Tensor, batch: Batch) -> Tensor:
+        return batch.weights * scores - batch.positives
+
+
+def test_a_loss_of_ones_own_trains_in_both_engines() -> None:
+    positives = Ragged.from_lists([[0, 1], [2, 3, 4], [5]])
+    data = ClientData(positives, positives, n_items=9)
+    own = replace(build("fedmf", {"embedding_size": 3, "local_epochs": 2}), loss=SquaredError())
+    found = []
+    for train in (train_one_by_one, BlockTraining(1)):
+        cpu = torch.device("cpu")
+        simulation = Simulation(own, data, train, seed=0, device=cpu, dtype=torch.float64)
+        losses = [simulation.run_round(round_).loss for round_ in range(3)]
+        found.append((losses, simulation.scores(np.arange(3))))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-10, atol=1e-12)
+    plain = Simulation(
+        build("fedmf", {"embedding_size": 3, "local_epochs": 2}),
+        data,
+        train_one_by_one,
+        seed=0,
+        device=torch.device("cpu"),
+        dtype=torch.float64,
+    )
+    assert plain.run_round(0).loss != pytest.approx(found[0][0][0])
+
+
+@pytest.mark.parametrize(("name", "options"), [("colr", {}), ("fedfast", {}), ("fedem", {"form": "code"})])
+def test_random_choices_follow_the_seed(name: str, options: dict) -> None:
+    context = build(name, options).context
+    draws = [context(1, 9, seed).generator(Purpose.CLIENTS, 1).random() for seed in (0, 0, 1)]
+    assert draws[0] == draws[1] != draws[2]
 
 
 def test_context_resolves_every_schedule() -> None:

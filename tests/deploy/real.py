@@ -16,6 +16,7 @@ import torch
 
 from commands import environment, solera
 from solera.core.method import Method
+from solera.core.protection import Chain
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
@@ -153,7 +154,7 @@ class RealFederation:
             seed=SEED,
             device=torch.device("cpu"),
             dtype=torch.float64,
-            private=private,
+            protection=Chain((private,) if private else ()),
         )
         for round_ in range(rounds):
             simulation.run_round(round_)

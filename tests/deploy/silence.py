@@ -10,6 +10,7 @@ import torch
 
 from federation import ITEMS, Local
 from solera.core.method import Method
+from solera.core.protection import Chain
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.coordinator import Coordinator
@@ -78,7 +79,7 @@ def simulated(federation: Local, rate: float, clip: float, rounds: int = 3) -> S
         seed=4,
         device=CPU,
         dtype=torch.float64,
-        private=PrivateRounds(dp(clip=clip), rate, len(owners), Silent()),
+        protection=Chain((PrivateRounds(dp(clip=clip), rate, len(owners), Silent()),)),
     )
     for round_ in range(rounds):
         simulation.run_round(round_)

@@ -8,11 +8,10 @@ import torch
 
 from closed_forms import closed_form
 from federation import ITEMS
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 from solera.methods import find, names
 
 TRAINED = [name for name in names() if not isinstance(find(name), ClosedForm)]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import in_process
-from commands import environment, is_running, solera
+from commands import below, environment, is_running, solera
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy import flower, reach, superlink
 from solera.deploy.credential import read_token, write_token
 from solera.deploy.flower import Address
-from solera.deploy.processes import Process, family, free_port
+from solera.deploy.processes import Process, free_port
 from solera.deploy.submit import History
 
 
@@ -174,7 +174,7 @@ def test_a_process_ends_with_children_that_left_its_session_and_with_orphans(tmp
     )
     process = Process([sys.executable, "-c", code], environment(), tmp_path / "log")
     until = time.monotonic() + 40
-    while not (children := family(process.pid)) and time.monotonic() < until:
+    while not (children := below(process.pid)) and time.monotonic() < until:
         time.sleep(0.02)
     if "exit" in ending:
         while process.is_running and time.monotonic() < until:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from federation import FIVE, ITEMS
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, RunError
 from solera.core.fixed_point import FixedPoint
 from solera.deploy.folder import FederationFolder
@@ -15,7 +16,6 @@ from solera.deploy.protocol import Packet, Reason
 from solera.deploy.secure_round import STAGES, run_masked
 from solera.deploy.settings import Settings, check_roster
 from solera.device.device import Device
-from solera.engine.one_round import WEIGHTS
 
 SMALL = {"embedding_size": 4}
 LEFT = {"advertise": 4, "share": 4, "mask": 4, "confirm": 5, "unmask": 5}  # of five nodes, one of them out

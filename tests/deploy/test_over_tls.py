@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 import pytest
 
-from commands import environment, is_running, solera, wait_for
+from commands import below, environment, is_running, solera, wait_for
 from federation import fill
 from solera.core.errors import DeployError
 from solera.deploy import flower, submit
 from solera.deploy.authority import make_keys
 from solera.deploy.credential import write_token
 from solera.deploy.flower import Address
-from solera.deploy.processes import Process, check_port, family, free_port
+from solera.deploy.processes import Process, check_port, free_port
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.publish import start as new_bundle
@@ -227,14 +227,14 @@ def test_a_port_in_use(federation: Federation, keys: Path, tmp_path: Path):
 def test_a_server_that_is_asked_to_end_leaves_nothing_behind(federation: Federation):
     """Last in the file: the others need the server."""
     server = federation.server
-    below = family(server.pid)
-    assert len(below) >= 2  # the SuperLink and its SuperExec, which has a session of its own
+    started = below(server.pid)
+    assert len(started) >= 2  # the SuperLink and its SuperExec, which has a session of its own
     os.kill(server.pid, signal.SIGTERM)
     end = time.monotonic() + 90
     while server.is_running and time.monotonic() < end:
         time.sleep(0.1)
     assert "the server ends" in server.said()
-    assert [pid for pid in below if is_running(pid)] == []
+    assert [pid for pid in started if is_running(pid)] == []
     check_port("127.0.0.1", federation.address.port)
     with pytest.raises(DeployError, match="no server answers"):
         submit.run(federation.folder, print)

@@ -14,6 +14,7 @@ from silence import CPU, SHORT, SMALL, Silent, dp, length, silenced, simulated, 
 
 from closed_forms import closed_form
 from federation import ITEMS
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, RunError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -21,7 +22,6 @@ from solera.deploy.coordinator import Coordinator
 from solera.deploy.folder import FederationFolder
 from solera.deploy.protocol import Packet, Reason
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 from solera.privacy.dp.accounting import Releases, epsilon
 from solera.privacy.dp.noise import Noise, System, SystemNoise
 from solera.privacy.dp.one_round import PrivateSum
@@ -56,7 +56,7 @@ def test_without_the_noise_a_method_of_one_round_is_the_simulator(local, histori
     known = Ragged.from_lists(histories)
     private = PrivateSum(dp(clip=2.0), Silent())
     data = ClientData(known, known, ITEMS)
-    alone = OneRound(closed_form(method), data, device=CPU, dtype=torch.float64, private=private)
+    alone = OneRound(closed_form(method), data, device=CPU, dtype=torch.float64, protection=private)
     alone.run_round(0)
     weights = alone.state.shared[WEIGHTS]
     assert torch.allclose(federation.coordinator.state.shared[WEIGHTS], weights, atol=1e-9)

@@ -12,6 +12,7 @@ from silence import CPU, SHORT, SMALL, Silent, dp, simulated, uploads
 
 from closed_forms import closed_form
 from federation import ITEMS
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import RunError
 from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, FixedPoint
 from solera.data.ragged import Ragged
@@ -24,7 +25,6 @@ from solera.deploy.node import Node
 from solera.deploy.protocol import Reason, RefusalError
 from solera.deploy.shares import add_share, covered_sums, whole_share
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 from solera.privacy.dp.discrete import discrete_gaussian
 from solera.privacy.dp.one_round import PrivateSum
 
@@ -55,7 +55,7 @@ def test_without_the_noise_a_method_of_one_round_is_the_simulator(masked, quiet,
     known = Ragged.from_lists(histories)
     private = PrivateSum(shared(clip=2.0), Silent())
     data = ClientData(known, known, ITEMS)
-    alone = OneRound(closed_form(method), data, device=CPU, dtype=torch.float64, private=private)
+    alone = OneRound(closed_form(method), data, device=CPU, dtype=torch.float64, protection=private)
     alone.run_round(0)
     found = federation.coordinator.state.shared[WEIGHTS]
     assert torch.allclose(found, alone.state.shared[WEIGHTS], atol=1e-5)

@@ -11,11 +11,10 @@ from contextlib import suppress
 import pytest
 from real import RealFederation, people
 
-from commands import environment
+from commands import below, environment
 from solera.core.errors import DeployError
 from solera.deploy.authority import make_keys
 from solera.deploy.folder import FederationFolder
-from solera.deploy.processes import family
 from solera.device.device import Device
 from solera.methods import find
 
@@ -127,7 +126,7 @@ def test_a_server_killed_in_mid_round_resumes_to_the_same_end(federation):
         while not any(event["event"] == "taken" and event["round"] == 2 for event in made.events):
             time.sleep(0.1)
         process = made.server_process
-        for pid in [*family(process.pid), process.pid]:
+        for pid in [*below(process.pid), process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

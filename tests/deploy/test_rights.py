@@ -12,7 +12,7 @@ import pytest
 from solera.deploy import flower, superlink
 from solera.deploy.flower import Address
 from solera.deploy.processes import Process
-from solera.deploy.rights import close, is_open, private_files, private_folder, write_private
+from solera.deploy.rights import close, is_open, private_files, private_folder
 
 
 @pytest.fixture(autouse=True)
@@ -35,14 +35,10 @@ def test_what_is_written_in_the_block(tmp_path):
     assert [mode(tmp_path / name) for name in ("inside", "folder", "after")] == ["0o600", "0o700", "0o666"]
 
 
-def test_folders_and_files(tmp_path):
+def test_folders(tmp_path):
     (tmp_path / "open").mkdir()
     assert is_open(tmp_path / "open")
     assert mode(private_folder(tmp_path / "open")) == mode(private_folder(tmp_path / "new")) == "0o700"
-    (tmp_path / "file").write_text("former")
-    write_private(tmp_path / "file", b"new")
-    assert mode(tmp_path / "file") == "0o600"
-    assert (tmp_path / "file").read_text() == "new"
 
 
 def test_closing_leaves_the_rest_alone(tmp_path):

@@ -11,13 +11,13 @@ import in_process
 from closed_forms import closed_form
 from commands import solera
 from federation import ITEMS, fill
+from solera.core.closed_form import WEIGHTS
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.publish import start
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 
 
 def test_the_sums_of_simulated_nodes_are_those_of_all_histories(key, catalogue, histories, tmp_path):

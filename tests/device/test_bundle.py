@@ -48,7 +48,7 @@ def test_it_holds_what_the_run_shares_and_the_catalogue(bundled, trained, data, 
     bundle = Bundle.open(bundled("fedslist"), read_public(Path(f"{keys}.pub")))
     assert bundle.manifest.method == "fedslist"
     assert bundle.manifest.catalogue_version == 1
-    assert bundle.manifest.trained["test"] == trained("fedslist").test
+    assert bundle.manifest.trained["test"] == trained("fedslist").test.model_dump()
     catalogue = bundle.catalogue()
     assert [item.id for item in catalogue] == data.item_map.ids.tolist()
     assert catalogue[3] == ("3", "Film 3 (1963)", 1963)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
@@ -17,6 +18,10 @@ from solera.methods.colr import basis
 POSITIVES = Ragged.from_lists([[0, 1], [2, 3, 4], [5]])
 DATA = ClientData(POSITIVES, POSITIVES, n_items=12)
 OPTIONS = {"embedding_size": 6, "rank": 2, "local_epochs": 3, "learning_rate": 0.1}
+
+
+def context(round_: int, seed: int = 0) -> RoundContext:
+    return build("colr", OPTIONS).context(round_, 12, seed)
 
 
 def simulate(name: str, options: dict, results: list[ClientResult]) -> Simulation:
@@ -41,7 +46,7 @@ def test_server_adds_the_mean_of_the_clients_products():
         for result in results:
             factor = torch.zeros(12, 2, dtype=torch.float64)
             factor[result.upload.rows] = result.upload.changes["factor"]
-            products.append(factor @ basis(6, 2, round_))
+            products.append(factor @ basis(6, 2, context(round_)))
         expected = before + torch.stack(products).mean(0)
         torch.testing.assert_close(simulation.state.shared["items"], expected, rtol=1e-12, atol=1e-12)
         assert torch.linalg.matrix_rank(simulation.state.shared["items"] - before, atol=1e-9) == 2
@@ -61,9 +66,10 @@ def test_only_the_factor_travels():
 
 def test_basis():
     """Orthogonal rows of length √(d / r), new ones in every round."""
-    first, second = basis(6, 2, 0), basis(6, 2, 1)
+    first, second = basis(6, 2, context(0)), basis(6, 2, context(1))
     torch.testing.assert_close(first @ first.T, 3 * torch.eye(2, dtype=torch.float64))
-    assert torch.equal(first, basis(6, 2, 0))
+    assert torch.equal(first, basis(6, 2, context(0)))
+    assert not torch.equal(first, basis(6, 2, context(0, seed=1)))
     assert not torch.allclose(first, second)
 
 

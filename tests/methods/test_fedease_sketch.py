@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from closed_forms import closed_form
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError
 from solera.core.sketch import of_items, signs
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 from solera.methods import find
 from solera.privacy.dp.fitness import check
 

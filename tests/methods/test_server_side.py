@@ -194,11 +194,11 @@ def test_a_stopped_run_goes_on_with_its_memory(tmp_path: Path) -> None:
     train(config, data, out=tmp_path / "cut", resume=True)
     train(config, data, out=tmp_path / "whole")
     cut, whole = (RunFolder.open(tmp_path / name) for name in ("cut", "whole"))
-    losses = [[entry["loss"] for entry in folder.history] for folder in (cut, whole)]
+    losses = [[entry.loss for entry in folder.history] for folder in (cut, whole)]
     assert losses[0] == losses[1]
     assert cut.result and whole.result
-    assert cut.result["test"] == whole.result["test"]
-    assert cut.result["selected_round"] == whole.result["selected_round"]
+    assert cut.result.test == whole.result.test
+    assert cut.result.selected_round == whole.result.selected_round
     assert "server.v.items" in whole.state().shared
     for name, value in whole.state().shared.items():
         assert torch.equal(cut.state().shared[name], value), name

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from solera.evaluate import get
 from solera.evaluate.metrics import CUTOFFS
-from solera.runs import RunConfig, RunFolder
+from solera.runs import RoundEntry, RunConfig, RunFolder, RunResult
 from solera.runs.environment import environment
 from solera.runs.folder import SavedState
 
@@ -42,15 +42,17 @@ def write_run(
     folder = RunFolder.create(path, config, environment(1, "cpu"))
     for number in range(1, rounds + 1):
         folder.add_round(
-            {
-                "round": number,
-                "clients": 20,
-                "loss": draw.random(),
-                "selection": draw.random(),
-                "validation": figures(draw),
-                "bytes": {"up": 1000.0 * number, "down": 3000.0},
-                "seconds": {"train": 0.5, "evaluate": 0.25},
-            }
+            RoundEntry.model_validate(
+                {
+                    "round": number,
+                    "clients": 20,
+                    "loss": draw.random(),
+                    "selection": draw.random(),
+                    "validation": figures(draw),
+                    "bytes": {"up": 1000.0 * number, "down": 3000.0},
+                    "seconds": {"train": 0.5, "evaluate": 0.25},
+                }
+            )
         )
     result = {
         "method": method,
@@ -63,6 +65,7 @@ def write_run(
         "evaluated_users": 20,
         "test": figures(draw),
         "validation": figures(draw),
+        "options": {},
         "rounds": rounds,
         "selected_round": max(1, rounds - 1),
         "seconds_per_round": 0.5,
@@ -71,7 +74,9 @@ def write_run(
     }
     if finished:
         table = torch.from_numpy(np.arange(160.0).reshape(40, 4) % 7).float()
-        folder.finish(result, SavedState({"items": table}, {"user": torch.ones(20, 4)}))
+        folder.finish(
+            RunResult.model_validate(result), SavedState({"items": table}, {"user": torch.ones(20, 4)})
+        )
     return result
 
 

@@ -17,8 +17,8 @@ from in_process import solera
 from solera.cli import progress
 from solera.core.errors import RunError
 from solera.report import make_page, read_runs
+from solera.report.content import FEW, LONG
 from solera.report.figures import make_figures
-from solera.report.html import FEW, LONG
 
 METRICS = [(kind, metric) for kind in ("full", "sampled99") for metric in ("hr@10", "ndcg@10")]
 
@@ -144,7 +144,7 @@ def test_losses_that_are_no_numbers_leave_a_gap(tmp_path):
     write_run(tmp_path / "run", rounds=4)
     path = tmp_path / "run" / "history.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines[1]["loss"], lines[2]["loss"] = float("nan"), None
+    lines[1]["loss"], lines[2]["loss"] = float("nan"), float("inf")
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     figure = next(f for f in make_figures(read_runs([tmp_path / "run"]))["convergence"] if "loss" in f.name)
     assert [row[0] for row in figure.rows] == [1, 4]
@@ -153,8 +153,9 @@ def test_losses_that_are_no_numbers_leave_a_gap(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda result: result.pop("bytes"), "result.bytes: Field required"),
-        (lambda result: result["test"]["full"].pop("hr@10"), "result.test.full.hr@10: Field required"),
+        (lambda result: result.pop("users"), "result.json is not a run's: users: Field required"),
+        (lambda result: result["test"]["full"].pop("hr@10"), "test.full: Value error, no hr@10"),
+        (lambda result: result.update(looser=9), "looser: Extra inputs are not permitted"),
         (lambda result: result.update(selected_round=9), "the history ends before the selected round"),
     ],
 )

@@ -121,7 +121,7 @@ def test_intervals_are_the_bootstrap_over_users(trained):
         assert run.result
         found = run.users.intervals["full"]["ndcg@10"]
         assert found == interval(again.full_ranking.per_user["ndcg@10"])
-        assert found.mean == pytest.approx(run.result["test"]["full"]["ndcg@10"])
+        assert found.mean == pytest.approx(run.result.test["full"]["ndcg@10"])
         assert f"{found.low:.4f} – {found.high:.4f}" in make_page(runs, make_figures(runs))
 
 
@@ -220,7 +220,7 @@ def test_tables_of_others_are_ranked_by_again(trained):
         again = Run.open(run.path)
         found = [again.evaluate(owner).full["ndcg@10"] for owner in full.chart.categories]
         assert series.y == pytest.approx(found)
-        assert found[0] == pytest.approx(run.result["test"]["full"]["ndcg@10"])
+        assert found[0] == pytest.approx(run.result.test["full"]["ndcg@10"])
     assert sampled.name == "owners-sampled99"
 
 

@@ -6,6 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from solera.runs import RunResult
 from solera.runs.notebook import in_notebook, result_html
 
 RATINGS = """
@@ -59,18 +60,25 @@ def test_a_run_shows_its_figures(notebook):
 def test_a_leaky_one_says_so():
     figures = dict.fromkeys(("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20"), 0.25)
     part = {"full": figures, "sampled99": figures}
-    result = {
-        "method": "<m>",
-        "dataset": "d",
-        "protocol": "paper",
-        "seed": 1,
-        "test": part,
-        "validation": part,
-    }
-    assert "LEAKY" in result_html(result | {"leaky": True})
-    assert "LEAKY" not in result_html(result | {"leaky": False})
-    assert "&lt;m&gt;" in result_html(result | {"leaky": False})
-    assert "0.2500" in result_html(result | {"leaky": False})
+    honest = RunResult.model_validate(
+        {
+            "method": "<m>",
+            "dataset": "d",
+            "protocol": "paper",
+            "leaky": False,
+            "seed": 1,
+            "users": 2,
+            "items": 3,
+            "evaluated_users": 2,
+            "test": part,
+            "validation": part,
+            "options": {},
+        }
+    )
+    assert "LEAKY" in result_html(honest.model_copy(update={"leaky": True}))
+    assert "LEAKY" not in result_html(honest)
+    assert "&lt;m&gt;" in result_html(honest)
+    assert "0.2500" in result_html(honest)
 
 
 def test_here_is_no_notebook():

@@ -54,13 +54,13 @@ def test_settings_rounds_result_and_files_are_there(data, tmp_path):
     logged = client.get_metric_history(kept.info.run_id, "validation.full.ndcg_at_10")
     history = RunFolder.open(tmp_path / "run").history
     assert {metric.step: metric.value for metric in logged} == {
-        entry["round"]: entry["validation"]["full"]["ndcg@10"] for entry in history
+        entry.round: entry.validation.full["ndcg@10"] for entry in history
     }, "rounds from before the interruption too"
     assert len(logged) == 3
     names = {file.path for file in client.list_artifacts(kept.info.run_id)}
     assert names == {"config.json", "environment.json", "history.jsonl", "result.json"}
     where = Path(kept.info.artifact_uri.removeprefix("file://"))
-    assert json.loads((where / "result.json").read_text())["test"] == run.test
+    assert json.loads((where / "result.json").read_text())["test"] == run.test.model_dump()
 
 
 def test_without_a_place_nothing_is_tracked():

@@ -24,7 +24,7 @@ def config(**changes) -> RunConfig:
 
 
 def selections(data, **changes) -> list[float]:
-    return [entry["selection"] for entry in validate_rounds(config(**changes), data, threads=1)]
+    return [entry.selection for entry in validate_rounds(config(**changes), data, threads=1)]
 
 
 def test_it_ends_after_so_many_rounds_that_are_no_better(data):
@@ -37,8 +37,8 @@ def test_it_ends_after_so_many_rounds_that_are_no_better(data):
 def test_the_result_says_how_many_rounds_there_were(data):
     run = train(config(), data, threads=1)
     history = selections(data)
-    assert run.result["rounds"] == len(history)
-    assert run.result["selected_round"] == len(history) - 3
+    assert run.result.rounds == len(history)
+    assert run.result.selected_round == len(history) - 3
 
 
 def test_a_resumed_run_ends_where_it_would_have(data, tmp_path):
@@ -48,22 +48,22 @@ def test_a_resumed_run_ends_where_it_would_have(data, tmp_path):
     with pytest.raises(StoppedError):
         train(config(), data, out=tmp_path / "run", threads=1, stop=stop)
     resumed = train(config(), data, out=tmp_path / "run", resume=True, threads=1).result
-    assert (resumed["rounds"], resumed["selected_round"], resumed["test"]) == (
-        whole["rounds"],
-        whole["selected_round"],
-        whole["test"],
+    assert (resumed.rounds, resumed.selected_round, resumed.test) == (
+        whole.rounds,
+        whole.selected_round,
+        whole.test,
     )
 
 
 def test_a_method_of_one_round_takes_one_where_nothing_is_said(data):
-    assert solera.train("fedease", data).result["rounds"] == 1
+    assert solera.train("fedease", data).result.rounds == 1
 
 
 def test_the_history_survives_a_kill_in_the_middle_of_a_line(data, tmp_path):
     run = train(config(), data, out=tmp_path / "run", threads=1)
     folder = RunFolder.open(tmp_path / "run")
     whole = folder.history
-    assert [entry["round"] for entry in whole] == list(range(1, run.result["rounds"] + 1))
+    assert [entry.round for entry in whole] == list(range(1, run.result.rounds + 1))
     path = tmp_path / "run" / "history.jsonl"
     path.write_text(path.read_text() + '{"round": 99, "los')
     assert folder.history == whole
@@ -75,8 +75,10 @@ def test_a_resumed_run_has_every_round_once(data, tmp_path):
     with pytest.raises(StoppedError):
         train(config(), data, out=tmp_path / "run", threads=1, stop=stop)
     folder = RunFolder.open(tmp_path / "run")
-    folder.add_round({"round": 2})  # as if it had been killed before its next checkpoint
+    folder.add_round(
+        folder.history[0].model_copy(update={"round": 2, "loss": -1.0})
+    )  # as if it had been killed before its next checkpoint
     train(config(), data, out=tmp_path / "run", resume=True, threads=1)
-    rounds = [entry["round"] for entry in folder.history]
+    rounds = [entry.round for entry in folder.history]
     assert rounds == list(range(1, len(rounds) + 1))
-    assert "loss" in folder.history[1]
+    assert folder.history[1].loss > 0

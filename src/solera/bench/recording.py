@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from solera.bench.machine import anonymous
-from solera.bench.records import Asked, Code, Figures, Record, Seconds, Traffic, asked
+from solera.bench.records import Asked, Code, Record, asked
 from solera.bench.statistics import by_activity
 from solera.core.errors import ConfigError, RunError
 from solera.data.interactions import Interactions
 from solera.data.split import Split
-from solera.evaluate import Evaluation, split
+from solera.evaluate import Evaluation
 from solera.runs import Run, RunFolder
 from solera.runs.baseline import BaselineRun
 from solera.runs.presets import preset as find_preset
-from solera.runs.result import figures
+from solera.runs.result import RANKINGS, Bytes, Rankings, RoundEntry, RunResult
 
 _CLOSE = 0.002  # what rounding on another machine may do to a mean
 
@@ -45,21 +45,13 @@ def record_of(
     if preset:
         _check_preset(wanted, preset)
     test = run.evaluate()
-    _check_same(folder.path, figures(test), result["test"])
-    parts = split(run.data, config.protocol)
+    _check_same(folder.path, Rankings.of(test), result.test)
     return Record(
-        **_common(wanted, result, parts, test),
+        **_common(wanted, result.model_copy(update={"peak_bytes": peak_bytes}), run.parts, test),
         environment=anonymous(folder.environment),
         code=code or Code(),
-        rounds=result["rounds"],
-        selected_round=result["selected_round"],
-        seconds=Seconds(
-            total=sum(sum(entry["seconds"].values()) for entry in history),
-            per_round=result["seconds_per_round"],
-        ),
-        bytes=_traffic(result, history),
-        privacy=result.get("privacy"),
-        peak_bytes=peak_bytes,
+        seconds=sum(entry.seconds.train + entry.seconds.evaluate for entry in history),
+        bytes_until_selected=_until_selected(result, history),
     )
 
 
@@ -67,36 +59,34 @@ def record_of_baseline(
     wanted: Asked, run: BaselineRun, environment: Mapping[str, Any], code: Code, peak_bytes: int | None
 ) -> Record:
     """The record of a fitted baseline."""
+    result = run.result.model_copy(update={"peak_bytes": peak_bytes})
+    assert result.seconds_to_fit is not None  # every baseline says
     return Record(
-        **_common(wanted, run.result, run.split, run.test),
+        **_common(wanted, result, run.split, run.test),
         environment=anonymous(environment),
         code=code,
-        seconds=Seconds(total=run.result["seconds_to_fit"]),
-        peak_bytes=peak_bytes,
+        seconds=result.seconds_to_fit,
     )
 
 
-def _common(wanted: Asked, result: Mapping[str, Any], parts: Split, test: Evaluation) -> dict[str, Any]:
+def _common(wanted: Asked, result: RunResult, parts: Split, test: Evaluation) -> dict[str, Any]:
     counts = test.full_ranking.counts
     return {
-        **wanted.model_dump(),
-        "leaky": result["leaky"],
-        "figures": Figures.model_validate({"test": figures(test), "validation": result["validation"]}),
+        **wanted.model_dump(exclude={"format"}),
+        "result": result.model_copy(update={"dataset": wanted.dataset, "test": Rankings.of(test)}),
         "by_activity": by_activity(parts.train.lengths[test.full_ranking.users], test),
         "counts": None if (counts == 1).all() else counts.tolist(),
         "ranks": test.full_ranking.places.tolist(),
     }
 
 
-def _traffic(result: Mapping[str, Any], history: list[dict[str, Any]]) -> Traffic:
-    """What an average client sends: where clients are sampled, most sit out some rounds."""
-    until = history[: result["selected_round"]]
-    totals = {
-        f"{way}_until_selected": sum(entry["bytes"][way] * entry["clients"] for entry in until)
-        / result["users"]
-        for way in ("up", "down")
-    }
-    return Traffic(**result["bytes"], **totals)
+def _until_selected(result: RunResult, history: Sequence[RoundEntry]) -> Bytes:
+    """What an average client sends and receives: where clients are sampled, most sit out some rounds."""
+    until = history[: result.selected_round]
+    return Bytes(
+        up=sum(entry.bytes.up * entry.clients for entry in until) / result.users,
+        down=sum(entry.bytes.down * entry.clients for entry in until) / result.users,
+    )
 
 
 def _check_preset(wanted: Asked, preset: str) -> None:
@@ -106,9 +96,9 @@ def _check_preset(wanted: Asked, preset: str) -> None:
         raise ConfigError(f"not a run of {preset!r}: {difference}", "leave the preset out, and give a label")
 
 
-def _check_same(path: Path, now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
-    for ranking, means in then.items():
-        for metric, value in means.items():
+def _check_same(path: Path, now: Rankings, then: Rankings) -> None:
+    for ranking in RANKINGS:
+        for metric, value in then[ranking].items():
             if abs(now[ranking][metric] - value) > _CLOSE:
                 raise RunError(
                     f"the model in {path} has {ranking} {metric} {now[ranking][metric]:.4f}, "

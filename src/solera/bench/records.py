@@ -9,7 +9,6 @@ A file is written whole or not at all. It holds no path of the machine and no mo
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -17,40 +16,21 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from solera.core.errors import RunError
+from solera.core.files import write_atomically
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.evaluate.metrics import Floats
 from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.result import Bytes, Frozen, Metrics, RunResult
 
 Kind = Literal["method", "baseline"]
-Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
 Content = TypeVar("Content", bound="Asked")
 
 
-class Part(BaseModel):
-    """Anything a record is made of."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Rankings(Part):
-    """Mean metrics of all users, or of some."""
-
-    full: Metrics
-    sampled99: Metrics
-
-
-class Figures(Part):
-    """Mean metrics of all users."""
-
-    test: Rankings
-    validation: Rankings
-
-
-class Group(Part):
+class Group(Frozen):
     """The users who have about as many training items."""
 
     least: int
@@ -60,36 +40,17 @@ class Group(Part):
     sampled99: Metrics
 
 
-class Code(Part):
+class Code(Frozen):
     """The commit of the program's source, and whether the source differed from it."""
 
     commit: str | None = None
     dirty: bool | None = None
 
 
-class Seconds(Part):
-    """All rounds with their validation, and the median of a round's training; of a baseline, its fit."""
-
-    total: float
-    per_round: float | None = None
-
-
-class Traffic(Part):
-    """Bytes of one client: mean of the rounds it takes part in, and all until the selected round.
-
-    The latter are an average client's, who takes part in as many rounds as the share of clients says.
-    """
-
-    up: float
-    down: float
-    up_until_selected: float
-    down_until_selected: float
-
-
-class Asked(Part):
+class Asked(Frozen):
     """What was asked for."""
 
-    format: Literal[1] = 1
+    format: int = 1
     label: str
     kind: Kind
     preset: str | None = None
@@ -131,17 +92,15 @@ class Failure(Asked):
 class Record(Asked):
     """One finished run."""
 
-    leaky: bool
+    format: Literal[2] = 2
     environment: dict[str, Any]
     code: Code
-    figures: Figures
+    result: RunResult
+    seconds: float = Field(description="of all rounds with their validation; of a baseline, of its fit")
+    bytes_until_selected: Bytes | None = Field(
+        None, description="of an average client in all rounds up to the selected one, sitting some out"
+    )
     by_activity: tuple[Group, ...] = Field(description="users in quarters by their training items")
-    rounds: int | None = None
-    selected_round: int | None = None
-    seconds: Seconds
-    bytes: Traffic | None = None
-    peak_bytes: int | None = None
-    privacy: dict[str, Any] | None = Field(default=None, description="what the run states about it")
     counts: tuple[int, ...] | None = Field(
         default=None, description="test items of every user, None if one each"
     )
@@ -198,12 +157,7 @@ def write(content: Asked, path: Path) -> None:
         fields["ranks"] = [int(rank) if rank == int(rank) else rank for rank in fields["ranks"]]
     lines = ",\n".join(f"  {_json(key)}: {_json(value)}" for key, value in fields.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(f"{{\n{lines}\n}}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_atomically(path, f"{{\n{lines}\n}}\n")
 
 
 def _json(value: Any) -> str:

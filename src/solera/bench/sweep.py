@@ -26,9 +26,9 @@ from solera.bench.spaces import Space, as_json
 from solera.bench.studies import Study, read_study
 from solera.bench.trials import AskedTrial, Trial, Tried
 from solera.core.errors import ConfigError, RunError
+from solera.core.files import write_atomically
 from solera.runs import RunConfig
 from solera.runs.environment import environment
-from solera.runs.folder import write_whole
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Sweep:
     def write_best(self, study: Study) -> Path:
         """The best settings as a preset."""
         path = self.folder / "best.toml"
-        write_whole(path, preset_of(study, self.config))
+        write_atomically(path, preset_of(study, self.config))
         return path
 
 

@@ -138,7 +138,7 @@ class Row:
 
     def spread(self, ranking: str, metric: str) -> Spread:
         """A test figure over the seeds."""
-        return spread([getattr(record.figures.test, ranking)[metric] for record in self.records])
+        return spread([getattr(record.result.test, ranking)[metric] for record in self.records])
 
     @property
     def ndcg(self) -> float:
@@ -189,7 +189,7 @@ def blocks(records: Sequence[Record], failures: Sequence[Failure] = ()) -> list[
     """Records by data set and protocol; seeds of a label that are of different settings are an error."""
     grouped: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for record in sorted(
-        records, key=lambda record: (record.dataset, record.leaky, record.protocol, record.seed)
+        records, key=lambda record: (record.dataset, record.result.leaky, record.protocol, record.seed)
     ):
         grouped.setdefault((record.dataset, record.protocol), {}).setdefault(record.label, []).append(record)
     made = []
@@ -197,7 +197,7 @@ def blocks(records: Sequence[Record], failures: Sequence[Failure] = ()) -> list[
         rows = [Row(label, tuple(same)) for label, same in labels.items()]
         _check(rows)
         rows.sort(key=lambda row: (-row.ndcg, row.label))
-        leaky = rows[0].records[0].leaky
+        leaky = rows[0].records[0].result.leaky
         made.append(
             Block(dataset, protocol, leaky, rows, _missing(dataset, protocol, labels, records, failures))
         )
@@ -263,8 +263,10 @@ def main_table(block: Block) -> Table:
     )
     rows: list[tuple[Cell, ...]] = []
     for row in block.rows:
-        sent = [record.bytes.up_until_selected / 1e6 for record in row.records if record.bytes]
-        seconds = [record.seconds.per_round for record in row.records if record.seconds.per_round is not None]
+        sent = [each.bytes_until_selected.up / 1e6 for each in row.records if each.bytes_until_selected]
+        seconds = [
+            each.result.seconds_per_round for each in row.records if each.result.seconds_per_round is not None
+        ]
         rows.append(
             (
                 _named(row),

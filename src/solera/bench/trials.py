@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from solera.bench.records import Asked, Group, Metrics, Part
+from solera.bench.records import Asked, Group
 from solera.core.errors import SoleraError
 from solera.runs import StoppedError
+from solera.runs.result import Frozen, Metrics
 
 Heard = Callable[[float], None]  # called with a round's figure; raises `PrunedError` where it is no use
 
@@ -29,7 +30,7 @@ class Found(BaseModel):
     groups: tuple[Group, ...] = ()
 
 
-class Trial(Part):
+class Trial(Frozen):
     """Settings, and what they gave on the validation items in full ranking."""
 
     options: dict[str, Any] = Field(description="those that were searched; of the first trial, the defaults")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from traceback import extract_tb
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from filelock import FileLock, Timeout
 
 from solera.baselines import Epoch
 from solera.bench.axes import applied
@@ -125,39 +123,27 @@ def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
 @contextmanager
 def _alone(lock: Path, stop: threading.Event) -> Iterator[None]:
     """Wait for another benchmark that may be at the same run: perhaps a dead one's last worker."""
-    while (file := _taken(lock)) is None:
-        if stop.is_set():
-            raise StoppedError("stopped while waiting")
-        time.sleep(0.1)
-    with file:
+    for tries_left in reversed(range(10)):
+        try:
+            held = FileLock(lock).acquire(poll_interval=0.1, cancel_check=stop.is_set)
+            break
+        except Timeout:
+            raise StoppedError("stopped while waiting") from None
+        except (FileExistsError, FileNotFoundError):  # the other one may just have removed the folder
+            if not tries_left:
+                raise
+    with held:
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
 
 
-def _taken(lock: Path) -> IO[str] | None:
-    """The lock as a file, to be kept open; None while another process has it."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        file = lock.open("w")
-    except FileNotFoundError:  # the folder has just been taken away
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(file.fileno()).st_ino == lock.stat().st_ino:  # not one that has just been taken away
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    file.close()
-    return None
-
-
 def _done(record: Readable) -> Done:
     if isinstance(record, Study):
         return Done(record.best.ndcg or 0.0)
     if isinstance(record, Record):
-        return Done(record.figures.test.full["ndcg@10"])
+        return Done(record.result.test.full["ndcg@10"])
     trial = record.trial
     figure = f"validation NDCG@10 {trial.ndcg:.4f}" if trial.ndcg is not None else trial.error
     ended = "" if trial.end == "finished" else f"{trial.end}: "
@@ -203,7 +189,7 @@ def _trained(
     finished = _prepare(job.folder, config)
 
     def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.entry["validation"]["full"]["ndcg@10"]))
+        report(Step(now.rounds_done, now.rounds, now.entry.validation.full["ndcg@10"]))
 
     train(config, data, out=job.folder, resume=True, threads=1, on_round=on_round, stop=stop)
     peak = None if finished else peak_bytes()
@@ -302,24 +288,22 @@ def _try_method(
     """What the round that counts gives on validation items; with `test` on test items as well."""
 
     def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.entry["validation"]["full"]["ndcg@10"]))
-        heard(now.entry["selection"])
+        report(Step(now.rounds_done, now.rounds, now.entry.validation.full["ndcg@10"]))
+        heard(now.entry.selection)
 
     if test:
         run = train(config, data, threads=1, on_round=on_round, stop=stop)
-        best, rounds = run.validation["full"], run.result["rounds"]
+        best, rounds = run.validation.full, run.result.rounds
     else:
         history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
-        chosen = history[-1] if config.dp else max(history, key=lambda entry: entry["selection"])
-        best, rounds = chosen["validation"]["full"], len(history)
+        chosen = history[-1] if config.dp else max(history, key=lambda entry: entry.selection)
+        best, rounds = chosen.validation.full, len(history)
     found = Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=rounds)
     if not test:
         return found
     ranked, sizes = run.evaluate(), split(data, config.protocol).train.lengths
     groups = tuple(by_activity(sizes[ranked.full_ranking.users], ranked, GROUPS))
-    return found.model_copy(
-        update={"test": {name: run.test["full"][name] for name in SHOWN}, "groups": groups}
-    )
+    return found.model_copy(update={"test": {name: run.test.full[name] for name in SHOWN}, "groups": groups})
 
 
 def _try_baseline(
@@ -330,7 +314,7 @@ def _try_baseline(
             raise StoppedError("stopped")
 
     figures = validate_baseline(config.baseline, data, seed=config.seed, options=options, on_epoch=on_epoch)
-    return Found(ndcg=figures["full"]["ndcg@10"], hr=figures["full"]["hr@10"])
+    return Found(ndcg=figures.full["ndcg@10"], hr=figures.full["hr@10"])
 
 
 def _code() -> Code:

@@ -17,6 +17,7 @@ from solera.cli.doctor import doctor
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
 from solera.cli.poison import poison
+from solera.cli.recommend import recommend, similar
 from solera.cli.report import report
 from solera.cli.sweep import sweep
 from solera.core.errors import SoleraError
@@ -39,7 +40,8 @@ LEARN, PRIVACY, DEVICES, MEASURE = "Train and look", "Privacy", "Devices", "Meas
 app.command(rich_help_panel=LEARN)(runs.methods)
 app.command(rich_help_panel=LEARN)(runs.presets)
 app.command(rich_help_panel=LEARN)(runs.train)
-app.command(rich_help_panel=LEARN)(runs.recommend)
+app.command(rich_help_panel=LEARN)(recommend)
+app.command(rich_help_panel=LEARN)(similar)
 app.command(rich_help_panel=LEARN)(runs.baseline)
 app.command(rich_help_panel=LEARN)(sweep)
 app.command(rich_help_panel=LEARN)(compare)

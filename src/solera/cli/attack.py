@@ -173,13 +173,13 @@ def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> Att
 
 
 def _protection(config: RunConfig) -> str:
-    from solera.methods import find
+    from solera.core.upload import PLAIN
 
     if config.dp:
         return f"{config.dp.mode} DP, ε = {config.dp.epsilon:.4g}"
     if config.wire:
         return f"{config.wire.kind}={config.wire.scale:g}"
-    return find(config.method, config.options, config.plugins).choices["wire"]
+    return PLAIN
 
 
 def _show(config: RunConfig, findings: Sequence[Finding]) -> None:

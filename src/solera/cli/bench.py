@@ -489,3 +489,24 @@ def _sizes(text: str) -> list[int]:
     if min(sizes) < 1:
         raise ConfigError(f"no sizes: {text!r}", "give whole numbers, such as 100,1000")
     return sizes
+
+
+@app.command()
+def migrate(
+    folder: Annotated[Path, typer.Argument(help="A folder of records, searched with its subfolders.")],
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Rewrite records of version 0.1 in today's form. Records that are already in it are left alone.
+
+    The records' data sets must be at hand: the old form does not say how many users and items they have.
+
+    Example: solera bench migrate results
+    """
+    from solera.bench.migration import migrate as migrate_records
+
+    migrated = migrate_records(folder, data_dir)
+    if json:
+        print_json({"migrated": [str(path) for path in migrated]})
+    else:
+        out.print(f"{len(migrated)} records migrated in {folder}", highlight=False)

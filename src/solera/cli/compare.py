@@ -59,7 +59,7 @@ def compare(
         folder,
         rounds=rounds,
         dataset=data,
-        protocol=get(protocol).name,
+        protocol=protocol,
         seed=seed,
         min_interactions=min_interactions,
         columns=parse_columns(columns),
@@ -72,7 +72,7 @@ def compare(
         status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
     raise_if_stopped(status, f"runs in {folder}")
     records = [read(path) for entry in matrix.entries if (path := matrix.record(entry)).exists()]
-    records.sort(key=lambda record: -record.figures.validation.full["ndcg@10"])
+    records.sort(key=lambda record: -record.result.validation.full["ndcg@10"])
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]
     if json:
         print_json({"out": str(folder), "runs": [_row(record) for record in records], "failed": failed})
@@ -83,15 +83,15 @@ def compare(
 
 
 def _row(record: Record) -> dict[str, Any]:
-    figures = record.figures
+    result = record.result
     return {
         "label": record.label,
         "kind": record.kind,
-        "rounds": record.rounds,
-        "validation": {"full": figures.validation.full, "sampled99": figures.validation.sampled99},
-        "test": {"full": figures.test.full, "sampled99": figures.test.sampled99},
-        "seconds": record.seconds.total,
-        "bytes_up": record.bytes.up if record.bytes else None,
+        "rounds": result.rounds,
+        "validation": result.validation.model_dump(),
+        "test": result.test.model_dump(),
+        "seconds": record.seconds,
+        "bytes_up": result.bytes.up if result.bytes else None,
     }
 
 
@@ -100,10 +100,10 @@ def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, 
         rows = [
             (
                 record.label if record.kind == "method" else f"{record.label} (centralized)",
-                *(record.figures.validation.full[name] for name in ("hr@10", "ndcg@10")),
-                *(record.figures.test.full[name] for name in ("hr@10", "ndcg@10")),
-                f"{record.seconds.total:.1f}",
-                f"{record.bytes.up / 1024:,.1f}" if record.bytes else "–",
+                *(record.result.validation.full[name] for name in ("hr@10", "ndcg@10")),
+                *(record.result.test.full[name] for name in ("hr@10", "ndcg@10")),
+                f"{record.seconds:.1f}",
+                f"{record.result.bytes.up / 1024:,.1f}" if record.result.bytes else "–",
             )
             for record in records
         ]

@@ -33,12 +33,5 @@ def presets(incomplete: str) -> list[str]:
     return _beginning(known(), incomplete)
 
 
-def protocols(incomplete: str) -> list[str]:
-    """Names of protocols."""
-    from solera.evaluate import PROTOCOLS
-
-    return _beginning(PROTOCOLS, incomplete)
-
-
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

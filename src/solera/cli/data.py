@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from solera.cli.output import Json, err, help_if_alone, out, print_json, show, t
 app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
+Protocol = Literal["strict", "paper", "global-time"]
 DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Folder looked up before SOLERA_DATA, the cache and the download."),
@@ -117,7 +118,7 @@ def stats(
 def audit(
     name: Name,
     protocol: Annotated[
-        str | None, typer.Option(help="strict, paper or global-time; all that apply if left out.")
+        Protocol | None, typer.Option(help="How items are held out; paper and strict if left out.")
     ] = None,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ app.command()(leave)
 
 Folder = Annotated[Path, typer.Argument(help="The device's folder.")]
 User = Annotated[str, typer.Option(help="Whose history, where a folder holds several.")]
+Format = Literal["letterboxd", "listenbrainz", "jellyfin", "csv"]
 BundleFile = Annotated[Path, typer.Option("--bundle", help="A publisher's bundle.")]
 
 
@@ -128,7 +129,7 @@ def add(
 def import_(
     folder: Folder,
     format_: Annotated[
-        str, typer.Argument(metavar="FORMAT", help="letterboxd, listenbrainz, jellyfin or csv.")
+        Format, typer.Argument(metavar="FORMAT", help="letterboxd, listenbrainz, jellyfin or csv.")
     ],
     file: Annotated[Path, typer.Argument(help="What you exported there.")],
     columns: Annotated[

@@ -78,12 +78,12 @@ def roster(
 
     Example: solera federation roster keys -o roster.json
     """
+    from solera.core.files import write_atomically
     from solera.deploy.roster import ROSTER, make_roster
-    from solera.runs.folder import write_whole
 
     path = to or folder / ROSTER
     made = make_roster(folder, path)
-    write_whole(path, made.model_dump_json(indent=2) + "\n")
+    write_atomically(path, made.model_dump_json(indent=2) + "\n")
     if json:
         found = {"nodes": list(made.nodes), "number": len(made.former) + 1, "digest": made.digest}
         print_json({"written": str(path)} | found)

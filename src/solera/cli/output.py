@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -14,6 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from solera.core.text import clean_text
+
+if TYPE_CHECKING:
+    from solera.runs import RunResult
 
 out = Console()  # results
 err = Console(stderr=True)  # progress, warnings, errors
@@ -72,20 +75,20 @@ def show(value: Any) -> str:
     return clean_text(str(value))
 
 
-def print_result(result: dict[str, Any]) -> None:
-    """The figures of a run or a baseline."""
-    from solera.runs.result import METRICS, rows_of, title_of
+def print_result(result: RunResult) -> None:
+    """Print the metrics of a run or a baseline."""
+    from solera.runs.result import METRICS
 
-    table(title_of(result), ("", *METRICS), rows_of(result), leaky=result["leaky"])
-    if "privacy" in result:
-        out.print(privacy_line(result["privacy"]), highlight=False)
-    if "selected_round" in result:
-        up, down = result["bytes"]["up"] / 1024, result["bytes"]["down"] / 1024
-        dp = result.get("privacy", {}).get("epsilon") is not None
+    table(result.title, ("", *METRICS), result.rows, leaky=result.leaky)
+    if result.privacy:
+        out.print(privacy_line(result.privacy), highlight=False)
+    if result.bytes:
+        up, down = result.bytes.up / 1024, result.bytes.down / 1024
+        dp = (result.privacy or {}).get("epsilon") is not None
         chosen = "counts: under --dp, always the last" if dp else "was chosen on validation"
         out.print(
-            f"round {result['selected_round']} of {result['rounds']} {chosen}; "
-            f"{result['seconds_per_round']:.2f} s a round; "
+            f"round {result.selected_round} of {result.rounds} {chosen}; "
+            f"{result.seconds_per_round:.2f} s a round; "
             f"per client and round {up:,.1f} KiB up, {down:,.1f} KiB down",
             highlight=False,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from solera.runs import RunConfig
 
 NONE = "none"
+Attack = Literal["promotion", "alignment", "random", "sign-flip", "weight", "none"]
+Defence = Literal[
+    "norm-bound",
+    "row-cap",
+    "weight-bound",
+    "peak-bound",
+    "trimmed-mean",
+    "median",
+    "krum",
+    "multi-krum",
+    "grouped",
+    "none",
+]
 
 
 def poison(
@@ -30,9 +43,7 @@ def poison(
     data: OptionalData = None,
     preset: PresetName = None,
     plugin: Plugins = None,
-    attack: Annotated[
-        str, typer.Option(help="promotion, alignment, random, sign-flip, weight or none.")
-    ] = "promotion",
+    attack: Annotated[Attack, typer.Option(help="What malicious clients upload.")] = "promotion",
     malicious: Annotated[
         float, typer.Option(help="Malicious clients, as a share of the others.", min=0, max=1)
     ] = 0.01,
@@ -41,13 +52,8 @@ def poison(
     ] = 1.0,
     targets: Annotated[int, typer.Option(help="Unpopular items to promote.", min=1)] = 5,
     defence: Annotated[
-        str,
-        typer.Option(
-            help="norm-bound, row-cap, weight-bound, peak-bound, trimmed-mean, median, krum, multi-krum, "
-            "grouped or none; its "
-            "options with -o."
-        ),
-    ] = NONE,
+        Defence, typer.Option(help="What the server does against it; its options with -o.")
+    ] = "none",
     trust_weights: Annotated[
         bool, typer.Option("--trust-weights", help="Believe any number of items that clients claim.")
     ] = False,

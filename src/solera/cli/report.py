@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from solera.cli.data import DataDir
 from solera.cli.output import Json, out, print_json
 from solera.cli.progress import stage_progress
-
-if TYPE_CHECKING:
-    from solera.report.chart import Figure
 
 
 def report(
@@ -36,21 +32,12 @@ def report(
 
     Example: solera report runs/* -o report.html --figures
     """
-    from solera.core.errors import RunError
-    from solera.report import make_page, read_runs
-    from solera.report.figures import make_figures
+    from solera.report import write_report
 
-    check_drawable(figures)
     with stage_progress("report") as tell:
-        read = read_runs(
-            runs, data_dir=data_dir, use_data=not no_data, tell=lambda path: tell(f"read {path}")
+        read, written = write_report(
+            runs, output, figures=figures, use_data=not no_data, data_dir=data_dir, tell=tell
         )
-        made = make_figures(read, lambda title: tell(f"drew {title}"))
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        written = write_page(output, make_page(read, made), made if figures else {})
-    except OSError as error:
-        raise RunError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
     if json:
         shown = [
             {"run": run.label, "leaky": run.leaky, "path": str(run.path), "intervals": run.users is not None}
@@ -69,25 +56,3 @@ def report(
     size = output.stat().st_size / 1e6
     more = f" and {len(written) - 1} files of figures beside it" if figures else ""
     out.print(f"report: {output} ({size:.2f} MB){more}", highlight=False)
-
-
-def check_drawable(figures: bool) -> None:
-    """Figures as files need what draws them: an error before any work is done."""
-    from solera.core.errors import ConfigError
-    from solera.runs.environment import package_version
-
-    if figures and package_version("matplotlib") is None:
-        raise ConfigError("--figures needs matplotlib", "pip install 'solera[plots]'")
-
-
-def write_page(page: Path, text: str, figures: Mapping[str, Sequence[Figure]]) -> list[Path]:
-    """The page, and beside it the figures that are given; what was written."""
-    from solera.runs.folder import write_whole
-
-    write_whole(page, text)
-    if not figures:
-        return [page]
-    from solera.report.picture import write_figures
-
-    folder = page.with_name(f"{page.stem}-figures")
-    return [page, *write_figures((figure for some in figures.values() for figure in some), folder)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from solera.cli import completion
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.data import Columns, DataDir, MinInteractions, Protocol, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import epoch_progress, round_progress
 
@@ -26,10 +26,8 @@ _DATA = typer.Option(
 )
 Data = Annotated[str, _DATA]
 OptionalData = Annotated[str | None, _DATA]
-ProtocolName = Annotated[
-    str,
-    typer.Option(help="strict, paper (leaky) or global-time.", autocompletion=completion.protocols),
-]
+ProtocolName = Annotated[Protocol, typer.Option(help="How items are held out; paper is leaky.")]
+Baseline = Literal["popularity", "ease", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec"]
 PresetName = Annotated[
     str | None,
     typer.Option(
@@ -95,7 +93,7 @@ def methods(
     if json:
         print_json(listed)
         return
-    shown = ("name", "scorer", "view", "update", "aggregate", "wire")
+    shown = ("name", "scorer", "view", "loss", "update", "aggregate")
     table("Methods and their five choices", shown, ([entry[key] for key in shown] for entry in listed))
     plugins = ((key, plugin.about) for key, plugin in PLUGINS.items())
     table("Plug-ins, for any method they fit", ("--with", "what it does"), plugins)
@@ -149,7 +147,7 @@ def train(
     preset: PresetName = None,
     plugin: Plugins = None,
     protocol: Annotated[
-        str | None, typer.Option(help="strict (default), paper (leaky) or global-time.")
+        Protocol | None, typer.Option(help="How items are held out (default strict); paper is leaky.")
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of federated training (default 100).", min=1)
@@ -252,7 +250,7 @@ def train(
         if tracker:
             tracker.finish(run)
     if json:
-        print_json({**run.result, "out": str(folder)})
+        print_json({**run.result.document(), "out": str(folder)})
         return
     print_result(run.result)
     chosen = find_preset(preset) if preset else None
@@ -285,31 +283,12 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
     return root / name
 
 
-def recommend(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    user: Annotated[str, typer.Option(help="A user's id, as the data set gives it.")],
-    k: Annotated[int, typer.Option("-k", help="How many items.", min=1)] = 10,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """What a user's device would show; items the user already knows are left out.
-
-    Example: solera recommend runs/fedmf-ml-100k-strict-s0 --user 196 -k 10
-    """
-    from solera.runs import Run
-
-    opened = Run.open(run, data_dir=data_dir)
-    found = opened.recommend(user, k)
-    if json:
-        print_json({"run": str(run), "user": user, "items": [item._asdict() for item in found]})
-        return
-    rows = ((item.rank, item.item, item.title, item.score) for item in found)
-    table(f"For user {user}", ("#", "item", "title", "score"), rows, leaky=opened.result["leaky"])
-
-
 def baseline(
     name: Annotated[
-        str | None, typer.Argument(help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap.")
+        Baseline | None,
+        typer.Argument(
+            metavar="[NAME]", help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap."
+        ),
     ] = None,
     data: OptionalData = None,
     preset: PresetName = None,
@@ -331,25 +310,26 @@ def baseline(
     """
     from solera.baselines import configure
     from solera.data.datasets import load
-    from solera.evaluate import get
     from solera.runs.assembly import chosen_names
     from solera.runs.baseline import run_baseline
     from solera.runs.presets import preset as find_preset
 
     chosen = find_preset(preset) if preset else None
     settings = chosen_names(chosen, "baseline", name, data, [])
-    name, data = settings["baseline"], settings["dataset"]
+    which = settings["baseline"]
     options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o reg=200")
-    configure(name, options)
-    get(protocol)
+    configure(which, options)
     interactions = load(
-        data, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns)
+        settings["dataset"],
+        data_dir=data_dir,
+        min_interactions=min_interactions,
+        columns=parse_columns(columns),
     )
-    with epoch_progress(f"{name} on {interactions.name}") as on_epoch:
+    with epoch_progress(f"{which} on {interactions.name}") as on_epoch:
         result = run_baseline(
-            name, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
+            which, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
         ).result
     if json:
-        print_json(result)
+        print_json(result.document())
     else:
         print_result(result)

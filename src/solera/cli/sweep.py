@@ -11,7 +11,6 @@ from solera.cli import completion
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, table
-from solera.cli.report import check_drawable, write_page
 from solera.cli.runs import Data, DifferentialPrivacy, Options, Plugins, ProtocolName, Seed, Wire
 
 if TYPE_CHECKING:
@@ -85,15 +84,14 @@ def sweep(
     from solera.bench.axes import is_grid, read_space
     from solera.bench.sweep import Sweep, check_size
     from solera.core.errors import ConfigError
-    from solera.evaluate import get
     from solera.methods import find
     from solera.privacy.dp.laplace import PaperLaplace
     from solera.privacy.dp.settings import DP
+    from solera.report.writing import check_drawable
     from solera.runs import RunConfig
     from solera.runs.config import usual_rounds
     from solera.runs.environment import package_version
 
-    get(protocol)
     options = parse_pairs(option or [], "-o local_epochs=2")
     built = find(method, options, plugin or [])
     config = RunConfig(
@@ -138,6 +136,7 @@ def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figur
     from solera.bench.sweep import shown
     from solera.bench.trials import best
     from solera.report.sweep import sweep_figures, sweep_page
+    from solera.report.writing import write_page
 
     study = asked.begin()
     plan = make_plan(asked.matrix, retry_failed=True)

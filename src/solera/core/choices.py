@@ -323,10 +323,46 @@ def needs_single_uploads(aggregate: Aggregate) -> bool:
     return isinstance(aggregate, Tailoring | Sifting)
 
 
-class Wire(Protocol):
-    """What happens to an upload on its way."""
+@runtime_checkable
+class SequenceScorer(Protocol):
+    """A scorer that knows a user by the order of their items."""
+
+    def before(self, inputs: Tensor, places: range) -> Tensor:
+        """What is remembered before each of these places of a history, from the inputs of its items."""
+        ...
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """What training minimises, of scores for single items, some of them positives."""
 
     @property
     def label(self) -> str:
         """The choice in a few words."""
+        ...
+
+    def value(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The loss of scores [..., n], summed over the last axis: [...]."""
+        ...
+
+    def slope(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Its derivative by each score, [..., n]."""
+        ...
+
+
+@runtime_checkable
+class NextItemLoss(Protocol):
+    """What training minimises, where every item of a sequence is to be found by the items before it."""
+
+    @property
+    def label(self) -> str:
+        """The choice in a few words."""
+        ...
+
+    def value_and_slope(self, scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss [..., places] of scores [..., places, n], and its derivative by them; may overwrite them.
+
+        `targets` [..., places] are the rows of the places' own items, `drawn` [..., n] says how often each
+        row is a negative.
+        """
         ...

@@ -6,9 +6,9 @@ else, which makes such a method fit for secure aggregation as it is.
 
     scorer      memory [channels, items] of the own history, times the solved matrix
     view        the matrix as it is
+    loss        squared error
     update      sums over the own history
     aggregate   their total, then a linear system
-    wire        as for any other method
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from solera.core.choices import Wire
 from solera.core.errors import DataError
+from solera.core.spec import Home, Leaf
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+WEIGHTS = "weights"  # the solved matrix
 MAX_BYTES = 6 << 30  # that the largest of the summed matrices may take
 
 
@@ -133,7 +134,6 @@ class ClosedForm:
     scorer: Memory
     update: Summary
     aggregate: Solve
-    wire: Wire
 
     @property
     def choices(self) -> dict[str, str]:
@@ -141,10 +141,27 @@ class ClosedForm:
         return {
             "scorer": self.scorer.label,
             "view": "shared as it is",
+            "loss": "squared error",
             "update": self.update.label,
             "aggregate": self.aggregate.label,
-            "wire": self.wire.label,
         }
+
+    rounds_needed: ClassVar[int] = 1
+    client_share: ClassVar[float] = 1.0
+    leaves: ClassVar[tuple[Leaf, ...]] = ()
+    tailored: ClassVar[frozenset[str]] = frozenset()
+    popularity_power: ClassVar[float] = 0.0
+    weighted: ClassVar[bool] = False
+    sums_alone: ClassVar[bool] = True
+    serves_from_history: ClassVar[bool] = True
+
+    def select(self, *, home: Home | None = None, per_item: bool | None = None) -> tuple[Leaf, ...]:
+        """Nothing is trained."""
+        return ()
+
+    def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
+        """The solved matrix."""
+        return {WEIGHTS: (self.scorer.channels * n_items, n_items)}
 
     def check(self, n_items: int) -> None:
         """Refuse a catalogue whose square does not fit."""

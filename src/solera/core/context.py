@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
+from solera.core.randomness import Purpose, generator
 from solera.core.schedule import Schedule, Scheduled
 
 
@@ -60,11 +62,16 @@ class RoundContext:
     round: int
     n_items: int
     hyper: Mapping[str, float]
+    seed: int = 0
 
     @classmethod
-    def of(cls, config: MethodConfig, round_: int, n_items: int) -> RoundContext:
+    def of(cls, config: MethodConfig, round_: int, n_items: int, seed: int = 0) -> RoundContext:
         """Resolve a config for a round."""
-        return cls(round_, n_items, config.resolve(round_))
+        return cls(round_, n_items, config.resolve(round_), seed)
+
+    def generator(self, purpose: Purpose, *more: int) -> np.random.Generator:
+        """A random stream of this round: the same for the same seed, purpose and `more`, wherever drawn."""
+        return generator(self.seed, purpose, self.round, *more)
 
     @property
     def local_epochs(self) -> int:

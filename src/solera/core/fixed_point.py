@@ -19,10 +19,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from solera.core.choices import needs_single_uploads
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.method import Method
+from solera.core.federated import AnyMethod
 
 ROW_WEIGHTS, WEIGHT, USERS = "row_weights", "weight", "users"  # parts of an upload beside its changes
 CLIP = 4096.0  # of one user's change of one number: tuned PFedRec has come to 1300 on ml-100k
@@ -44,7 +43,7 @@ class FixedPoint:
     @classmethod
     def of(
         cls,
-        method: Method | ClosedForm,
+        method: AnyMethod,
         n_items: int,
         *,
         places: int,
@@ -57,8 +56,7 @@ class FixedPoint:
         `bound` is what one user's numbers are known to be cut off at, if that is known.
         """
         check_summable(method)
-        weighted = isinstance(method, Method) and method.aggregate.weighted
-        heaviest = users * (n_items if weighted else 1)
+        heaviest = users * (n_items if method.weighted else 1)
         clip = min(largest_number(method), bound or math.inf)
         largest = places * (clip * heaviest + margin)
         narrow, wide = (_fraction_bits(bits, largest) for bits in (32, 64))
@@ -83,14 +81,14 @@ class FixedPoint:
         return values.double().mul(scale).round_().div_(scale)
 
 
-def largest_number(method: Method | ClosedForm) -> float:
+def largest_number(method: AnyMethod) -> float:
     """Where every user cuts numbers off, whatever a round says."""
     if isinstance(method, ClosedForm):
         return max(each.largest for each in method.update.sums.values())
     return CLIP
 
 
-def lengths(method: Method | ClosedForm, n_items: int) -> dict[str, int]:
+def lengths(method: AnyMethod, n_items: int) -> dict[str, int]:
     """How many numbers every part of an upload has: all rows of all items, whoever touched which.
 
     Of a symmetric sum's channels, those on the diagonal are symmetric themselves: half of them is enough.
@@ -128,9 +126,9 @@ def is_half(method: ClosedForm, of: str, row: int, column: int) -> bool:
     return method.update.sums[of].symmetric and row == column
 
 
-def check_summable(method: Method | ClosedForm) -> None:
+def check_summable(method: AnyMethod) -> None:
     """Refuse a method whose server has to see single uploads."""
-    if isinstance(method, Method) and needs_single_uploads(method.aggregate):
+    if not method.sums_alone:
         raise ConfigError(
             f"the server of {method.name!r} needs single clients' uploads, which secure aggregation hides",
             "leave --secure-aggregation out, or take a method whose server needs sums alone, such as fedmf",

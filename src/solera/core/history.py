@@ -19,9 +19,8 @@ from typing import NamedTuple, TypeGuard
 import torch
 from torch import Tensor
 
-from solera.core.choices import Scorer, View, ViewPenalty, view_knows
+from solera.core.choices import NextItemLoss, Scorer, View, ViewPenalty, view_knows
 from solera.core.context import Batch, RoundContext
-from solera.core.losses import sampled_softmax
 from solera.core.method import Method
 from solera.core.parts import inner
 from solera.core.spec import Home, Init, Leaf, Params
@@ -167,7 +166,8 @@ def next_item_gradient(
     items = view.see(params | moving)
     seen = items.detach()
     scores = memories @ seen.transpose(-1, -2)
-    losses, slope = sampled_softmax(scores, targets.items, targets.drawn)
+    assert isinstance(method.loss, NextItemLoss)
+    losses, slope = method.loss.value_and_slope(scores, targets.items, targets.drawn)
     slope.mul_(targets.weights.unsqueeze(-1))
     found: Params = {}
     if INPUTS in wanted:

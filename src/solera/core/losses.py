@@ -1,4 +1,4 @@
-"""The losses: binary cross-entropy, which nearly all methods share, and that of the next item of a sequence.
+"""The losses that methods choose from: binary cross-entropy, and sampled softmax over the next item.
 
 Samples of the same item collapse into one with a weight: `weights` are the weights of the samples, and
 `positives` the part of them that belongs to positives.
@@ -6,11 +6,39 @@ Samples of the same item collapse into one with a weight: `weights` are the weig
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+
+from solera.core.context import Batch
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy:
+    """Binary cross-entropy of positives against negatives, each item by itself."""
+
+    label: str = "binary cross-entropy"
+
+    def value(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The loss of a batch, [...]."""
+        return binary_cross_entropy(scores, *batch)
+
+    def slope(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Its derivative by each score."""
+        return binary_cross_entropy_slope(scores, *batch)
+
+
+@dataclass(frozen=True)
+class SampledSoftmax:
+    """Cross-entropy of a sequence's next item against sampled negatives."""
+
+    label: str = "sampled softmax, next item"
+
+    def value_and_slope(self, scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Of every place of a sequence; see `sampled_softmax`."""
+        return sampled_softmax(scores, targets, drawn)
 
 
 def binary_cross_entropy(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
@@ -24,15 +52,10 @@ def binary_cross_entropy_slope(logits: Tensor, weights: Tensor, positives: Tenso
     return torch.sigmoid(logits).mul_(weights).sub_(positives)
 
 
-class SampledSoftmax(NamedTuple):
-    """−log of the target's share of e^score among itself and the negatives, and its slope by the scores."""
+def sampled_softmax(scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    """−log of the target's share of e^score among itself and the negatives, and its slope by the scores.
 
-    loss: Tensor  # [..., places]
-    slope: Tensor  # [..., places, n]
-
-
-def sampled_softmax(scores: Tensor, targets: Tensor, drawn: Tensor) -> SampledSoftmax:
-    """`scores` [..., places, n] of all rows, which are overwritten.
+    `scores` [..., places, n] of all rows are overwritten.
 
     `targets` [..., places] are the rows of the places' own items, `drawn` [..., n] says how often each row is
     a negative.
@@ -46,4 +69,4 @@ def sampled_softmax(scores: Tensor, targets: Tensor, drawn: Tensor) -> SampledSo
     total = others.sum(-1, keepdim=True).add_(share)
     loss = (total.log() + top - own).squeeze(-1)
     slope = others.div_(total).scatter_add_(-1, target, share.div_(total).sub_(1))
-    return SampledSoftmax(loss, slope)
+    return loss, slope

@@ -1,4 +1,4 @@
-"""A method is five choices: scorer, view, update, aggregate, wire."""
+"""A method is five choices: scorer, view, loss, update, aggregate."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from torch import Tensor
 
 from solera.core.choices import (
     Aggregate,
+    Loss,
+    NextItemLoss,
     Remembering,
     Scorer,
+    SequenceScorer,
     Tailoring,
     Update,
     View,
     ViewDerives,
     ViewPenalty,
     ViewSettles,
-    Wire,
+    needs_single_uploads,
     scorer_knows,
     view_knows,
 )
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.losses import binary_cross_entropy, binary_cross_entropy_slope
 from solera.core.spec import Home, Leaf, Params
 
 
@@ -42,9 +44,9 @@ class Method:
     config: MethodConfig
     scorer: Scorer
     view: View
+    loss: Loss | NextItemLoss
     update: Update
     aggregate: Aggregate
-    wire: Wire
     popularity_power: float = 0.0
 
     def __post_init__(self) -> None:
@@ -74,6 +76,8 @@ class Method:
             for leaf in self.leaves
             if leaf.feeds and (not leaf.per_item or shared_tables.get(leaf.feeds) != leaf.shape)
         ]
+        if isinstance(self.loss, NextItemLoss) is not isinstance(self.scorer, SequenceScorer):
+            problems.append(f"the loss {self.loss.label!r} does not train the scorer {self.scorer.label!r}")
         if any(stage.settle for stage in stages) and not isinstance(self.view, ViewSettles):
             problems.append("the update settles the view, which has nothing to settle")
         if any(leaf.derived_from for leaf in self.leaves) and not isinstance(self.view, ViewDerives):
@@ -117,6 +121,39 @@ class Method:
         derived = (leaf.name for leaf in self.select(home=Home.SHARED) if leaf.derived_from == target)
         return frozenset((target, *derived))
 
+    @property
+    def rounds_needed(self) -> None:
+        """As many as the user says."""
+        return None
+
+    @property
+    def client_share(self) -> float:
+        """Clients of a round: a share of all (up to 1), or their number (above 1)."""
+        return self.config.clients_per_round
+
+    @property
+    def weighted(self) -> bool:
+        """Whether clients count by their number of training items."""
+        return self.aggregate.weighted
+
+    @property
+    def sums_alone(self) -> bool:
+        """Whether the server needs sums over clients and no single uploads."""
+        return not needs_single_uploads(self.aggregate)
+
+    @property
+    def serves_from_history(self) -> bool:
+        """Whether a user is served from their history alone, without parameters of their own."""
+        personal = self.select(home=Home.PERSONAL) or self.view.keeps or self.tailored
+        return isinstance(self.scorer, SequenceScorer) and not personal
+
+    def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
+        """What the server holds; of a tailored leaf, one client's version."""
+        return {
+            leaf.name: (n_items, *leaf.shape) if leaf.per_item else leaf.shape
+            for leaf in self.select(home=Home.SHARED)
+        }
+
     def memory(self, shared: Params) -> Params:
         """What the server remembers for itself before the first round."""
         if not isinstance(self.aggregate, Remembering):
@@ -129,17 +166,23 @@ class Method:
         """What the view computes from whole tables."""
         return self.view.derive(tables) if isinstance(self.view, ViewDerives) else {}
 
-    def context(self, round_: int, n_items: int) -> RoundContext:
-        """The context of a round."""
-        return RoundContext.of(self.config, round_, n_items)
+    def context(self, round_: int, n_items: int, seed: int = 0) -> RoundContext:
+        """The context of a round of a run with this seed."""
+        return RoundContext.of(self.config, round_, n_items, seed)
 
     def score(self, params: Params, view: View | None = None) -> Tensor:
         """What is served and evaluated: scores [..., n] of the items whose rows are in `params`."""
         return self.scorer.score(params, (view or self.view).see(params))
 
-    def loss(self, params: Params, batch: Batch, view: View | None = None) -> Tensor:
-        """Binary cross-entropy of the batch, [...]: one loss per client."""
-        return binary_cross_entropy(self.score(params, view), *batch)
+    def batch_loss(self, params: Params, batch: Batch, view: View | None = None) -> Tensor:
+        """The loss of a batch, [...]: one per client."""
+        return self.item_loss.value(self.score(params, view), batch)
+
+    @property
+    def item_loss(self) -> Loss:
+        """The loss of methods whose clients train on single items, not on sequences."""
+        assert isinstance(self.loss, Loss)
+        return self.loss
 
     def penalty(
         self, params: Params, batch: Batch, context: RoundContext, view: View | None = None
@@ -166,7 +209,7 @@ class Method:
             return self._autograd(params, batch, context, wanted, view)
         items = view.see(params)
         scores = self.scorer.score(params, items)
-        slope = binary_cross_entropy_slope(scores, *batch)
+        slope = self.item_loss.slope(scores, batch)
         found = self.scorer.gradient(params, items, slope, wanted)
         if len(found) < len(wanted):
             found |= view.gradient(params, self.scorer.item_gradient(params, slope), batch, context)
@@ -177,7 +220,7 @@ class Method:
     ) -> tuple[Tensor, Params]:
         moving = {name: params[name].detach().requires_grad_() for name in wanted}
         scores = self.score(params | moving, view)
-        slope = binary_cross_entropy_slope(scores.detach(), *batch)
+        slope = self.item_loss.slope(scores.detach(), batch)
         penalty = torch.as_tensor(self.penalty(params | moving, batch, context, view))
         found = torch.autograd.grad((scores * slope).sum() + penalty.sum(), list(moving.values()))
         return scores.detach(), dict(zip(moving, found, strict=True))
@@ -188,7 +231,7 @@ class Method:
         return {
             "scorer": self.scorer.label,
             "view": self.view.label,
+            "loss": self.loss.label,
             "update": self.update.label,
             "aggregate": self.aggregate.label,
-            "wire": self.wire.label,
         }

@@ -184,10 +184,3 @@ class Nothing:
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """The shared state as it was."""
         return shared
-
-
-@dataclass(frozen=True)
-class Plain:
-    """The upload travels as it is."""
-
-    label: str = "plain"

@@ -16,6 +16,8 @@ from solera.core.spec import Leaf, Params
 
 _FLOAT, _ROW_ID = 4, 4  # bytes on the wire: float32 values, 32-bit row numbers
 
+PLAIN = "plain"  # how an upload travels that nothing protects
+
 
 @dataclass(frozen=True)
 class Upload:

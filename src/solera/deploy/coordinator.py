@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
 from solera.core.fixed_point import check_summable
-from solera.core.method import Method
 from solera.data.ragged import Ints
 from solera.deploy.folder import FederationFolder
 from solera.deploy.influence import next_bound
@@ -141,9 +139,7 @@ class Coordinator:
 
         Under --dp, a sum that was opened and then lost cannot be recovered; its privacy cost stays spent.
         """
-        return (1 if isinstance(self.method, ClosedForm) else self.settings.rounds) - (
-            self._lost if self.private else 0
-        )
+        return (self.method.rounds_needed or self.settings.rounds) - (self._lost if self.private else 0)
 
     @property
     def bound(self) -> float | None:
@@ -158,7 +154,7 @@ class Coordinator:
     @property
     def adapts(self) -> bool:
         """Whether the bound follows from what users send. A method of one round has no earlier rounds."""
-        return self.private is None and self.settings.max_norm is None and isinstance(self.method, Method)
+        return self.private is None and self.settings.max_norm is None and self.method.rounds_needed != 1
 
     def journal(self, kind: str, **what: Any) -> None:
         """Tell whoever watches."""
@@ -437,9 +433,9 @@ class Coordinator:
                 )
             chosen = self.private.choose(able, number)
             return len(chosen), chosen
-        if isinstance(self.method, ClosedForm):
+        if self.method.client_share == 1:
             return len(able), able
-        wanted = len(choose(able, self.method.config.clients_per_round, self.seed, number))
+        wanted = len(choose(able, self.method.client_share, self.seed, number))
         more = min(len(able), math.ceil(wanted * self.settings.over_selection))
         return wanted, choose(able, more / len(able), self.seed, number)
 

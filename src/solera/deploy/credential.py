@@ -12,7 +12,8 @@ import secrets
 from pathlib import Path
 
 from solera.core.errors import DeployError
-from solera.deploy.rights import private_folder, write_private
+from solera.core.files import PRIVATE, write_atomically
+from solera.deploy.rights import private_folder
 
 TOKEN = "control.token"
 _FLOWERS_OWN = "credentials.yaml"
@@ -22,14 +23,14 @@ def write_token(home: Path, server: str, *, new: bool) -> None:
     """Write the token of a server that is about to start; a former one is kept unless it shall be new."""
     private_folder(home)
     if new or not (home / TOKEN).exists():
-        write_private(home / TOKEN, secrets.token_hex(32).encode())
+        write_atomically(home / TOKEN, secrets.token_hex(32), PRIVATE)
     token = read_token(home)
     kept = {"authn-type": "oidc", "oidc-access-token": token, "oidc-refresh-token": token}
     known = {
         f"flower.account-auth.{server}.{name}": base64.b64encode(value.encode()).decode()
         for name, value in kept.items()
     }
-    write_private(home / _FLOWERS_OWN, json.dumps(known, indent=2).encode())  # which is YAML, too
+    write_atomically(home / _FLOWERS_OWN, json.dumps(known, indent=2), PRIVATE)  # which is YAML, too
 
 
 def read_token(home: Path) -> str:

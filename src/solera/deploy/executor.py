@@ -29,7 +29,7 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from solera.deploy.rights import write_private
+from solera.core.files import PRIVATE, write_atomically
 
 _LOG = logging.getLogger("solera.server")
 _POLL = 0.2  # seconds between looks for a task
@@ -138,7 +138,7 @@ class Executor:
         if task in self._running:  # its token is no longer good for anything
             self._running.pop(task).end()
         path = self._home / f"task-{task}.token"
-        write_private(path, token.encode())
+        write_atomically(path, token, PRIVATE)
         line = self._line(
             RuntimeVersionHttpInterceptor(component_name=_TASK), RuntimeTokenHttpInterceptor(token)
         )

@@ -7,7 +7,6 @@ database, superlink.log its log, and run-NUMBER.log what the server's app wrote 
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -16,9 +15,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+import tomli_w
+
 from solera.core.errors import ConfigError, DeployError
+from solera.core.files import PRIVATE, write_atomically
 from solera.deploy.credential import TOKEN
-from solera.deploy.rights import private_folder, write_private
+from solera.deploy.rights import private_folder
 
 PORT = 8000
 CONNECTION = "federation"  # the server's name in config.toml
@@ -139,13 +141,10 @@ def home_of(folder: Path) -> Path:
 
 def write_address(home: Path, address: Address) -> None:
     """Note where the server is, for every later command on this federation."""
-    lines = ["[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]"]
-    lines += [f"address = {json.dumps(str(address))}"]
-    lines += (
-        ["insecure = true"] if address.ca is None else [f"root-certificates = {json.dumps(str(address.ca))}"]
-    )
+    trusted = {"insecure": True} if address.ca is None else {"root-certificates": str(address.ca)}
+    known = {"default": CONNECTION, CONNECTION: {"address": str(address), **trusted}}
     private_folder(home)
-    write_private(home / "config.toml", ("\n".join(lines) + "\n").encode())
+    write_atomically(home / "config.toml", tomli_w.dumps({"superlink": known}), PRIVATE)
 
 
 def read_address(folder: Path) -> Address:
@@ -170,8 +169,8 @@ def write_app(home: Path, server_app: str = SERVER_APP, client_app: str = CLIENT
     for name, reference in (("server", server_app), ("client", client_app)):
         module, _, attribute = reference.partition(":")
         source = f"from {module} import {attribute} as installed\n\napp = installed\n"
-        write_private(app / f"solera_{name}.py", source.encode())
-    write_private(app / "pyproject.toml", _PROJECT.encode())
+        write_atomically(app / f"solera_{name}.py", source, PRIVATE)
+    write_atomically(app / "pyproject.toml", _PROJECT, PRIVATE)
     return app
 
 

@@ -14,9 +14,7 @@ lock                  held by the server's app that is at work
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import shutil
 import time
@@ -25,11 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
-from solera.core.method import Method
+from solera.core.federated import AnyMethod
+from solera.core.files import PRIVATE, replacing_file, replacing_folder, write_atomically
 from solera.core.spec import Params
 from solera.deploy.journal import Journal, unwritable
 from solera.deploy.openings import Opening, Progress, drop_opening, read_opening, write_opening
@@ -38,7 +37,7 @@ from solera.deploy.roster import ROSTER, Roster
 from solera.deploy.settings import Settings
 from solera.device.bundle import Bundle
 from solera.device.model import method_of
-from solera.runs.folder import SavedState, sync_names, write_whole
+from solera.runs.folder import SavedState
 
 _SETTINGS, _PRIVACY, _CHECKPOINT, _OPENINGS = (
     "settings.json",
@@ -111,12 +110,12 @@ class FederationFolder:
         settings = changed(former.settings, given, method, saved[0].rounds_done if saved else 0)
         self._decide(former.federation, settings, None if saved else method)
 
-    def _decide(self, federation: str, settings: Settings, method: Method | ClosedForm | None) -> None:
+    def _decide(self, federation: str, settings: Settings, method: AnyMethod | None) -> None:
         """With a method, before the first round, also what is guaranteed."""
         if method is not None and (stated := statement(settings, method)):
-            write_whole(self.path / _PRIVACY, json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
+            write_atomically(self.path / _PRIVACY, json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
         identity = Identity(federation=federation, settings=settings)
-        write_whole(self.path / _SETTINGS, identity.model_dump_json(indent=2) + "\n")
+        write_atomically(self.path / _SETTINGS, identity.model_dump_json(indent=2) + "\n")
 
     @property
     def exists(self) -> bool:
@@ -143,7 +142,7 @@ class FederationFolder:
 
     def keep_roster(self, roster: Roster) -> None:
         """Take a list whose signature was checked."""
-        write_whole(self.path / ROSTER, roster.model_dump_json(indent=2) + "\n")
+        write_atomically(self.path / ROSTER, roster.model_dump_json(indent=2) + "\n")
 
     def bundles(self) -> list[Bundle]:
         """One per version of the catalogue, oldest first."""
@@ -153,19 +152,14 @@ class FederationFolder:
     @contextmanager
     def alone(self, patience: float = _LEAVING) -> Iterator[None]:
         """Keep all others from running this federation; the lock goes with the process that has it."""
-        end = time.monotonic() + patience
-        with os.fdopen(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > end:
-                        raise RunError(
-                            f"another run of the federation in {self.path} is under way",
-                            "wait until it has ended, then run again with --resume",
-                        ) from None
-                time.sleep(0.2)
+        try:
+            held = FileLock(self.path / "lock", timeout=patience, mode=PRIVATE).acquire(poll_interval=0.2)
+        except Timeout:
+            raise RunError(
+                f"another run of the federation in {self.path} is under way",
+                "wait until it has ended, then run again with --resume",
+            ) from None
+        with held:
             yield
 
     def add_bundle(self, bundle: Bundle) -> None:
@@ -173,10 +167,8 @@ class FederationFolder:
         former = self.bundles()
         if former:
             _check_continues(former[-1], bundle)
-        path = self.path / f"catalogue-{bundle.manifest.catalogue_version}.bundle"
-        partial = path.with_suffix(".partial")
-        shutil.copyfile(bundle.path, partial)
-        partial.replace(path)
+        with replacing_file(self.path / f"catalogue-{bundle.manifest.catalogue_version}.bundle") as partial:
+            shutil.copyfile(bundle.path, partial)
 
     def event(self, kind: str, **what: Any) -> None:
         """One line for whoever watches."""
@@ -229,18 +221,11 @@ class FederationFolder:
             raise unwritable(self.path, error) from None
 
     def _save(self, progress: Progress, shared: Params, held: Params) -> None:
-        partial = self.path / ".checkpoint.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(mode=0o700)
-        SavedState(shared, held).write(partial)
-        write_whole(partial / "progress.json", progress.model_dump_json() + "\n")
-        former = self._checkpoints()
         final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
-        shutil.rmtree(final, ignore_errors=True)
-        sync_names(partial)
-        partial.replace(final)
-        sync_names(self.path)
-        for old in former:
+        with replacing_folder(final, mode=0o700) as partial:
+            SavedState(shared, held).write(partial)
+            write_atomically(partial / "progress.json", progress.model_dump_json() + "\n")
+        for old in self._checkpoints():
             if old != final:
                 shutil.rmtree(old)
 

@@ -34,8 +34,8 @@ from solera.deploy.signatures import IsKnown, is_signed
 from solera.deploy.sparse_log import Sparse
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
     from flwr.superlink.config_loader import SuperLinkLifespanConfig
+    from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 _FOR_NODES = re.compile(r"/v1/fleet/[a-z-]+|/health")
@@ -125,7 +125,7 @@ def listen(guard: Guard, **options: Any) -> None:
     )
 
 
-def _flowers_app() -> tuple[FastAPI, SuperLinkLifespanConfig]:
+def _flowers_app() -> tuple[Starlette, SuperLinkLifespanConfig]:
     """What `flower-superlink` serves with these arguments."""
     from flwr.superlink.cli.flower_superlink import (  # noqa: PLC0415 - an error that the caller explains
         SuperLinkLifespan,
@@ -137,7 +137,7 @@ def _flowers_app() -> tuple[FastAPI, SuperLinkLifespanConfig]:
     return create_app(config, SuperLinkLifespan), config
 
 
-def _lookup(app: FastAPI) -> IsKnown:
+def _lookup(app: Starlette) -> IsKnown:
     """Tells whether a node's key is registered."""
     states = app.state.linkstate_factory
 

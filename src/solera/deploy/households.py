@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError
 from solera.core.method import Method
 from solera.data.interactions import Interactions
@@ -22,7 +23,6 @@ from solera.device.model import Model, method_of
 from solera.device.policy import Policy
 from solera.device.tensors import Arrays
 from solera.engine import State
-from solera.engine.one_round import WEIGHTS
 from solera.evaluate import Evaluation, Evaluator, split
 
 _SOURCE = "data set"

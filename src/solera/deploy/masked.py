@@ -14,6 +14,7 @@ from torch import Tensor
 
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.errors import ConfigError
+from solera.core.federated import AnyMethod
 from solera.core.fixed_point import (
     ROW_WEIGHTS,
     USERS,
@@ -40,7 +41,7 @@ MAX_NUMBERS = 1 << 26  # of one upload: 256 MiB at 32 bits
 
 
 def encoding_of(
-    method: Method | ClosedForm, n_items: int, fixed: FixedPoint, *, members: int, capacity: int
+    method: AnyMethod, n_items: int, fixed: FixedPoint, *, members: int, capacity: int
 ) -> Encoding:
     """What uploads are written in, for so many nodes with at most `capacity` users each."""
     check_size(method, n_items)
@@ -54,7 +55,7 @@ def encoding_of(
     return Encoding(clients=members, parts=parts, bits=fixed.bits)
 
 
-def check_size(method: Method | ClosedForm, n_items: int) -> None:
+def check_size(method: AnyMethod, n_items: int) -> None:
     """Refuse a catalogue whose dense uploads are beyond what one message takes."""
     count = sum(lengths(method, n_items).values())
     if count > MAX_NUMBERS:
@@ -64,13 +65,13 @@ def check_size(method: Method | ClosedForm, n_items: int) -> None:
         )
 
 
-def _parts(method: Method | ClosedForm, n_items: int) -> dict[str, int]:
-    peaks = {PEAKS: BUCKETS} if isinstance(method, Method) else {}  # a method of one round has no next bound
+def _parts(method: AnyMethod, n_items: int) -> dict[str, int]:
+    peaks = {} if method.rounds_needed == 1 else {PEAKS: BUCKETS}  # a method of one round has no next bound
     return lengths(method, n_items) | peaks
 
 
 def values_of(
-    method: Method | ClosedForm, n_items: int, total: Totals | Sum | None, peaks: list[float]
+    method: AnyMethod, n_items: int, total: Totals | Sum | None, peaks: list[float]
 ) -> Mapping[str, Floats]:
     """A node's total by part, and the peaks of all its users who trained; zeros if nobody did."""
     found = {name: np.zeros(length) for name, length in _parts(method, n_items).items()}
@@ -85,9 +86,7 @@ def values_of(
         rows = sums.rows.numpy()
         found[ROW_WEIGHTS][rows] = sums.row_weights.numpy()
         found[WEIGHT][0] = sums.weight
-        per_item = (
-            {leaf.sent_as for leaf in method.leaves if leaf.per_item} if isinstance(method, Method) else ()
-        )
+        per_item = {leaf.sent_as for leaf in method.leaves if leaf.per_item}
         for name, values in sums.changes.items():
             flat = found[change(name)]
             if name in per_item:

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import ConfigError, DeviceError, SoleraError
+from solera.core.federated import AnyMethod
 from solera.core.fixed_point import largest_number
 from solera.core.method import Method
 from solera.core.spec import Home, Params
-from solera.core.upload import Totals, Upload
+from solera.core.upload import PLAIN, Totals, Upload
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.approval import check_day
@@ -51,7 +52,7 @@ from solera.device.model import method_of
 from solera.device.policy import Policy
 from solera.device.tensors import Arrays
 from solera.engine import BlockTraining, Simulation
-from solera.engine.one_round import WEIGHTS, Sum, clipped
+from solera.engine.one_round import Sum, clipped
 from solera.engine.server import derived
 from solera.privacy.dp.fitness import check as check_private
 from solera.privacy.dp.mechanism import Clip
@@ -137,8 +138,8 @@ class Node:
             self.membership = self.membership.taking(asked.roster)
             self.membership.write(self.device.store)
         if asked.federation != self.members.federation:
-            leaves = self.method.leaves if isinstance(self.method, Method) else ()
-            self.members.join(asked.federation, [leaf.name for leaf in leaves if leaf.feeds])
+            fed = [leaf.name for leaf in self.method.leaves if leaf.feeds]
+            self.members.join(asked.federation, fed)
         answer = Enrolment(
             federation=asked.federation,
             version=self.version,
@@ -191,7 +192,7 @@ class Node:
         wire = _DOUBLE if order.clip else self._wire
         reply = Packet(answer.model_dump(), self._packed(work.total, cohort.histories, wire))
         shared = self.shared_by_owner(order, packet.arrays, here)
-        steps = (*_noted(order), self.method.wire.label)
+        steps = (*_noted(order), PLAIN)
         with self.device.store.writing():
             self.ledger.plain(order.federation, order.round or 0, order.attempt)
             self.members.stage(order.token, work.kept, shared, sent=reply, steps=steps, kind="train")
@@ -383,7 +384,7 @@ def _noted(order: Order) -> tuple[str, ...]:
 
 
 def arrays_to_nodes(
-    method: Method | ClosedForm, n_items: int, dtype: np.dtype[Any], round_: int | None
+    method: AnyMethod, n_items: int, dtype: np.dtype[Any], round_: int | None
 ) -> dict[str, tuple[np.dtype[Any], Shape]]:
     """What a server sends: every shared leaf that is not derived from others; s slots."""
     if isinstance(method, ClosedForm):
@@ -401,9 +402,9 @@ def arrays_to_nodes(
     return wanted
 
 
-def deployable(method: Method | ClosedForm) -> None:
+def deployable(method: AnyMethod) -> None:
     """Refuse a method whose clients need to know what nobody sends."""
-    if isinstance(method, Method) and method.popularity_power:
+    if method.popularity_power:
         raise DeviceError(
             f"{method.name!r} draws negatives by popularity, which a device does not know",
             "take the method without popular-negatives",

@@ -16,12 +16,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solera.core.errors import RunError
+from solera.core.files import replacing_folder, write_atomically
 from solera.deploy.ledger import Ledger
 from solera.deploy.protocol import Order
 from solera.deploy.terms import RoundTerms
 from solera.privacy.secagg.primitives import Ring
 from solera.privacy.secagg.server import Opening as Kept
-from solera.runs.folder import sync_names, write_bytes, write_whole
 
 _FOLDER, _TEXT = "opening", "opening.json"
 
@@ -88,11 +88,6 @@ class _Text(BaseModel):
 
 def write_opening(folder: Path, opening: Opening) -> None:
     """Put an opening on the disk, whole or not at all."""
-    final, partial = folder / _FOLDER, folder / f".{_FOLDER}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(mode=0o700)
-    for group in opening.groups:
-        write_bytes(partial / f"sum-{group.place}.bin", group.total.tobytes())
     text = _Text(
         terms=opening.terms,
         orders=opening.orders,
@@ -105,11 +100,10 @@ def write_opening(folder: Path, opening: Opening) -> None:
             for each in opening.groups
         ],
     )
-    write_whole(partial / _TEXT, text.model_dump_json())
-    sync_names(partial)
-    shutil.rmtree(final, ignore_errors=True)
-    partial.replace(final)
-    sync_names(folder)
+    with replacing_folder(folder / _FOLDER, mode=0o700) as partial:
+        for group in opening.groups:
+            write_atomically(partial / f"sum-{group.place}.bin", group.total.tobytes())
+        write_atomically(partial / _TEXT, text.model_dump_json())
 
 
 def read_opening(folder: Path) -> Opening | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, RunError
+from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.data.ragged import Ints
 from solera.deploy.settings import Settings
@@ -40,7 +41,7 @@ _WITHOUT_SENSE = {"over_selection": "--over-selection", "max_norm": "--max-norm"
 class PrivateFederation:
     """The server's part. `dp` is resolved."""
 
-    def __init__(self, dp: DP, method: Method | ClosedForm, randomness: Randomness) -> None:
+    def __init__(self, dp: DP, method: AnyMethod, randomness: Randomness) -> None:
         self._dp, self._method, self._randomness = dp, method, randomness
         self.clip = dp.clip  # of all that a user sends in a round
         self.share = dp.noise if dp.mode == "distributed" else None  # in clips: what nodes add in shares
@@ -77,7 +78,7 @@ class PrivateFederation:
         return PrivateRounds(self._dp, self._method.config.clients_per_round, users, self._randomness)
 
 
-def settled(settings: Settings, method: Method | ClosedForm) -> Settings:
+def settled(settings: Settings, method: AnyMethod) -> Settings:
     """With the noise that gives the ε asked for over all rounds; what was settled before stays as it is."""
     if settings.dp is None:
         return settings
@@ -88,9 +89,7 @@ def settled(settings: Settings, method: Method | ClosedForm) -> Settings:
     return settings.model_copy(update={"dp": dp})
 
 
-def changed(
-    former: Settings, given: dict[str, Any], method: Method | ClosedForm, rounds_done: int
-) -> Settings:
+def changed(former: Settings, given: dict[str, Any], method: AnyMethod, rounds_done: int) -> Settings:
     """Other settings to go on with, if the guarantee is still the one that was given."""
     wanted = former.model_copy(update=given)
     check_given(given, wanted.dp)
@@ -118,7 +117,7 @@ def check_given(given: Collection[str], dp: DP | None) -> None:
             )
 
 
-def statement(settings: Settings, method: Method | ClosedForm) -> dict[str, Any] | None:
+def statement(settings: Settings, method: AnyMethod) -> dict[str, Any] | None:
     """What the federation guarantees; nothing without --dp. The settings are settled."""
     return deployed(settings.dp, releases(method, settings.rounds)) if settings.dp else None
 

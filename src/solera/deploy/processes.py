@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy.rights import OTHERS
 
@@ -90,38 +92,39 @@ class Process:
         self._popen.wait()
 
 
-def family(pid: int) -> list[int]:
+def family(pid: int) -> list[psutil.Process]:
     """All that a process has started and that still runs, and what that has started.
 
     Flower gives some of them a session of their own, so that the process group alone does not tell; and
     some outlive their parent, so that parenthood alone does not.
     """
-    rows = _running()
+    running = [each for each in psutil.process_iter(["ppid"]) if _runs(each)]
     found = {pid}
-    while new := {own for own, parent, group in rows if parent in found or group == pid} - found:
+    while new := {each.pid for each in running if each.info["ppid"] in found or _group(each) == pid} - found:
         found |= new
-    return sorted(found - {pid})
+    return [each for each in running if each.pid in found - {pid}]
 
 
-def _end(pids: list[int], how: signal.Signals) -> None:
-    for pid in _alive(pids):
-        with suppress(ProcessLookupError):
-            os.kill(pid, how)
+def _group(process: psutil.Process) -> int | None:
+    with suppress(ProcessLookupError, PermissionError):
+        return os.getpgid(process.pid)
+    return None
+
+
+def _end(processes: list[psutil.Process], how: signal.Signals) -> None:
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            each.send_signal(how)
     until = time.monotonic() + 2.0
-    while _alive(pids) and time.monotonic() < until:
+    while any(map(_runs, processes)) and time.monotonic() < until:
         time.sleep(0.05)
 
 
-def _alive(pids: list[int]) -> set[int]:
-    return {own for own, _, _ in _running()} & set(pids)
-
-
-def _running() -> list[tuple[int, int, int]]:
-    """Number, parent and group of every process, without those (Z) that have ended unasked about."""
-    command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="]
-    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in listing.splitlines()]
-    return [(int(own), int(parent), int(group)) for own, parent, group, state in rows if state[0] != "Z"]
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended; one that nobody has asked about since it ended is a zombie."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -44,13 +44,6 @@ def is_open(path: Path) -> bool:
     return bool(path.stat().st_mode & OTHERS)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """A new file in place of a former one, which nobody else can read at any time."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-
-
 def _close(path: Path) -> None:
     with suppress(FileNotFoundError):  # Flower's database comes and goes with files of its own
         found = path.lstat()

@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from solera.core.upload import PLAIN
 from solera.deploy.approval import Approval
 from solera.deploy.masked import values_of
 from solera.deploy.membership import Membership
@@ -232,7 +233,7 @@ def _noted(terms: RoundTerms, node: Node) -> tuple[str, ...]:
     """What was done to an upload, for the outbox."""
     given = (("clip", terms.clip), ("noise", terms.noise), ("bound", terms.bound))
     said = (f"{name} {value:g}" for name, value in given if value)
-    return (*said, node.method.wire.label, MASKED)
+    return (*said, PLAIN, MASKED)
 
 
 def _no_arrays(packet: Packet) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from solera.core.closed_form import ClosedForm, Contribution
+from solera.core.closed_form import WEIGHTS, ClosedForm, Contribution
 from solera.core.errors import DivergedError
 from solera.core.method import Method
+from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Upload
 from solera.data.ragged import Ints
@@ -17,7 +18,7 @@ from solera.device.bundle import Bundle
 from solera.device.model import Model
 from solera.device.tensors import Arrays
 from solera.engine import State
-from solera.engine.one_round import WEIGHTS, Cover, Sum
+from solera.engine.one_round import Cover, Sum
 from solera.engine.server import Server, derived, fed_by
 from solera.privacy.dp.rounds import PrivateRound
 from solera.runs.folder import SavedState
@@ -108,7 +109,8 @@ class ServerState:
         """What takes in the uploads of a round, whose total may have to be covered."""
         if isinstance(self.method, ClosedForm):
             return Sum(self.method, self.n_items)
-        return Server(self.method, self.shared, self.n_items, CPU, private=private)
+        protection = RoundChain((private,) if private else ())
+        return Server(self.method, self.shared, self.n_items, CPU, protection=protection)
 
     def read(self, arrays: Arrays, bounds: Bounds) -> Read:
         """Check what some clients sent."""
@@ -151,7 +153,7 @@ class ServerState:
             shared = {WEIGHTS: server.solve(CPU, cover).to(self.dtype)}
         else:
             assert isinstance(self.method, Method)
-            shared = server.conclude(self.held, self.method.context(number, self.n_items))
+            shared = server.conclude(self.held, self.method.context(number, self.n_items, self._seed))
         if not all(bool(torch.isfinite(values).all()) for values in shared.values()):
             raise DivergedError(
                 f"the state after round {number + 1} is not finite",

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from solera.core.closed_form import ClosedForm
+from solera.core.federated import AnyMethod
 from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, FixedPoint, is_half, sum_blocks
 from solera.core.method import Method
 from solera.core.upload import Sums
@@ -58,7 +59,7 @@ def whole_share(fixed: FixedPoint, length: int, *, clip: float, std: float, user
 
 
 def add_share(
-    method: Method | ClosedForm, n_items: int, encoding: Encoding, vector: Ring, *, sigma: int, draw: Draw
+    method: AnyMethod, n_items: int, encoding: Encoding, vector: Ring, *, sigma: int, draw: Draw
 ) -> None:
     """Noise on all numbers of an encoded sum, in place; what no noise covers becomes zero."""
     diagonals = _diagonals(method, n_items) if isinstance(method, ClosedForm) else {}

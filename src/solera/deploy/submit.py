@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from solera.core.errors import DeployError
+from solera.core.files import PRIVATE, write_atomically
 from solera.deploy import flower, reach
 from solera.deploy.authority import ROSTER_PUBLIC
 from solera.deploy.control import Control, Ending, control
 from solera.deploy.credential import read_token
-from solera.deploy.rights import write_private
 from solera.deploy.roster import ROSTER, Roster, read_roster, read_roster_key
 
 Round = dict[str, Any]  # a line of history.jsonl
@@ -77,7 +77,7 @@ def run(
             asked.stop(number)
             raise
         log = home / f"run-{number}.log"
-        write_private(log, asked.log(number).encode())
+        write_atomically(log, asked.log(number), PRIVATE)
     if ending.how != "completed":
         raise DeployError(
             f"run {number} has {ending.how or 'not ended'}: {_gist(ending.details)}",

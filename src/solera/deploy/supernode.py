@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solera.core.errors import DeployError
+from solera.core.files import PRIVATE, write_atomically
 from solera.deploy import flower, reach
 from solera.deploy.flower import CONNECTED, Address
 from solera.deploy.processes import Process, free_port
-from solera.deploy.rights import close, private_folder, write_private
+from solera.deploy.rights import close, private_folder
 
 _JOINED = "SuperNode ID: "
 _DROPPED = ". Ignoring message "  # what a SuperNode says when a run ends while it receives a message
@@ -130,7 +131,7 @@ def _wait(process: Process, address: Address, key: Path | None) -> None:
 def _new_secret(home: Path) -> Path:
     """What the worker shows to the SuperNode, so that no other program on this machine takes its place."""
     path = home / _SECRET
-    write_private(path, secrets.token_bytes(32))
+    write_atomically(path, secrets.token_bytes(32), PRIVATE)
     return path
 
 

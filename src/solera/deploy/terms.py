@@ -21,9 +21,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from solera.core.closed_form import ClosedForm
+from solera.core.federated import AnyMethod
 from solera.core.fixed_point import FixedPoint, lengths
-from solera.core.method import Method
 from solera.deploy.masked import encoding_of
 from solera.deploy.protocol import Numbers, Packet, Reason, RefusalError, Step, Version, check_spoken
 from solera.deploy.roster import Roster
@@ -120,7 +119,7 @@ class RoundTerms(Step):
             return 0.0
         return self.clip * self.noise / math.sqrt(self.groups[group].threshold)
 
-    def fixed_point(self, group: int, method: Method | ClosedForm, n_items: int) -> FixedPoint:
+    def fixed_point(self, group: int, method: AnyMethod, n_items: int) -> FixedPoint:
         """How the numbers of an upload are written."""
         return FixedPoint.of(
             method,
@@ -131,7 +130,7 @@ class RoundTerms(Step):
             margin=RANGE * self.share_std(group),
         )
 
-    def whole_share(self, group: int, method: Method | ClosedForm, n_items: int) -> int:
+    def whole_share(self, group: int, method: AnyMethod, n_items: int) -> int:
         """The same in ulps of the encoding, and a little more for its rounding: see `shares`."""
         assert self.clip is not None
         return whole_share(
@@ -142,7 +141,7 @@ class RoundTerms(Step):
             users=self.capacity,
         )
 
-    def setup(self, group: int, method: Method | ClosedForm, n_items: int) -> Setup:
+    def setup(self, group: int, method: AnyMethod, n_items: int) -> Setup:
         """What secure aggregation needs for one group: all of it follows from the terms and the bundle."""
         members, threshold = self.groups[group].members, self.groups[group].threshold
         try:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from solera.core.choices import needs_single_uploads
 from solera.core.closed_form import ClosedForm, Contribution, Floats
+from solera.core.federated import AnyMethod
 from solera.core.fixed_point import change, sum_blocks
 from solera.core.method import Method
 from solera.core.spec import Leaf, Params
@@ -55,7 +56,7 @@ class Bounds:
     largest: float = math.inf  # number of one client's changes
 
 
-def declared(method: Method | ClosedForm, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtype[Any], Shape]]:
+def declared(method: AnyMethod, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtype[Any], Shape]]:
     """Every array of an upload: its type and shape, with r rows, c clients, m items."""
     if isinstance(method, ClosedForm):
         sums = method.update.sums
@@ -216,7 +217,7 @@ def _check_peak(peak: float, bounds: Bounds) -> None:
         raise RefusalError(Reason.NORM, f"a number of {peak:.3g} per user, at most {bounds.largest:.3g}")
 
 
-def _check(method: Method | ClosedForm, arrays: Mapping[str, NDArray[Any]], bounds: Bounds) -> None:
+def _check(method: AnyMethod, arrays: Mapping[str, NDArray[Any]], bounds: Bounds) -> None:
     check_arrays(declared(method, bounds.dtype), arrays)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from solera.core.errors import BundleError, DeviceError
+from solera.core.files import PRIVATE, replacing_file
 from solera.device.bundle import Bundle
 
 DATABASE = "device.db"
@@ -41,32 +41,19 @@ def install(bundle: Bundle, folder: Path) -> None:
     """Copy a bundle into the folder, whole or not at all; the copy is checked in full."""
     from solera.device.model import Model  # noqa: PLC0415 - brings torch, which most commands do without
 
-    partial = folder / ".bundle.partial"
     try:
-        _copy_private(bundle.path, partial)
-        copied = Bundle.open(partial, bundle.key)
-        if copied.digest != bundle.digest:
-            raise BundleError(f"{bundle.path} changed while it was read", "give the command again")
-        copied.catalogue()
-        Model(copied)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(bundle_file(folder, bundle.digest))
+        for left in folder.glob(".*.partial"):  # by an installation that was interrupted
+            left.unlink()
+        with replacing_file(bundle_file(folder, bundle.digest), PRIVATE) as partial:
+            shutil.copyfile(bundle.path, partial)
+            copied = Bundle.open(partial, bundle.key)
+            if copied.digest != bundle.digest:
+                raise BundleError(f"{bundle.path} changed while it was read", "give the command again")
+            copied.catalogue()
+            Model(copied)
     except OSError as error:
         message = f"{bundle.path} cannot be copied to {folder}: {error.strerror}"
         raise DeviceError(message, "make room on the disk, then give the command again") from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _copy_private(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
-    with source.open("rb") as old, open(target, "xb", opener=_open_private) as new:
-        shutil.copyfileobj(old, new)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _own(path: Path) -> bool:

@@ -12,17 +12,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
-from solera.core.history import INPUTS, FadingHistory, remembers
-from solera.core.method import Method
+from solera.core.federated import AnyMethod
+from solera.core.history import INPUTS, FadingHistory
 from solera.core.spec import Home, Params
-from solera.data.ragged import Ints, Ragged
-from solera.data.sampling import ClientData
+from solera.data.ragged import Ints
 from solera.device.bundle import TENSORS, Bundle
 from solera.device.tensors import Arrays
-from solera.engine import OneRound, Simulation, train_one_by_one
-from solera.engine.one_round import WEIGHTS
+from solera.engine import Simulation
+from solera.engine.newcomer import newcomer
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen
 from solera.methods import find, names
@@ -37,27 +36,9 @@ class Parts(NamedTuple):
     of_history: Sequence[float]
 
 
-def shared_shapes(method: Method | ClosedForm, n_items: int) -> Shapes:
-    """What a method shares; of a table of which every client has its own version, one client's."""
-    if isinstance(method, ClosedForm):
-        return {WEIGHTS: (method.scorer.channels * n_items, n_items)}
-    return {
-        leaf.name: (n_items, *leaf.shape) if leaf.per_item else leaf.shape
-        for leaf in method.select(home=Home.SHARED)
-    }
-
-
-def needs_history_alone(method: Method | ClosedForm) -> bool:
-    """Whether a user is served by the own history, without any parameters of its own."""
-    if isinstance(method, ClosedForm):
-        return True
-    personal = method.select(home=Home.PERSONAL) or method.view.keeps or method.tailored
-    return remembers(method.scorer) and not personal
-
-
 def served_from_history() -> list[str]:
     """The methods that serve whoever has a history."""
-    return [name for name in names() if needs_history_alone(find(name))]
+    return [name for name in names() if find(name).serves_from_history]
 
 
 class Model:
@@ -95,7 +76,7 @@ class Model:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
         if not tensors and not bundle.manifest.trained:
             return {}
-        wanted = shared_shapes(self.method, self.n_items)
+        wanted = self.method.shared_shapes(self.n_items)
         found = {name: tuple(value.shape) for name, value in tensors.items()}
         if found != wanted:
             message = f"{bundle.path} has the tensors {found}, but {self.method.name!r} declares {wanted}"
@@ -115,23 +96,16 @@ class Model:
                 f"nothing of {self.method.name!r} has been trained yet",
                 "take part in its federation with solera node start, or take a bundle of a trained model",
             )
-        known = Ragged.of_lengths(np.array([len(history)]), history)
-        clients = ClientData(known, known.sorted_unique(), self.n_items)
-        place, me = torch.device("cpu"), np.array([0])
-        if isinstance(self.method, ClosedForm):
-            one_round = OneRound(self.method, clients, device=place, dtype=self.dtype)
-            one_round.restore(self.shared, {})
-            return one_round.serve(known)(me)[0]
-        simulation = Simulation(
-            self.method, clients, train_one_by_one, seed=self.seed, device=place, dtype=self.dtype
+        me = np.array([0])
+        alone, known = newcomer(
+            self.method, self.shared, history, self.n_items, seed=self.seed, dtype=self.dtype
         )
-        shared = {n: v[None] if n in self.method.tailored else v for n, v in self.shared.items()}
-        simulation.restore(shared | simulation.state.memory, simulation.state.personal.tensors())
-        if self._personal:
-            simulation.state.personal.take_client(0, self._personal)
-        elif not needs_history_alone(self.method):
-            deque(simulation.train_clients(0, me), maxlen=0)
-        return simulation.serve(known)(me)[0]
+        if isinstance(alone, Simulation):
+            if self._personal:
+                alone.state.personal.take_client(0, self._personal)
+            elif not self.method.serves_from_history:
+                deque(alone.train_clients(0, me), maxlen=0)
+        return alone.serve(known)(me)[0]
 
     def best(self, history: Ints, seen: Ints, k: int) -> list[tuple[int, float]]:
         """The k best items that are not among the seen ones, with their scores."""
@@ -139,7 +113,7 @@ class Model:
 
     def parts(self, history: Ints, items: Sequence[int]) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
-        if not needs_history_alone(self.method):
+        if not self.method.serves_from_history:
             raise DeviceError(
                 f"{self.method.name!r} does not score by single items of the history: no reasons",
                 f"leave --why out, or take a bundle of {', '.join(served_from_history())}",
@@ -162,7 +136,7 @@ class Model:
         return [Parts(float(vector[0]), each.tolist()) for vector, each in zip(vectors, found, strict=True)]
 
 
-def method_of(bundle: Bundle) -> Method | ClosedForm:
+def method_of(bundle: Bundle) -> AnyMethod:
     """A bundle's method with its options."""
     manifest = bundle.manifest
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +13,14 @@ from safetensors.torch import save
 
 from solera import __version__
 from solera.core.errors import BundleError, RunError
-from solera.core.method import Method
+from solera.core.files import replacing_file
 from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.device.bundle import CATALOGUE, LIMITS, MANIFEST, SIGNATURE, TENSORS, Bundle, Item, Manifest
 from solera.device.catalogue import split_year
 from solera.device.keys import read_secret, sign
-from solera.device.model import Model, served_from_history, shared_shapes
+from solera.device.model import Model, served_from_history
 from solera.methods import find
 from solera.runs.folder import RunFolder
 
@@ -47,13 +46,13 @@ def export(
         min_interactions=config.min_interactions,
         columns=config.columns,
     )
-    if data.n_items != result["items"]:
+    if data.n_items != result.items:
         raise RunError(
             f"the data set {config.dataset!r} has changed since the run in {run}",
-            f"it had {result['items']} items",
+            f"it had {result.items} items",
         )
     method = find(config.method, config.options, config.plugins)
-    if isinstance(method, Method) and method.tailored:
+    if method.tailored:
         raise BundleError(
             f"the server of {method.name!r} keeps a table for every client: that is nobody else's",
             f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
@@ -65,8 +64,8 @@ def export(
         output,
         key,
         catalogue_version=catalogue_version,
-        tensors={name: state.shared[name] for name in shared_shapes(method, data.n_items)},
-        trained={name: result[name] for name in _TOLD if name in result},
+        tensors={name: state.shared[name] for name in method.shared_shapes(data.n_items)},
+        trained={name: value for name, value in result.document().items() if name in _TOLD},
     )
 
 
@@ -154,24 +153,15 @@ def write(
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     )
     text = manifest.model_dump_json(indent=2).encode()
-    partial = output.with_name(f".{output.name}.partial")
+    signature = sign(read_secret(key), text)
     try:
-        _write(partial, {MANIFEST: text, SIGNATURE: sign(read_secret(key), text), **members})
-        made = Bundle.open(partial)
-        made.catalogue()
-        Model(made)  # what no device would take is not published
-        partial.replace(output)
+        with replacing_file(output) as partial:
+            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+                for name, content in {MANIFEST: text, SIGNATURE: signature, **members}.items():
+                    archive.writestr(zipfile.ZipInfo(name), content)
+            made = Bundle.open(partial)
+            made.catalogue()
+            Model(made)  # what no device would take is not published
     except OSError as error:
         raise BundleError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return Bundle.open(output)
-
-
-def _write(path: Path, members: dict[str, bytes]) -> None:
-    with path.open("wb") as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in members.items():
-                archive.writestr(zipfile.ZipInfo(name), content)
-        file.flush()
-        os.fsync(file.fileno())

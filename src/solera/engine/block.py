@@ -182,7 +182,7 @@ class _Work:
             for move, optimizers in moves:
                 scores = self.move(move, optimizers, step, view)
             if asked:
-                loss[: len(scores)] += step.loss(scores) * step.sizes
+                loss[: len(scores)] += step.loss(self._task, scores) * step.sizes
         return loss / self._plan.lengths
 
     def _rows_of(self, name: str, clients: Tensor) -> Tensor:

@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.closed_form import Channels, ClosedForm, Contribution, Floats
+from solera.core.closed_form import WEIGHTS, Channels, ClosedForm, Contribution, Floats
 from solera.core.fixed_point import FixedPoint, lengths
+from solera.core.protection import SumStep
 from solera.core.spec import Params
 from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
-from solera.privacy.dp.one_round import PrivateSum
 
-WEIGHTS = "weights"
 Cover = Callable[[dict[str, Tensor]], None]
 
 
@@ -50,14 +49,14 @@ class OneRound:
         device: torch.device,
         dtype: torch.dtype,
         secure_aggregation: bool = False,
-        private: PrivateSum | None = None,
+        protection: SumStep | None = None,
     ) -> None:
-        """`private` covers the total; without it, it is taken as it is."""
+        """Contributions and their total go through `protection`, if one is given."""
         method.check(data.n_items)
         self.method, self.data = method, data
         self.secure_aggregation = secure_aggregation
         self._device, self._dtype = device, dtype
-        self.private = private
+        self.protection = protection
         self.state = Solution()
 
     def run_round(self, round_: int) -> RoundResult:
@@ -71,11 +70,11 @@ class OneRound:
         )
         for client in clients:
             contribution = self.method.update.of(self.data.train.row(int(client)))
-            if self.private:
-                contribution = self.private.take(contribution)
+            if self.protection:
+                contribution = self.protection.take(contribution)
             totals.add(rounded(contribution, masked) if masked else contribution)
             sent += contribution.numbers(self.method.update.sums)
-        if self.private and self.private.dp.covers_uploads:
+        if self.protection and self.protection.dense:
             sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
         begin = time.perf_counter()
         weights = totals.solve(self._device, self._cover(len(clients))).to(self._dtype)
@@ -93,9 +92,9 @@ class OneRound:
 
     def _cover(self, clients: int) -> Cover | None:
         """What is done to the total of so many clients before anything is made of it."""
-        if self.private is None:
+        if self.protection is None:
             return None
-        return partial(self.private.release, channels=self.method.update.sums, clients=clients)
+        return partial(self.protection.release, channels=self.method.update.sums, clients=clients)
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
         """What every given client is served who knows those items, oldest first: scores [·, n_items]."""

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from solera.core.choices import View
 from solera.core.context import Batch
-from solera.core.losses import binary_cross_entropy
 from solera.core.spec import Params
 from solera.data.ragged import Ints
 from solera.data.sampling import sample, shuffles
@@ -38,9 +37,9 @@ class StepPlan:
         """The scores, and the gradients of loss and penalty by the wanted leaves."""
         return task.method.gradient(seen, self.batch, task.context, wanted, view)
 
-    def loss(self, scores: Tensor) -> Tensor:
+    def loss(self, task: Task, scores: Tensor) -> Tensor:
         """Every client's mean loss, [clients]."""
-        return binary_cross_entropy(scores, *self.batch)
+        return task.method.item_loss.value(scores, self.batch)
 
 
 class BlockPlan:

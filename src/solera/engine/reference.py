@@ -112,7 +112,7 @@ class _Training:
         method, place, labels = self._task.method, self._place[batch], self._labels[batch]
         seen = {n: value[place] if n in self._per_item else value for n, value in self._params.items()}
         weights = Batch(torch.full_like(labels, 1 / len(labels)), labels / len(labels))
-        return method.loss(seen, weights, view), method.penalty(seen, weights, self._task.context, view)
+        return method.batch_loss(seen, weights, view), method.penalty(seen, weights, self._task.context, view)
 
     def _settle(self) -> None:
         view = self._task.method.view

@@ -59,7 +59,7 @@ class SequenceStep(StepPlan):
         step = self.targets, self.batch
         return next_item_gradient(task.method, seen, step, task.context, wanted, view=view)
 
-    def loss(self, scores: Tensor) -> Tensor:
+    def loss(self, task: Task, scores: Tensor) -> Tensor:
         """Every client's mean loss over its places, [clients], from what `gradient` gave."""
         return (scores * self.targets.weights).sum(-1) / self.sizes.to(scores).sqrt()
 

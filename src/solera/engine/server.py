@@ -12,11 +12,12 @@ from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
+from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.data.ragged import Ints
-from solera.privacy.dp.rounds import PrivateRound
 
+_UNPROTECTED = RoundChain()
 _COLUMNS = 4_096  # of the clients' tables that are mixed at once
 _SPARSE = 0.05  # share of weights that are not zero, below which the others are not even looked at
 
@@ -40,16 +41,16 @@ class Server:
         *,
         masked: FixedPoint | None = None,
         heaviest: float | None = None,
-        private: PrivateRound | None = None,
+        protection: RoundChain = _UNPROTECTED,
         on_mixing: Callable[[Ints, Tensor], None] | None = None,
     ) -> None:
         """`shared` with what the aggregate remembers beside it.
 
-        With `masked`, uploads are added as under masks; with `private`, sums get their noise; `on_mixing`
-        hears of whom tailored tables are made, and by which weights.
+        With `masked`, uploads are added as under masks. Sums go through the server half of `protection`.
+        `on_mixing` receives the clients and the mixing weights of personalized tables.
         """
         self._on_mixing = on_mixing
-        self._private = private
+        self._protection = protection
         self._method, self._shared = method, shared
         self._heaviest = n_items if heaviest is None else heaviest
         self._totals = Totals(method.leaves, n_items, device, masked)
@@ -58,23 +59,24 @@ class Server:
         self._single: list[tuple[Ints, Upload]] = []
 
     def add(self, clients: Ints, sizes: Ints, upload: Upload) -> None:
-        """Take in what some clients sent, who say they have so many training items."""
+        """Take in what some clients sent, who say they have so many training items.
+
+        The client half of the protection has been applied.
+        """
         sizes = np.minimum(sizes, self._heaviest).astype(np.int64)
         self._clients.append(clients)
         self._sizes.append(sizes)
         if isinstance(self._method.aggregate, Sifting):
             self._single.append((clients, upload))
             return
-        if self._private:
-            self._totals.add(self._private.take(upload))
-            return
-        self._totals.add(upload, self._weights(sizes, upload.rows.device))
+        alike = self._protection.counts_alike
+        self._totals.add(upload, None if alike else self._weights(sizes, upload.rows.device))
         if isinstance(self._method.aggregate, Tailoring) and not fed_by(self._method):
             self._single.append((clients, upload))
 
     def merge(self, sums: Sums) -> None:
         """Take in what several clients sent together; not where single uploads are needed."""
-        self._totals.merge(self._private.take_sums(sums) if self._private else sums)
+        self._totals.merge(self._protection.take_sums(sums))
 
     def conclude(self, held: Params, context: RoundContext) -> Params:
         """The next shared state, memory included. Tailored tables change in place: they are large.
@@ -95,13 +97,10 @@ class Server:
             self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
         if isinstance(aggregate, Sifting):
             self._sift(aggregate)
-        totals, remembered = self._totals, {}
-        if self._private:
-            if self._private.given_up:
-                return self._shared
-            totals, remembered = self._private.release(totals), self._private.memory()
-        combined = aggregate.combine(common, totals, context)
-        shared = self._shared | combined | remembered
+        if self._protection.given_up:
+            return self._shared
+        combined = aggregate.combine(common, self._protection.release(self._totals), context)
+        shared = self._shared | combined | self._protection.memory()
         return shared | derived(self._method, shared)
 
     def _sift(self, aggregate: Sifting) -> None:

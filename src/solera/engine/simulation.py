@@ -20,6 +20,7 @@ from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
+from solera.core.protection import Chain, RoundChain
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
@@ -27,8 +28,8 @@ from solera.data.ragged import Ints, Ragged
 from solera.data.sampling import ClientData
 from solera.engine.server import Server
 from solera.engine.store import Group, PersonalStore
-from solera.privacy.dp.fitness import check as check_private
-from solera.privacy.dp.rounds import PrivateRounds
+
+_UNPROTECTED = Chain()
 
 
 @dataclass(frozen=True)
@@ -146,13 +147,12 @@ class Simulation:
         seed: int,
         device: torch.device,
         dtype: torch.dtype | None = None,
-        secure_aggregation: bool = False,
-        private: PrivateRounds | None = None,
+        protection: Chain = _UNPROTECTED,
     ) -> None:
-        """`private` covers what the server makes of the uploads; without it they are taken as they are."""
-        if secure_aggregation:
+        """Uploads go through the chain of `protection` on their way to the server."""
+        if protection.masked:
             check_summable(method)
-        self.secure_aggregation = secure_aggregation
+        self.protection = protection
         power = method.popularity_power
         self.data = data.by_popularity(power) if power else data
         self.method, self.train, self.seed = method, train, seed
@@ -162,10 +162,8 @@ class Simulation:
         self.state = State.initial(
             method, data.n_clients, data.n_items, seed=seed, device=device, dtype=dtype
         )
-        self.private = private
-        if private:
-            check_private(method)
-            self.state = replace(self.state, memory=self.state.memory | private.memory())
+        if remembered := protection.memory():
+            self.state = replace(self.state, memory=self.state.memory | remembered)
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
@@ -173,9 +171,10 @@ class Simulation:
         clients = self.choose(round_)
         masked = (
             FixedPoint.of(method, self.data.n_items, places=max(1, len(clients)))
-            if self.secure_aggregation
+            if self.protection.masked
             else None
         )
+        protection = self.protection.begin(round_, method.leaves, state.memory)
         server = Server(
             method,
             state.shared | state.memory,
@@ -183,11 +182,11 @@ class Simulation:
             state.device,
             masked=masked,
             heaviest=self.heaviest,
-            private=self.private.begin(round_, method.leaves, state.memory) if self.private else None,
+            protection=protection,
             on_mixing=self.observer.mixed if self.observer else None,
         )
         losses, sent = 0.0, 0
-        for result in self.train_clients(round_, clients):
+        for result in self.train_clients(round_, clients, protection):
             sizes = self.data.train.lengths[result.clients] if result.claims is None else result.claims
             server.add(result.clients, sizes, result.upload)
             if self.observer:
@@ -205,7 +204,7 @@ class Simulation:
         n = max(1, len(clients))
         down = self._dense(leaf for leaf in method.select(home=Home.SHARED) if not leaf.derived_from)
         up = sent / n
-        if self.private and self.private.dp.covers_uploads:
+        if self.protection.dense:
             up = self._dense(leaf for leaf in method.leaves if leaf.sent_as)
         if masked:
             up = sum(lengths(method, self.data.n_items).values()) * masked.bits / 8
@@ -215,23 +214,33 @@ class Simulation:
         """Bytes of whole leaves."""
         return 4 * sum(leaf.size * (self.data.n_items if leaf.per_item else 1) for leaf in leaves)
 
-    def train_clients(self, round_: int, clients: Ints) -> Iterator[ClientResult]:
-        """The clients' half of a round; what is theirs stays with them."""
+    def train_clients(
+        self, round_: int, clients: Ints, protection: RoundChain | None = None
+    ) -> Iterator[ClientResult]:
+        """The clients' half of a round: training, then the client half of the protection, if one is given.
+
+        What is personal stays with the clients, unprotected.
+        """
         if not len(clients):  # by chance, where they are drawn by coin
             return
         task = Task(self.method, self.data, self.state, self._context(round_), self.seed)
         for result in self.train(task, clients):
             self._keep(result)
-            yield result
+            yield (
+                replace(result, upload=protection.send(result.clients, result.upload))
+                if protection
+                else result
+            )
 
     def _context(self, round_: int) -> RoundContext:
-        return self.method.context(round_, self.data.n_items)
+        return self.method.context(round_, self.data.n_items, self.seed)
 
     def choose(self, round_: int) -> Ints:
         """The round's clients, drawn from those that have anything to train on; the same whenever asked."""
         able = np.flatnonzero(self.data.train.lengths)
-        if self.private:
-            return self.private.choose(able, round_)
+        drawn = self.protection.choose(able, round_)
+        if drawn is not None:
+            return drawn
         return choose(able, self.method.config.clients_per_round, self.seed, round_)
 
     def scores(self, clients: Ints, known: Ragged | None = None) -> Tensor:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from solera.core.closed_form import ClosedForm, ClosedFormConfig
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest
+from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
@@ -196,9 +197,7 @@ def names() -> list[str]:
     return sorted([*METHODS, *ONE_ROUND])
 
 
-def find(
-    name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()
-) -> Method | ClosedForm:
+def find(name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> AnyMethod:
     """The method of that name, of one round or of many; every wrong option is named at once."""
     if name not in ONE_ROUND:
         return build(name, options, plugins)

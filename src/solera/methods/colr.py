@@ -15,7 +15,7 @@ Symbols: r is `rank`.
 
 What is not as in the public code: it divides an item's A by the number of clients that touched the item, here
 by that of all clients, as in the paper; it scales A's gradient by √(r / d), of which Adam takes no notice; it
-uses SGD, here it is Adam as in FedMF. The homomorphic encryption of A is a choice of wire and not part of the
+uses SGD, here it is Adam as in FedMF. The homomorphic encryption of A protects uploads and is not part of the
 method.
 """
 
@@ -32,9 +32,10 @@ from torch import Tensor
 from solera.core.choices import Adam, Move, Stage
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, Mean, Plain
-from solera.core.randomness import Purpose, generator
+from solera.core.parts import Dot, Mean
+from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
@@ -51,9 +52,9 @@ class CoLRConfig(MethodConfig):
     rank: int = Field(default=4, ge=1, description="r, numbers an item that are trained and sent")
 
 
-def basis(embedding_size: int, rank: int, round_: int) -> Tensor:
+def basis(embedding_size: int, rank: int, context: RoundContext) -> Tensor:
     """B [rank, embedding_size] of a round."""
-    drawn = generator(0, Purpose.INIT, round_, *b"low-rank").standard_normal((embedding_size, rank))
+    drawn = context.generator(Purpose.INIT, *b"low-rank").standard_normal((embedding_size, rank))
     orthonormal, upper = np.linalg.qr(drawn)
     signs = np.sign(np.diagonal(upper))  # a QR decomposition leaves them open
     return torch.from_numpy(orthonormal * signs * math.sqrt(embedding_size / rank)).T
@@ -98,9 +99,7 @@ class UserAndFactor:
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
         """One stage."""
         optimizer = Adam(context.hyper["learning_rate"], context.hyper["reg"])
-        view = LowRankChange(
-            self.embedding_size, self.rank, basis(self.embedding_size, self.rank, context.round)
-        )
+        view = LowRankChange(self.embedding_size, self.rank, basis(self.embedding_size, self.rank, context))
         return (Stage(context.local_epochs, (Move(("user", "factor"), optimizer),), view),)
 
 
@@ -116,12 +115,12 @@ class MeanOfFactors:
         """Q + mean(A) · B."""
         items, factor = shared["items"], shared["factor"]
         mean = Mean().combine({"factor": factor.double()}, totals, context)["factor"]
-        b = basis(items.shape[1], factor.shape[1], context.round).to(mean)
+        b = basis(items.shape[1], factor.shape[1], context).to(mean)
         return shared | {"items": (items.double() + mean @ b).to(items.dtype)}
 
 
 def colr(config: CoLRConfig) -> Method:
-    """dot × low-rank change × joint × mean of the factors × plain."""
+    """dot × low-rank change × joint × mean of the factors."""
     d, rank = config.embedding_size, config.rank
     if rank > d:
         raise ConfigError(f"rank {rank} is more than the {d} numbers of an item vector", "lower -o rank=…")
@@ -131,7 +130,7 @@ def colr(config: CoLRConfig) -> Method:
         config=config,
         scorer=Dot(d),
         view=LowRankChange(d, rank),
+        loss=BinaryCrossEntropy(),
         update=UserAndFactor(d, rank),
         aggregate=MeanOfFactors(),
-        wire=Plain(),
     )

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Floats, Ints
 from solera.core.linear import without_diagonal
-from solera.core.parts import Plain
 from solera.core.sketch import of_items, symmetric_from
 
 
@@ -131,7 +130,7 @@ class InverseWithoutDiagonal:
 
 
 def fedease(config: FedEASEConfig) -> ClosedForm:
-    """own history × shared × pairs × EASE × plain."""
+    """own history × shared × pairs × EASE."""
     return ClosedForm(
         name="fedease",
         paper="after Steck 2019",
@@ -139,5 +138,4 @@ def fedease(config: FedEASEConfig) -> ClosedForm:
         scorer=Recency(config.recency),
         update=Sketch(config.sketch) if config.sketch else Pairs(),
         aggregate=InverseOfSketched(config.reg) if config.sketch else InverseWithoutDiagonal(config.reg),
-        wire=Plain(),
     )

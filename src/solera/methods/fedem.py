@@ -38,10 +38,11 @@ from torch import Tensor
 
 from solera.core.choices import Adam
 from solera.core.context import MethodConfig, RoundContext
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.mixing import onto_simplex, squared_distances
-from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
-from solera.core.randomness import Purpose, generator
+from solera.core.parts import Dot, ItemTable, Joint, Mean
+from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Params
 from solera.core.upload import Totals
@@ -97,13 +98,13 @@ class SimilarityWeighted:
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """Eq. 13 for all clients at once."""
         if self.form == "code":
-            return self._of_some(tables, weights, context.round)
+            return self._of_some(tables, weights, context)
         alike = 1 / (1 + squared_distances(tables))
         return onto_simplex((weights / weights.sum() + self.alpha * alike) / (1 + self.alpha))
 
-    def _of_some(self, tables: Tensor, weights: Tensor, round_: int) -> Tensor:
+    def _of_some(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         count = max(1, round(_REFRESHED * len(tables)))
-        drawn = generator(0, Purpose.CLIENTS, round_, 1).choice(len(tables), count, replace=False)
+        drawn = context.generator(Purpose.CLIENTS, 1).choice(len(tables), count, replace=False)
         some = torch.from_numpy(drawn).sort().values.to(tables.device)
         alike = 1 / (1 + squared_distances(_first_components(tables[some])).sqrt())
         alike[alike > _ALIKE] = 1
@@ -129,7 +130,7 @@ def _first_components(tables: Tensor) -> Tensor:
 
 
 def fedem(config: FedEMConfig) -> Method:
-    """dot × elastic merge × adapter, merge, train × similarity-weighted × plain."""
+    """dot × elastic merge × adapter, merge, train × similarity-weighted."""
     method = _unmerged(config)
     return merging(method, config.form, Merged(method.view, "elastic", config.adapter))
 
@@ -160,7 +161,7 @@ def _unmerged(config: SimilarityConfig, ablation: str | None = None) -> Method:
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=Joint(("user", "items"), Adam),
         aggregate=SimilarityWeighted(config.similarity, config.server),
-        wire=Plain(),
     )

@@ -30,9 +30,10 @@ from torch import Tensor
 from solera.core.choices import Adam
 from solera.core.context import MethodConfig, RoundContext
 from solera.core.likeness import clusters
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
-from solera.core.randomness import Purpose, generator
+from solera.core.parts import Dot, ItemTable, Joint, Mean
+from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Params
 from solera.core.upload import Totals
@@ -61,7 +62,7 @@ class ClusterMean:
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """One over the size of the cluster for those who are in the same, zero for others."""
-        labels = clusters(tables, self.clusters, generator(0, Purpose.CLIENTS, context.round, 2))
+        labels = clusters(tables, self.clusters, context.generator(Purpose.CLIENTS, 2))
         together = (labels[:, None] == labels).to(torch.float64)
         return together / together.sum(1, keepdim=True)
 
@@ -71,14 +72,14 @@ class ClusterMean:
 
 
 def fedfast(config: FedFastConfig) -> Method:
-    """dot × shared × joint × mean of the cluster × plain."""
+    """dot × shared × joint × mean of the cluster."""
     return Method(
         name="fedfast",
         paper="Muhammad et al. 2020",
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=Joint(("user", "items"), Adam),
         aggregate=ClusterMean(config.clusters),
-        wire=Plain(),
     )

@@ -21,8 +21,9 @@ from pydantic import Field
 
 from solera.core.context import Decays, MethodConfig
 from solera.core.history import INPUTS, FadingHistory, InputsAndItems
+from solera.core.losses import SampledSoftmax
 from solera.core.method import Method
-from solera.core.parts import Joint, Mean, Plain
+from solera.core.parts import Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.wrappers import ITEMS
 
@@ -46,14 +47,14 @@ class FedHistConfig(MethodConfig):
 
 
 def fedhist(config: FedHistConfig) -> Method:
-    """own history × shared × joint × row mean × plain."""
+    """own history × shared × joint × row mean."""
     return Method(
         name="fedhist",
         paper="our own",
         config=config,
         scorer=FadingHistory(config.decays),
         view=InputsAndItems(config.embedding_size),
+        loss=SampledSoftmax(),
         update=Joint((ITEMS, INPUTS)),
         aggregate=Mean(by_row=True),
-        wire=Plain(),
     )

@@ -7,7 +7,7 @@ System" (2019); Chai et al., "Secure Federated Matrix Factorization" (IEEE Intel
     local:      p_u, Q ← steps on binary cross-entropy of the user's positives and sampled negatives
     server:     Q ← mean over the round's clients of their Q
 
-The homomorphic encryption of the second paper is a choice of wire and not part of the method.
+The homomorphic encryption of the second paper protects uploads and is not part of the method.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from pydantic import Field
 
 from solera.core.choices import Adam, Sgd
 from solera.core.context import MethodConfig
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
+from solera.core.parts import Dot, ItemTable, Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
 
 
@@ -37,14 +38,14 @@ class FedMFConfig(MethodConfig):
 
 
 def fedmf(config: FedMFConfig) -> Method:
-    """dot × shared × joint × mean × plain."""
+    """dot × shared × joint × mean."""
     return Method(
         name="fedmf",
         paper="Chai et al. 2020",
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=Joint(("user", "items"), Adam if config.optimizer == "adam" else Sgd),
         aggregate=Mean(),
-        wire=Plain(),
     )

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from solera.core.choices import Adam, Sgd
 from solera.core.context import MethodConfig, TwoWidths
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Joint, Mean, Plain
+from solera.core.parts import ItemTable, Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 
@@ -81,7 +82,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def fedncf(config: FedNCFConfig) -> Method:
-    """shared perceptron × shared × joint × mean × plain."""
+    """shared perceptron × shared × joint × mean."""
     scorer = SharedPerceptron(config.embedding_size, config.hidden)
     moving = tuple(leaf.name for leaf in scorer.leaves)
     return Method(
@@ -90,7 +91,7 @@ def fedncf(config: FedNCFConfig) -> Method:
         config=config,
         scorer=scorer,
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=Joint((*moving, "items"), Adam if config.optimizer == "adam" else Sgd),
         aggregate=Mean(),
-        wire=Plain(),
     )

@@ -42,8 +42,9 @@ from torch import Tensor
 
 from solera.core.choices import Move, Sgd, Stage
 from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, Nothing, PersonalLinear, Plain
+from solera.core.parts import ItemTable, Mean, Nothing, PersonalLinear
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Leaf, Params
 
@@ -172,7 +173,7 @@ class ScorerAndTables:
 
 
 def fedrap(config: FedRAPConfig) -> Method:
-    """personal linear × additive × joint × mean × plain."""
+    """personal linear × additive × joint × mean."""
     return _additive("fedrap", "Li et al. 2024", config, config.norm)
 
 
@@ -193,9 +194,9 @@ def _additive(name: str, paper: str, config: FedRAPOneNormConfig, norm: Norm) ->
         config=config,
         scorer=PersonalLinear(config.embedding_size),
         view=Additive(config.embedding_size, norm),
+        loss=BinaryCrossEntropy(),
         update=ScorerAndTables(("items", "own"), norm == "soft"),
         aggregate=Mean(),
-        wire=Plain(),
     )
 
 
@@ -207,9 +208,9 @@ def fedrap_c(config: FedRAPOneTableConfig) -> Method:
         config=config,
         scorer=PersonalLinear(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=ScorerAndTables(("items",)),
         aggregate=Mean(),
-        wire=Plain(),
     )
 
 
@@ -221,7 +222,7 @@ def fedrap_d(config: FedRAPOneTableConfig) -> Method:
         config=config,
         scorer=PersonalLinear(config.embedding_size),
         view=ItemTable(config.embedding_size, home=Home.PERSONAL),
+        loss=BinaryCrossEntropy(),
         update=ScorerAndTables(("items",)),
         aggregate=Nothing(),
-        wire=Plain(),
     )

@@ -26,8 +26,9 @@ from pydantic import Field
 
 from solera.core.choices import Adam, Move, Stage
 from solera.core.context import MethodConfig, RoundContext
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Mean, Plain
+from solera.core.parts import Dot, ItemTable, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Leaf
 
@@ -76,14 +77,14 @@ class RebuildThenTrain:
 
 
 def fedrecon(config: FedReconConfig) -> Method:
-    """rebuilt dot × shared × user, then items × weighted mean × plain."""
+    """rebuilt dot × shared × user, then items × weighted mean."""
     return Method(
         name="fedrecon",
         paper="Singhal et al. 2021",
         config=config,
         scorer=RebuiltDot(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=RebuildThenTrain(),
         aggregate=Mean(weighted=True),
-        wire=Plain(),
     )

@@ -42,7 +42,6 @@ from solera.core.closed_form import (
     by_item,
 )
 from solera.core.context import Decays
-from solera.core.parts import Plain
 
 
 class FedSLISTConfig(ClosedFormConfig):
@@ -165,7 +164,7 @@ class Ridge:
 
 
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
-    """fading memories × shared × own order × ridge × plain."""
+    """fading memories × shared × own order × ridge."""
     return ClosedForm(
         name="fedslist",
         paper="after Choi et al. 2021",
@@ -173,5 +172,4 @@ def fedslist(config: FedSLISTConfig) -> ClosedForm:
         scorer=Memories(config.decays),
         update=NextItems(config.decays, config.horizon, config.horizon_decay),
         aggregate=Ridge(config.ridge, config.popularity_discount),
-        wire=Plain(),
     )

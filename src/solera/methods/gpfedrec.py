@@ -36,8 +36,9 @@ from torch import Tensor
 from solera.core.choices import Move, Sgd, Stage
 from solera.core.context import MethodConfig, RoundContext, Widths
 from solera.core.likeness import cosines
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, PersonalLinear, Plain
+from solera.core.parts import ItemTable, Mean, PersonalLinear
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 
@@ -152,7 +153,7 @@ class UserGraph:
 
 
 def gpfedrec(config: GPFedRecConfig) -> Method:
-    """personal perceptron × fine-tuned and kept × joint × user graph × plain."""
+    """personal perceptron × fine-tuned and kept × joint × user graph."""
     d = config.embedding_size
     scorer = PersonalLinear(d) if config.scorer == "linear" else PersonalPerceptron(d, config.hidden)
     return Method(
@@ -161,7 +162,7 @@ def gpfedrec(config: GPFedRecConfig) -> Method:
         config=config,
         scorer=scorer,
         view=ItemTable(d, keep=True),
+        loss=BinaryCrossEntropy(),
         update=ThreeRates(tuple(leaf.name for leaf in scorer.leaves)),
         aggregate=UserGraph(config.neighbours),
-        wire=Plain(),
     )

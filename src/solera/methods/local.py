@@ -12,8 +12,9 @@ from pydantic import Field
 
 from solera.core.choices import Adam
 from solera.core.context import MethodConfig
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Nothing, Plain
+from solera.core.parts import Dot, ItemTable, Joint, Nothing
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home
 
@@ -29,14 +30,14 @@ class LocalConfig(MethodConfig):
 
 
 def local(config: LocalConfig) -> Method:
-    """dot × personal table × joint × none × plain."""
+    """dot × personal table × joint × none."""
     return Method(
         name="local",
         paper="no collaboration",
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size, home=Home.PERSONAL),
+        loss=BinaryCrossEntropy(),
         update=Joint(("user", "items"), Adam),
         aggregate=Nothing(),
-        wire=Plain(),
     )

@@ -32,8 +32,9 @@ from torch import Tensor
 
 from solera.core.choices import Adam
 from solera.core.context import MethodConfig, RoundContext
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
+from solera.core.parts import Dot, ItemTable, Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Params
 from solera.core.upload import Totals
@@ -80,14 +81,14 @@ class ThreeLevels:
 
 
 def perfedrec(config: PerFedRecConfig) -> Method:
-    """dot × shared × joint × three levels × plain."""
+    """dot × shared × joint × three levels."""
     return Method(
         name="perfedrec",
         paper="Luo et al. 2022",
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=Joint(("user", "items"), Adam),
         aggregate=ThreeLevels(config.own, config.cluster, config.everybody, ClusterMean(config.clusters)),
-        wire=Plain(),
     )

@@ -29,8 +29,9 @@ from solera.core.choices import Adam, Move, Stage, Update, View, view_knows
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.local_table import require_shared_table
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean, Plain
+from solera.core.parts import Dot, ItemTable, Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS, Kept
@@ -194,7 +195,7 @@ def low_rank(method: Method, config: LowRankConfig) -> Method:
 
 
 def pfedclr(config: PFedCLRConfig) -> Method:
-    """dot × low-rank × items, upload, rest × weighted mean × plain."""
+    """dot × low-rank × items, upload, rest × weighted mean."""
     return replace(low_rank(_backbone(config), config), name="pfedclr", paper=PAPER)
 
 
@@ -223,7 +224,7 @@ def _backbone(config: FullBufferConfig) -> Method:
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=Joint(("user", ITEMS), Adam),
         aggregate=Mean(weighted=True),
-        wire=Plain(),
     )

@@ -28,9 +28,10 @@ from torch import Tensor
 from solera.core.choices import Adam
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.likeness import cosines
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.mixing import onto_simplex
-from solera.core.parts import Dot, Joint, Mean, Plain
+from solera.core.parts import Dot, Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
@@ -95,14 +96,14 @@ class CollaborationGraph:
 
 
 def pfedgraph(config: PFedGraphConfig) -> Method:
-    """dot × since the start × joint × collaboration graph × plain."""
+    """dot × since the start × joint × collaboration graph."""
     return Method(
         name="pfedgraph",
         paper="Ye et al. 2023",
         config=config,
         scorer=Dot(config.embedding_size),
         view=SinceStart(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=Joint(("user", "change"), Adam),
         aggregate=CollaborationGraph(config.evenness),
-        wire=Plain(),
     )

@@ -27,8 +27,9 @@ from solera.core.choices import Move, Sgd, Stage, Update
 from solera.core.context import MethodConfig, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.local_table import require_shared_table
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, PersonalLinear, Plain
+from solera.core.parts import ItemTable, Mean, PersonalLinear
 from solera.core.wrappers import ITEMS, kept, personal
 
 
@@ -53,16 +54,16 @@ class ScoreThenItems:
 
 
 def pfedrec(config: PFedRecConfig) -> Method:
-    """personal linear × fine-tuned and kept × scorer then items × mean × plain."""
+    """personal linear × fine-tuned and kept × scorer then items × mean."""
     return Method(
         name="pfedrec",
         paper="Zhang et al. 2023",
         config=config,
         scorer=PersonalLinear(config.embedding_size),
         view=ItemTable(config.embedding_size, keep=True),
+        loss=BinaryCrossEntropy(),
         update=ScoreThenItems(),
         aggregate=Mean(),
-        wire=Plain(),
     )
 
 

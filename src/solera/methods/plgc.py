@@ -26,8 +26,9 @@ from solera.core.choices import Move, Sgd, Stage, Update, view_knows
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.local_table import LOCAL, OnLocal, require_shared_table
+from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Mean, Plain
+from solera.core.parts import Dot, ItemTable, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS, Around
@@ -238,7 +239,7 @@ def _redundancy(method: Method, config: PLGCPlugConfig) -> Redundancy:
 
 
 def plgc(config: PLGCConfig) -> Method:
-    """dot × mixed by traces × joint × weighted mean × plain."""
+    """dot × mixed by traces × joint × weighted mean."""
     return replace(local_global_mixing(_backbone(config), config), name="plgc")
 
 
@@ -264,7 +265,7 @@ def _backbone(config: MixingConfig) -> Method:
         config=config,
         scorer=Dot(config.embedding_size),
         view=ItemTable(config.embedding_size),
+        loss=BinaryCrossEntropy(),
         update=UserAndItems(),
         aggregate=Mean(weighted=True),
-        wire=Plain(),
     )

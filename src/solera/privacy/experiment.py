@@ -24,6 +24,7 @@ import torch
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.data.interactions import Interactions
@@ -32,18 +33,18 @@ from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
 from solera.engine.simulation import LocalTraining
 from solera.engine.threads import torch_threads
-from solera.engine.wire import OverWire
 from solera.evaluate import split
 from solera.methods import find
 from solera.privacy.attacks import ATTACKS
 from solera.privacy.cover import cover
+from solera.privacy.dp.laplace import LaplaceNoise
 from solera.privacy.figures import Finding, Tally
 from solera.privacy.learned import Learned
-from solera.privacy.observe import Observed
+from solera.privacy.observe import Observed, Sending
 from solera.privacy.shadow import Public, Shadows, sum_weights
 from solera.privacy.sight import Floats, Mask, Sent, Sight, Watchman
 from solera.runs.config import RunConfig
-from solera.runs.federation import private_rounds
+from solera.runs.federation import protection
 
 SUMS = (1, 2, 5, 20, 100)
 CLIENTS = 100
@@ -112,7 +113,7 @@ class _Watch:
         self.cover = cover(config.dp, self.method.leaves, self.tables, data.n_items, self.draw)
         self.watchman = Watchman(self.cover.each)
         if config.wire:
-            train = OverWire(train, config.wire)
+            train = Sending(train, LaplaceNoise(config.wire, config.seed))
         dtype = torch.float64 if config.precision == "double" else torch.float32
         federation = ClientData(parts.train, parts.excluded, data.n_items)
         self.simulation = Simulation(
@@ -122,7 +123,7 @@ class _Watch:
             seed=config.seed,
             device=torch.device("cpu"),
             dtype=dtype,
-            private=private_rounds(config.dp, self.method, federation, config.seed) if config.dp else None,
+            protection=protection(config.model_copy(update={"wire": None}), self.method, federation),
         )
         present = len(self.simulation.choose(0))
         if self.cover.sum_alone:
@@ -211,7 +212,7 @@ def sent_tables(method: Method) -> tuple[str, ...]:
     return tuple(sorted({leaf.sent_as for leaf in method.leaves if leaf.per_item and leaf.sent_as}))
 
 
-def _attackable(method: Method | ClosedForm) -> Method:
+def _attackable(method: AnyMethod) -> Method:
     if isinstance(method, ClosedForm) or not sent_tables(method):
         raise ConfigError(
             f"{method.name!r} sends no changes of item rows: these attacks have nothing to look at",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from solera.core.errors import RunError
+from solera.core.files import write_atomically
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -27,9 +28,7 @@ def write_record(record: BaseModel, path: Path) -> Path:
     lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in fields]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}", "give another --record") from None
     return path

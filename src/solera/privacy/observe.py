@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from solera.core.protection import Step
 from solera.core.upload import Upload
 from solera.data.ragged import Ints
 from solera.engine.simulation import ClientResult, LocalTraining, Task
@@ -34,6 +35,20 @@ class Observed:
         for result in self.train(task, clients):
             self.observer(task.context.round, result.clients, result.upload)
             yield result
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Local training whose uploads have gone through the client half of one protection."""
+
+    train: LocalTraining
+    step: Step
+
+    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+        """The same results with protected uploads."""
+        begun = self.step.begin(task.context.round, task.method.leaves, {})
+        for result in self.train(task, clients):
+            yield replace(result, upload=begun.send(result.clients, result.upload))
 
 
 @dataclass(frozen=True)

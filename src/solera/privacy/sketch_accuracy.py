@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.sketch import Floats, places, rectangular_from, signs, symmetric_from
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
 from solera.engine import OneRound
-from solera.engine.one_round import WEIGHTS
 from solera.evaluate import Evaluator, split
 from solera.methods import find
 

@@ -5,6 +5,8 @@ From the same description, `svg` draws a chart for the page and `picture` one fo
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,6 +61,20 @@ class Figure:
     chart: Chart
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+
+
+def as_csv(figure: Figure) -> str:
+    """A figure's data, with six digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(figure.columns)
+    writer.writerows([plain(value) for value in line] for line in figure.rows)
+    return text.getvalue()
+
+
+def plain(value: Cell) -> Cell:
+    """A value as a figure's data has it."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def series_of(

@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
-from solera.report.chart import Chart, Figure, Series, short
+from solera.report.chart import Chart, Figure, Series, as_csv, short
 from solera.report.heat import NEGATIVE, POSITIVE, depths
-from solera.report.html import as_csv
 from solera.report.svg import COLOURS, PALETTE, draw
 
 LEAKY = "firebrick"

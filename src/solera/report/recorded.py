@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from solera.core.errors import SoleraError
+from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.data.interactions import Interactions
 from solera.evaluate import get
-from solera.report.checks import check
 from solera.report.users import Users, users_of
-from solera.runs import RunConfig, RunFolder
+from solera.runs import RoundEntry, RunConfig, RunFolder, RunResult
 from solera.runs.recorded import Arrays, recorded_rounds
 
 
@@ -27,8 +26,8 @@ class Recorded:
     path: Path
     config: RunConfig
     environment: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]
-    result: Mapping[str, Any] | None
+    history: Sequence[RoundEntry]
+    result: RunResult | None
     users: Users | None
     without_users: str  # why there are none
     rounds: Mapping[int, Arrays]  # what was recorded of them, see `runs.recorded`
@@ -85,7 +84,10 @@ def _read(
 ) -> Recorded:
     config, result = folder.config, folder.result
     history = folder.history if (folder.path / "history.jsonl").exists() else []
-    check(folder.path, result, history)
+    if result and (result.selected_round or 0) > len(history):
+        raise RunError(
+            f"{folder.path}: the history ends before the selected round", "train again into a new folder"
+        )
     users, why = None, ""
     if result is None:
         why = "the run is unfinished"

@@ -3,83 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
-from typing import Any
+from itertools import groupby
 
 from solera.bench.machine import anonymous
 from solera.bench.statistics import SHOWN
 from solera.evaluate import get
 from solera.privacy.figures import Figures as Found
 from solera.privacy.records import of_run
+from solera.report.content import Group, Row, Table, Text, comparison, named, number, size
 from solera.report.figures.headline import RANKINGS
-from solera.report.html import comparison, named, number, row, size, table
 from solera.report.recorded import Recorded, data_name
 
 LEAKY = "LEAKY: held-out items can be told from the training negatives; do not compare with honest figures"
 
 
-def headline_table(runs: Sequence[Recorded]) -> str:
+def headline_table(runs: Sequence[Recorded]) -> Table:
     """Test figures with intervals, under a line for every data set and protocol."""
-    columns = [
-        "run",
-        *(f"{metric.upper()}<br><small>{name}</small>" for name in RANKINGS.values() for metric in SHOWN),
-    ]
-    lines, last = [], ("", "")
-    for run in runs:
-        group = (run.dataset, run.config.protocol)
-        if group != last:
-            lines.append(_group_line(run, len(columns) + 1))
-            last = group
-        lines.append(row(named(run.title), (*_figures(run), _round(run))))
-    return table([*columns, "round"], lines)
+    figures = [Text(metric.upper(), below=Text(name)) for name in RANKINGS.values() for metric in SHOWN]
+    together = groupby(runs, lambda run: (run.dataset, run.config.protocol))
+    return Table([Text("run"), *figures, Text("round")], [_group(list(some)) for _, some in together])
 
 
-def _group_line(run: Recorded, width: int) -> str:
-    about = f"{escape(run.dataset)} · protocol {escape(run.config.protocol)}"
-    if run.leaky:
-        about = f'<span class="leaky">{about} · {LEAKY}</span>'
-    else:
-        about += f" <small>{escape(get(run.config.protocol).summary)}</small>"
-    return _group(about, width)
+def _group(runs: Sequence[Recorded]) -> Group:
+    rows = [Row(named(run.title), [*_figures(run), _round(run)]) for run in runs]
+    first = runs[0]
+    about = f"{first.dataset} · protocol {first.config.protocol}"
+    if first.leaky:
+        return Group(rows, Text(f"{about} · {LEAKY}", leaky=True))
+    return Group(rows, Text(about), get(first.config.protocol).summary)
 
 
-def _group(about: str, width: int) -> str:
-    """What the rows below have in common."""
-    return f'<tr class="group"><th colspan="{width}" scope="rowgroup"><div>{about}</div></th></tr>'
-
-
-def _figures(run: Recorded) -> Iterator[str]:
+def _figures(run: Recorded) -> Iterator[Text]:
     for kind in RANKINGS:
         for metric in SHOWN:
             if run.result is None:
-                yield "–"
+                yield Text("–")
                 continue
-            shown = number(run.result["test"][kind][metric])
-            if run.users:
-                found = run.users.intervals[kind][metric]
-                shown += f"<br><small>{found.low:.4f} – {found.high:.4f}</small>"
-            yield f'<span class="leaky">{shown}</span>' if run.leaky else shown
+            found = run.users.intervals[kind][metric] if run.users else None
+            around = Text(f"{found.low:.4f} – {found.high:.4f}") if found else None
+            yield number(run.result.test[kind][metric], below=around, leaky=run.leaky)
 
 
-def _round(run: Recorded) -> str:
+def _round(run: Recorded) -> Text:
     if run.result is None:
-        return f"unfinished: {len(run.history)} of {run.config.rounds}"
-    return f"{run.result.get('selected_round', '–')} of {run.result.get('rounds', '–')}"
+        return Text(f"unfinished: {len(run.history)} of {run.config.rounds}")
+    return Text(f"{run.result.selected_round} of {run.result.rounds}")
 
 
-def missing(runs: Sequence[Recorded]) -> str:
-    """Which runs have no intervals, and why."""
-    reasons: dict[str, list[str]] = {}
+def missing(runs: Sequence[Recorded]) -> dict[str, list[Text]]:
+    """Which runs have no intervals, by why."""
+    reasons: dict[str, list[Text]] = {}
     for run in runs:
         if run.users is None:
             reasons.setdefault(run.without_users, []).append(named(run.title))
-    if not reasons:
-        return ""
-    lines = "".join(f"<li>{escape(why)}: {', '.join(titles)}</li>" for why, titles in reasons.items())
-    return f'<p>Without intervals and figures by activity:</p><ul class="missing">{lines}</ul>'
+    return reasons
 
 
-def cost_table(runs: Sequence[Recorded]) -> str:
+def cost_table(runs: Sequence[Recorded]) -> Table:
     """Bytes, seconds and memory, of the server and of a client."""
     columns = (
         "run",
@@ -94,28 +74,26 @@ def cost_table(runs: Sequence[Recorded]) -> str:
         "validation, s in all",
         "peak memory of the simulation",
     )
-    return table(columns, (row(named(run.title), _costs(run)) for run in runs if run.result))
+    rows = [Row(named(run.title), list(_costs(run))) for run in runs if run.result]
+    return Table([Text(column) for column in columns], [Group(rows)])
 
 
-def _costs(run: Recorded) -> Iterator[str]:
-    assert run.result is not None
-    sent, users = run.result["bytes"], run.result["users"]
-    until = run.history[: run.result["selected_round"]]
-    moved = [(entry["bytes"]["up"] + entry["bytes"]["down"]) * entry["clients"] for entry in run.history]
-    yield _bytes(sent["up"])
-    yield _bytes(sent["down"])
-    yield _bytes(sum(moved[: len(until)]) / users)
-    yield _bytes(_file_size(run, "personal") / users)
-    yield _bytes(sum(moved) / max(1, len(moved)))
-    yield _bytes(_file_size(run, "shared"))
-    yield number(run.result["seconds_per_round"], 3)
-    for part in ("train", "evaluate"):
-        yield number(float(sum(entry["seconds"][part] for entry in run.history)), 1)
-    yield _bytes(run.result["peak_bytes"]) if run.result.get("peak_bytes") else "not recorded"
-
-
-def _bytes(count: float) -> str:
-    return f'<data value="{count!r}">{size(count)}</data>'
+def _costs(run: Recorded) -> Iterator[Text]:
+    result = run.result
+    assert result is not None
+    assert result.bytes is not None
+    users, until = result.users, run.history[: result.selected_round]
+    moved = [(entry.bytes.up + entry.bytes.down) * entry.clients for entry in run.history]
+    yield size(result.bytes.up)
+    yield size(result.bytes.down)
+    yield size(sum(moved[: len(until)]) / users)
+    yield size(_file_size(run, "personal") / users)
+    yield size(sum(moved) / max(1, len(moved)))
+    yield size(_file_size(run, "shared"))
+    yield number(result.seconds_per_round or 0.0, 3)
+    yield number(sum(entry.seconds.train for entry in run.history), 1)
+    yield number(sum(entry.seconds.evaluate for entry in run.history), 1)
+    yield size(result.peak_bytes) if result.peak_bytes else Text("not recorded")
 
 
 def _file_size(run: Recorded, part: str) -> int:
@@ -123,55 +101,49 @@ def _file_size(run: Recorded, part: str) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def privacy_table(runs: Sequence[Recorded]) -> str:
+def privacy_table(runs: Sequence[Recorded]) -> Table | None:
     """Whatever results say of privacy; nothing where none does."""
-    stated = [(run, _privacy(run)) for run in runs]
-    stated = [(run, content) for run, content in stated if content]
-    return comparison(*zip(*stated, strict=True)) if stated else ""
+    stated = [(run, run.result.privacy) for run in runs if run.result and run.result.privacy]
+    return comparison(*zip(*stated, strict=True)) if stated else None
 
 
-def _privacy(run: Recorded) -> dict[str, Any]:
-    found = {
-        key: run.result[key] for key in ("privacy", "dp") if run.result and run.result.get(key) is not None
-    }
-    return found["privacy"] if set(found) == {"privacy"} and isinstance(found["privacy"], dict) else found
-
-
-def attacks_table(runs: Sequence[Recorded]) -> str:
+def attacks_table(runs: Sequence[Recorded]) -> Table | None:
     """What `solera attack` found in the uploads of runs, by rounds and attack, and by clients in a sum."""
     records = [(run, record.findings) for run in runs if (record := of_run(run.path))]
     if not records:
-        return ""
+        return None
     sums = sorted({found.summed for _, findings in records for found in findings})
-    lines = []
+    groups = []
     for run, findings in records:
         found = {(each.rounds, each.attack, each.summed): each.target for each in findings}
         for rounds in dict.fromkeys(each.rounds for each in findings):
-            lines.append(_group(f"{named(run.title)} <small>{rounds}</small>", len(sums) + 1))
-            for attack in dict.fromkeys(each.attack for each in findings if each.rounds == rounds):
-                cells = (_leaked(found.get((rounds, attack, summed))) for summed in sums)
-                lines.append(row(escape(attack), cells))
+            rows = [
+                Row(Text(attack), [_leaked(found.get((rounds, attack, summed))) for summed in sums])
+                for attack in dict.fromkeys(each.attack for each in findings if each.rounds == rounds)
+            ]
+            groups.append(Group(rows, named(run.title), rounds))
     columns = ("attack", *("one client" if n == 1 else f"sum of {n}" for n in sums))
     about = (
         "Which items are a client's, by what it uploads (solera attack): AUC, where 0.5 is chance and 1 is "
         "everything; and the share of the client's items among the first as many."
     )
-    return f"<h3>Attacks</h3><p>{about}</p>{table(columns, lines)}"
+    return Table([Text(column) for column in columns], groups, "Attacks", about)
 
 
-def _leaked(target: Found | None) -> str:
+def _leaked(target: Found | None) -> Text:
     if target is None:
-        return "–"
-    auc = "–" if target.auc is None else number(target.auc, 3)
-    return f"{auc}<br><small>{number(target.precision, 3)}</small>"
+        return Text("–")
+    precision = number(target.precision, 3)
+    return Text("–", below=precision) if target.auc is None else number(target.auc, 3, precision)
 
 
-def configuration(runs: Sequence[Recorded]) -> str:
+def configuration(runs: Sequence[Recorded]) -> Table:
     """What was asked for; paths of own files stay out."""
     contents = [run.config.model_dump(mode="json") for run in runs]
-    return comparison(runs, [each | {"dataset": data_name(each["dataset"])} for each in contents])
+    shown = [each | {"dataset": data_name(each["dataset"])} for each in contents]
+    return comparison(runs, shown, switch="settings")
 
 
-def machines(runs: Sequence[Recorded]) -> str:
+def machines(runs: Sequence[Recorded]) -> Table:
     """Machine and versions; no host's name."""
-    return comparison(runs, [anonymous(run.environment) for run in runs])
+    return comparison(runs, [anonymous(run.environment) for run in runs], switch="machines")

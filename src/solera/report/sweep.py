@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from solera.bench.sweep import shown
 from solera.bench.trials import Trial
 from solera.evaluate import get
 from solera.report.chart import Chart, Figure, Series, by_x, fits_log
+from solera.report.content import Group, Row, Section, Table, Text, named, number
 from solera.report.figures.by_option import METRICS, Measured, against
 from solera.report.figures.headline import RANKINGS
-from solera.report.html import named, number, row, table
-from solera.report.page import document, figure_grid
+from solera.report.page import document
 from solera.report.sections import LEAKY
 from solera.report.svg import COLOURS
 
@@ -50,13 +49,13 @@ def sweep_page(study: Study, figures: dict[str, list[Figure]]) -> str:
     leaky = get(study.protocol).leaky
     title = f"Sweep of {study.label} on {study.dataset}" + (" (LEAKY)" if leaky else "")
     parts = [
-        ("by-option", "By setting", figure_grid(figures["by-option"])),
-        ("courses", "By round", figure_grid(figures["courses"])),
-        ("groups", "By activity", figure_grid(figures["groups"])),
-        ("importance", "What matters", figure_grid(figures["importance"])),
-        ("slices", "Trials", figure_grid(figures["slices"])),
-        ("trials", "All trials", _trials_table(study)),
-        ("configuration", "What all trials share", _shared(study)),
+        Section("by-option", "By setting", figures["by-option"]),
+        Section("courses", "By round", figures["courses"]),
+        Section("groups", "By activity", figures["groups"]),
+        Section("importance", "What matters", figures["importance"]),
+        Section("slices", "Trials", figures["slices"]),
+        Section("trials", "All trials", tables=[_trials_table(study)]),
+        Section("configuration", "What all trials share", tables=[_shared(study)]),
     ]
     return document(title, parts, f"{LEAKY}." if leaky else "")
 
@@ -209,28 +208,29 @@ def variance_share(option: str, trials: Sequence[Trial]) -> float:
     return float(means.var() / figures.var())
 
 
-def _trials_table(study: Study) -> str:
+def _trials_table(study: Study) -> Table:
     tested = any(trial.test for trial in study.trials)
-    columns = ["trial", *map(escape, study.space), "end", "NDCG@10", "HR@10"]
+    columns = ["trial", *study.space, "end", "NDCG@10", "HR@10"]
     columns += ["test NDCG@10", "test HR@10"] if tested else []
     ordered = sorted(enumerate(study.trials), key=lambda pair: -(pair[1].ndcg or -1.0))
-    lines = []
+    rows = []
     for place, trial in ordered:
         cells = [_setting(trial.options.get(option)) for option in study.space]
-        cells += [escape(trial.end if trial.error is None else f"{trial.end}: {trial.error}")]
+        cells += [Text(trial.end if trial.error is None else f"{trial.end}: {trial.error}")]
         figures = [trial.ndcg, trial.hr]
         figures += [(trial.test or {}).get(name) for name in ("ndcg@10", "hr@10")] if tested else []
-        cells += ["–" if figure is None else number(figure) for figure in figures]
-        lines.append(row(str(place), cells))
-    return table(columns, lines)
+        cells += [Text("–") if figure is None else number(figure) for figure in figures]
+        rows.append(Row(Text(str(place)), cells))
+    return Table([Text(column) for column in columns], [Group(rows)])
 
 
-def _setting(value: Any) -> str:
+def _setting(value: Any) -> Text:
     if value is None:
-        return "as given"
-    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))
+        return Text("as given")
+    return Text(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
-def _shared(study: Study) -> str:
+def _shared(study: Study) -> Table:
     shown = {key: value for key, value in study.config.items() if value not in (None, {}, [])}
-    return table(["", ""], (row(escape(key), [named(json.dumps(value))]) for key, value in shown.items()))
+    rows = [Row(Text(key), [named(json.dumps(value))]) for key, value in shown.items()]
+    return Table([Text(""), Text("")], [Group(rows)])

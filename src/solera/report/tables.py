@@ -20,7 +20,7 @@ def shared_table(run: Recorded) -> Table | None:
         return None
     with _opened(run, "shared") as file:
         for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
-            if _is_table(file.get_slice(name).get_shape(), run.result["items"]):
+            if _is_table(file.get_slice(name).get_shape(), run.result.items):
                 table = np.asarray(file.get_tensor(name), np.float64)
                 return table if np.isfinite(table).all() else None
     return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,10 +15,11 @@ from solera.data.interactions import Interactions
 from solera.data.ragged import Ints, Ragged
 from solera.evaluate import Evaluation
 from solera.report.linear import singular_values
-from solera.runs import Run
+from solera.runs import Run, RunResult
 from solera.runs.owners import THEIR_OWN
 from solera.runs.recorded import by_activity as least_active_first
 from solera.runs.recorded import middling, spread
+from solera.runs.result import RANKINGS, Ranking
 from solera.runs.tables import Table
 
 SOME = 32  # users whose tables are looked at, eight of each quarter
@@ -32,7 +32,7 @@ class Users:
 
     data: Interactions
     train: Ragged  # everybody's training items
-    intervals: Mapping[str, Mapping[str, Interval]]  # "full" and "sampled99", each with "hr@10", …
+    intervals: Mapping[Ranking, Mapping[str, Interval]]  # of "hr@10" and "ndcg@10"
     groups: Sequence[Group]
     middle: int  # a user of middling activity,
     tables: Mapping[str, Table]  # whose item tables these are, by what they are,
@@ -42,18 +42,17 @@ class Users:
     spectra: Mapping[str, Table]  # and the singular values of their tables, [users, d]
 
 
-def users_of(path: Path, result: Mapping[str, Any], data: Interactions) -> Users:
+def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
     """Rank a finished run's test items again; a model that no longer gives its figures is an error."""
     run = Run.open(path, data=data)
     test, parts = run.evaluate(), run.parts
-    rankings = {"full": test.full_ranking, "sampled99": test.sampled99_ranking}
+    rankings = zip(RANKINGS, (test.full_ranking, test.sampled99_ranking), strict=True)
     intervals = {
-        kind: {metric: interval(ranking.per_user[metric]) for metric in SHOWN}
-        for kind, ranking in rankings.items()
+        kind: {metric: interval(ranking.per_user[metric]) for metric in SHOWN} for kind, ranking in rankings
     }
     for kind, found in intervals.items():
         for metric, now in found.items():
-            if abs(now.mean - result["test"][kind][metric]) > _CLOSE:
+            if abs(now.mean - result.test[kind][metric]) > _CLOSE:
                 raise RunError(
                     f"the model no longer gives the {metric} of its result.json: "
                     "the data set or the program has changed",

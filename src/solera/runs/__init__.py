@@ -2,7 +2,20 @@
 
 from solera.runs.config import RunConfig
 from solera.runs.folder import RunFolder
-from solera.runs.run import Recommendation, Run
-from solera.runs.training import Progress, StoppedError, train
+from solera.runs.progress import Progress
+from solera.runs.recommending import Recommendation
+from solera.runs.result import RoundEntry, RunResult
+from solera.runs.run import Run
+from solera.runs.training import StoppedError, train
 
-__all__ = ["Progress", "Recommendation", "Run", "RunConfig", "RunFolder", "StoppedError", "train"]
+__all__ = [
+    "Progress",
+    "Recommendation",
+    "RoundEntry",
+    "Run",
+    "RunConfig",
+    "RunFolder",
+    "RunResult",
+    "StoppedError",
+    "train",
+]

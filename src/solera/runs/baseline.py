@@ -12,24 +12,24 @@ from solera.baselines import BASELINES, Baseline, OnEpoch, configure
 from solera.data.interactions import Interactions
 from solera.data.split import Part, Split, history
 from solera.evaluate import Evaluation, Evaluator, Score, split
-from solera.runs.result import Figures, brief, figures, make_result, metrics_table
+from solera.runs.result import Rankings, RunResult
 
 
 class BaselineRun(NamedTuple):
     """What a fitted baseline leaves: all figures, and the ranks that those on test items come from."""
 
-    result: dict[str, Any]
+    result: RunResult
     split: Split
     test: Evaluation
 
     @property
     def metrics(self) -> pl.DataFrame:
         """All figures as a table."""
-        return metrics_table({part: self.result[part] for part in ("test", "validation")})
+        return self.result.table
 
     def __repr__(self) -> str:
         """What it is, and how good."""
-        return brief(self.result)
+        return repr(self.result)
 
 
 def run_baseline(
@@ -49,12 +49,12 @@ def run_baseline(
     seconds = time.perf_counter() - start
     evaluator = Evaluator(parts, seed)
     test = evaluator.test(_score(model, parts, "test"))
-    result = make_result(
+    result = RunResult.of(
         name,
         parts,
         seed,
         test=test,
-        validation=figures(evaluator.validation(_score(model, parts, "validation"))),
+        validation=Rankings.of(evaluator.validation(_score(model, parts, "validation"))),
         seconds_to_fit=seconds,
         options=config.model_dump(mode="json"),
     )
@@ -68,11 +68,11 @@ def validate_baseline(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     on_epoch: OnEpoch | None = None,
-) -> Figures:
+) -> Rankings:
     """The figures on the validation items alone, under the strict protocol: for choosing settings."""
     parts = split(data, "strict")
     model = BASELINES[name].fit(parts, configure(name, options), seed, on_epoch)
-    return figures(Evaluator(parts, seed).validation(_score(model, parts, "validation")))
+    return Rankings.of(Evaluator(parts, seed).validation(_score(model, parts, "validation")))
 
 
 def _score(model: Baseline, parts: Split, part: Part) -> Score:

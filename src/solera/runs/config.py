@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.method import Method
+from solera.core.federated import AnyMethod
 from solera.methods import find
 from solera.privacy.dp.accounting import Releases
 from solera.privacy.dp.fitness import check as check_private
@@ -19,16 +18,14 @@ from solera.privacy.dp.settings import DP
 ROUNDS = 100  # of federated training, where nothing else is said
 
 
-def usual_rounds(method: Method | ClosedForm) -> int:
+def usual_rounds(method: AnyMethod) -> int:
     """How many rounds a method takes where nothing else is said."""
-    return 1 if isinstance(method, ClosedForm) else ROUNDS
+    return method.rounds_needed or ROUNDS
 
 
-def releases(method: Method | ClosedForm, rounds: int) -> Releases:
+def releases(method: AnyMethod, rounds: int) -> Releases:
     """How often, and how likely each time, a user's data are used."""
-    if isinstance(method, ClosedForm):
-        return Releases(1.0, 1)
-    return Releases(method.config.clients_per_round, rounds)
+    return Releases(method.client_share, method.rounds_needed or rounds)
 
 
 class RunConfig(BaseModel):
@@ -83,7 +80,7 @@ class RunConfig(BaseModel):
             taken["dp"] = self.dp.resolved(releases(method, self.rounds))
         return self.model_copy(update=taken)
 
-    def _check_private(self, method: Method | ClosedForm) -> None:
+    def _check_private(self, method: AnyMethod) -> None:
         check_private(method)
         if self.patience is not None:
             raise ConfigError(
@@ -93,7 +90,7 @@ class RunConfig(BaseModel):
         if self.wire:
             raise ConfigError("noise without a clip adds nothing to --dp", "leave --wire out")
 
-    def statement(self, method: Method | ClosedForm) -> dict[str, Any] | None:
+    def statement(self, method: AnyMethod) -> dict[str, Any] | None:
         """What the run says about privacy, None if there is nothing to say. The settings are resolved."""
         if self.dp:
             return guarantee(self.dp, releases(method, self.rounds))

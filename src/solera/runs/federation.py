@@ -7,12 +7,15 @@ import torch
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.federated import AnyMethod
 from solera.core.method import Method
+from solera.core.protection import Chain, Step
 from solera.data.sampling import ClientData
 from solera.data.split import Split
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
 from solera.engine.simulation import LocalTraining
-from solera.engine.wire import OverWire
+from solera.privacy.dp.fitness import check as check_private
+from solera.privacy.dp.laplace import LaplaceNoise
 from solera.privacy.dp.noise import Seeded
 from solera.privacy.dp.one_round import PrivateSum
 from solera.privacy.dp.rounds import PrivateRounds
@@ -22,9 +25,7 @@ from solera.runs.config import RunConfig
 Federation = Simulation | OneRound
 
 
-def federation(
-    config: RunConfig, method: Method | ClosedForm, split: Split, threads: int, device: str
-) -> Federation:
+def federation(config: RunConfig, method: AnyMethod, split: Split, threads: int, device: str) -> Federation:
     """Server and clients before their first round."""
     try:
         place = torch.device(device)
@@ -43,19 +44,29 @@ def federation(
             device=place,
             dtype=dtype,
             secure_aggregation=config.secure_aggregation,
-            private=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
+            protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
         )
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     return Simulation(
         method,
         clients,
-        OverWire(train, config.wire) if config.wire else train,
+        train,
         seed=config.seed,
         device=place,
         dtype=dtype,
-        secure_aggregation=config.secure_aggregation,
-        private=private_rounds(config.dp, method, clients, config.seed) if config.dp else None,
+        protection=protection(config, method, clients),
     )
+
+
+def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
+    """The chain that a run's uploads go through: clip and noise, then masks."""
+    steps: list[Step] = []
+    if config.wire:
+        steps.append(LaplaceNoise(config.wire, config.seed))
+    if config.dp:
+        check_private(method)
+        steps.append(private_rounds(config.dp, method, clients, config.seed))
+    return Chain(tuple(steps), masked=config.secure_aggregation)
 
 
 def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:

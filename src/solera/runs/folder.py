@@ -14,26 +14,27 @@ data.parquet          the interactions, if they were a table in memory that cann
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from solera.core.errors import RunError
+from solera.core.files import replacing_file, replacing_folder, write_atomically
 from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.runs.config import RunConfig
-from solera.runs.result import check_result
+from solera.runs.result import Frozen, RoundEntry, RunResult
 
 _CHECKPOINT = "checkpoint-"
 _DATA = "data.parquet"
+Content = TypeVar("Content", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,19 @@ class SavedState:
             ) from None
 
 
+class RunProgress(Frozen):
+    """How far an unfinished run has come."""
+
+    rounds_done: int
+    best_round: int
+    history: tuple[RoundEntry, ...]
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Where an unfinished run stands."""
 
-    progress: dict[str, Any]
+    progress: RunProgress
     last: SavedState
     best: SavedState
 
@@ -106,29 +115,27 @@ class RunFolder:
     @property
     def config(self) -> RunConfig:
         """What was asked for."""
-        try:
-            return RunConfig.model_validate(self._read("config.json"))
-        except ValidationError as error:
-            raise self._not_a_runs("config.json", error) from None
+        return self._parse("config.json", RunConfig)
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> RunResult | None:
         """The figures, None while the run is unfinished."""
         if not (self.path / "result.json").exists():
             return None
-        content = self._read("result.json")
-        try:
-            check_result(content)
-        except ValidationError as error:
-            raise self._not_a_runs("result.json", error) from None
-        return content
+        return self._parse("result.json", RunResult)
 
-    def _not_a_runs(self, name: str, error: ValidationError) -> RunError:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"])) or "all of it"
-        return RunError(
-            f"{self.path / name} is not a run's: {where}: {wrong['msg']}", "train again into a new folder"
-        )
+    def _parse(self, name: str, kind: type[Content]) -> Content:
+        return self._checked(name, kind, self._read(name))
+
+    def _checked(self, name: str, kind: type[Content], content: Any) -> Content:
+        try:
+            return kind.model_validate(content)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"])) or "all of it"
+            raise RunError(
+                f"{self.path / name} is not a run's: {where}: {wrong['msg']}", "train again into a new folder"
+            ) from None
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -136,12 +143,13 @@ class RunFolder:
         return self._read("environment.json")
 
     @property
-    def history(self) -> list[dict[str, Any]]:
-        """All finished rounds. A last line that a kill cut short is none."""
+    def history(self) -> list[RoundEntry]:
+        """Finished rounds. An incomplete last line is ignored."""
         path = self.path / "history.jsonl"
         try:
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            return [json.loads(line) for line in lines if line.endswith("\n")]
+            entries = [json.loads(line) for line in lines if line.endswith("\n")]
+            return [self._checked("history.jsonl", RoundEntry, entry) for entry in entries]
         except (OSError, ValueError) as error:
             raise RunError(f"{path} cannot be read: {error}", "train again into a new folder") from None
 
@@ -149,9 +157,8 @@ class RunFolder:
         """Interactions that cannot be loaded again from anywhere else."""
         path = self.path / _DATA
         if not path.exists():
-            partial = path.with_name(f".{path.name}.partial")
-            data.frame().write_parquet(partial)
-            partial.replace(path)
+            with replacing_file(path) as partial:
+                data.frame().write_parquet(partial)
 
     def data(self, data_dir: Path | None = None) -> Interactions:
         """What the run was trained on, loaded again."""
@@ -166,28 +173,25 @@ class RunFolder:
             columns=config.columns,
         )
 
-    def begin_history(self, rounds: list[dict[str, Any]]) -> None:
-        """The rounds to go on from, in the place of whatever stands there."""
-        write_whole(self.path / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in rounds))
+    def begin_history(self, rounds: Iterable[RoundEntry]) -> None:
+        """Replace the history by the rounds to go on from."""
+        write_atomically(self.path / "history.jsonl", "".join(map(_line, rounds)))
 
-    def add_round(self, entry: Mapping[str, Any]) -> None:
-        """One more finished round. Checkpoints have them all, so nothing is lost with a line."""
+    def add_round(self, entry: RoundEntry) -> None:
+        """Append a finished round. Checkpoints hold all rounds, so a lost line is not a lost round."""
         with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(_line(entry))
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Replace the former checkpoint; a kill in between leaves one of the two."""
-        number = checkpoint.progress["rounds_done"]
-        partial = self.path / ".checkpoint.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        checkpoint.last.write(partial, "last-")
-        checkpoint.best.write(partial, "best-")
-        RunFolder(partial)._write("progress.json", checkpoint.progress)
-        former = self._checkpoints()
-        partial.replace(self.path / f"{_CHECKPOINT}{number}")
-        for old in former:
-            shutil.rmtree(old)
+        number = checkpoint.progress.rounds_done
+        with replacing_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
+            checkpoint.last.write(partial, "last-")
+            checkpoint.best.write(partial, "best-")
+            RunFolder(partial)._write("progress.json", checkpoint.progress.model_dump(mode="json"))
+        for old in self._checkpoints():
+            if old.name != f"{_CHECKPOINT}{number}":
+                shutil.rmtree(old)
 
     def read_checkpoint(self) -> Checkpoint | None:
         """The latest checkpoint, if there is any."""
@@ -195,13 +199,13 @@ class RunFolder:
         if not found:
             return None
         latest = found[-1]
-        progress = RunFolder(latest)._read("progress.json")
+        progress = RunFolder(latest)._parse("progress.json", RunProgress)
         return Checkpoint(progress, SavedState.read(latest, "last-"), SavedState.read(latest, "best-"))
 
-    def finish(self, result: Mapping[str, Any], state: SavedState) -> None:
-        """Write state and figures, the figures last: where they are, everything is."""
+    def finish(self, result: RunResult, state: SavedState) -> None:
+        """Write state and result. The result comes last: where it is, everything is."""
         state.write(self.path)
-        self._write("result.json", result)
+        self._write("result.json", result.document())
         for old in self._checkpoints():
             shutil.rmtree(old)
 
@@ -229,40 +233,14 @@ class RunFolder:
         return content
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        write_whole(self.path / name, json.dumps(content, indent=2) + "\n")
+        write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """A file that is there in full, or as it was."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """The same of bytes."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(data)
-    _sync(partial)
-    partial.replace(path)
+def _line(entry: RoundEntry) -> str:
+    return json.dumps(entry.model_dump(mode="json")) + "\n"
 
 
 def write_tensors(path: Path, tensors: Params) -> None:
-    """The same of named tensors."""
-    partial = path.with_name(f".{path.stem}.partial")
-    save_file(tensors, partial)
-    _sync(partial)
-    partial.replace(path)
-
-
-def sync_names(folder: Path) -> None:
-    """Make sure that what was renamed in a folder is on disk under its new name."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-def _sync(path: Path) -> None:
-    """Make sure the bytes are on disk before the file gets its name."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Write named tensors, or leave the former file as it is."""
+    with replacing_file(path) as partial:
+        save_file(tensors, partial)

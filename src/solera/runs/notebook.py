@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from html import escape
-from typing import TYPE_CHECKING, Any
 
-from solera.runs.result import LEAKY, METRICS, rows_of, title_of
-
-if TYPE_CHECKING:
-    from solera.runs.training import Progress
+from solera.core.templates import render
+from solera.runs.progress import Progress
+from solera.runs.result import LEAKY, METRICS, RunResult
 
 
 def in_notebook() -> bool:
@@ -26,7 +23,7 @@ def notebook_progress(title: str) -> Iterator[Callable[[Progress], None]]:
     """A function to call after every round: a bar below the cell, which goes when the run is done."""
     from IPython.display import HTML, display  # noqa: PLC0415 - only notebooks have it
 
-    handle = display(HTML(f"<p>{escape(title)} …</p>"), display_id=True)
+    handle = display(HTML(progress_html(title)), display_id=True)
 
     def update(done: Progress) -> None:
         handle.update(HTML(progress_html(title, done)))
@@ -35,20 +32,18 @@ def notebook_progress(title: str) -> Iterator[Callable[[Progress], None]]:
     handle.update(HTML(""))
 
 
-def progress_html(title: str, done: Progress) -> str:
-    """Rounds done, loss and the figure on validation items."""
-    return (
-        f'<p>{escape(title)} <progress value="{done.rounds_done}" max="{done.rounds}"></progress> '
-        f"round {done.rounds_done}/{done.rounds} · {done.figures}</p>"
-    )
+def progress_html(title: str, done: Progress | None = None) -> str:
+    """Rounds done, loss and the figure on validation items; before the first round, the title alone."""
+    return render("solera.runs", "progress.html", title=title, done=done)
 
 
-def result_html(result: dict[str, Any]) -> str:
+def result_html(result: RunResult) -> str:
     """The table that the command line prints; a leaky one says so in red."""
-    head = "".join(f"<th>{escape(metric)}</th>" for metric in METRICS)
-    body = "".join(
-        f"<tr><th>{escape(str(name))}</th>{''.join(f'<td>{value:.4f}</td>' for value in values)}</tr>"
-        for name, *values in rows_of(result)
+    return render(
+        "solera.runs",
+        "result.html",
+        title=result.title,
+        warning=LEAKY if result.leaky else "",
+        metrics=METRICS,
+        rows=result.rows,
     )
-    warning = f'<p style="color: #c00"><b>{escape(LEAKY)}</b></p>' if result["leaky"] else ""
-    return f"<b>{escape(title_of(result))}</b>{warning}<table><tr><th></th>{head}</tr>{body}</table>"

@@ -1,78 +1,166 @@
-"""The figures of a run, in the form every command prints and every file holds."""
+"""The result of a run: one typed form that every command prints, every file holds and every table reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from solera.data.split import Split
 from solera.evaluate import Evaluation
 
-Figures = dict[str, dict[str, float]]  # "full" and "sampled99", each with "hr@10", "ndcg@10", …
+Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
+Ranking = Literal["full", "sampled99"]
+RANKINGS: tuple[Ranking, ...] = ("full", "sampled99")
 
 
-def figures(evaluation: Evaluation) -> Figures:
-    """The means of an evaluation."""
-    return {"full": evaluation.full, "sampled99": evaluation.sampled99}
+class Frozen(BaseModel):
+    """A part of a result or a record: typed, unchangeable, without fields nobody knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def make_result(
-    method: str, split: Split, seed: int, *, test: Evaluation, validation: Figures, **more: Any
-) -> dict[str, Any]:
-    """What every result says, whatever made it; `more` is what only some can say."""
-    return {
-        "method": method,
-        "dataset": split.data.name,
-        "protocol": split.protocol,
-        "leaky": split.leaky,
-        "seed": seed,
-        "users": split.data.n_users,
-        "items": split.data.n_items,
-        "evaluated_users": len(test.full_ranking.users),
-        "test": figures(test),
-        "validation": validation,
-        **more,
-    }
+class Rankings(Frozen):
+    """Mean metrics: over the full catalogue, and against 99 sampled negatives."""
+
+    full: Metrics
+    sampled99: Metrics
+
+    @field_validator("full", "sampled99")
+    @classmethod
+    def _has_what_tables_show(cls, metrics: Metrics) -> Metrics:
+        for name in ("hr@10", "ndcg@10"):
+            if name not in metrics:
+                raise ValueError(f"no {name}")
+        return metrics
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Rankings:
+        """The means of an evaluation."""
+        return cls(full=evaluation.full, sampled99=evaluation.sampled99)
+
+    def __getitem__(self, ranking: Ranking) -> Metrics:
+        """Metrics of one ranking: `run.test["full"]["ndcg@10"]`."""
+        found: Metrics = getattr(self, ranking)
+        return found
 
 
-def brief(result: Mapping[str, Any]) -> str:
-    """A result in one line."""
-    test = result["test"]["full"]
-    leaky = ", leaky" if result["leaky"] else ""
-    return (
-        f"<{result['method']} on {result['dataset']} ({result['protocol']}{leaky}): "
-        f"test HR@10 {test['hr@10']:.4f}, NDCG@10 {test['ndcg@10']:.4f}>"
-    )
+class Bytes(Frozen):
+    """Bytes that one client sends and receives in a round, on average."""
+
+    up: float = Field(ge=0)
+    down: float = Field(ge=0)
 
 
-def metrics_table(parts: Mapping[str, Figures]) -> pl.DataFrame:
-    """Figures as a table: a row for every part and ranking, a column for every metric."""
-    return pl.DataFrame(
-        [
-            {"items": part, "ranking": ranking, **row}
-            for part, by in parts.items()
-            for ranking, row in by.items()
-        ]
-    )
+class RoundSeconds(Frozen):
+    """Seconds of one round."""
+
+    train: float
+    evaluate: float
 
 
-class _Result(BaseModel):
-    """What every result has; the rest is for information."""
+class RoundEntry(Frozen):
+    """One finished round: a line of history.jsonl."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+    round: int
+    clients: int
+    loss: float
+    selection: float
+    validation: Rankings
+    bytes: Bytes
+    seconds: RoundSeconds
+
+
+class RunResult(Frozen):
+    """What a finished run or a fitted baseline reports. A baseline leaves the fields of rounds empty."""
 
     method: str
     dataset: str
     protocol: str
     leaky: bool
     seed: int
-    users: int
-    items: int
-    test: dict[str, dict[str, float]]
-    validation: dict[str, dict[str, float]]
+    users: int = Field(ge=1)
+    items: int = Field(ge=1)
+    evaluated_users: int
+    test: Rankings
+    validation: Rankings
+    options: dict[str, Any]
+    rounds: int | None = None
+    selected_round: int | None = Field(None, ge=1)
+    seconds_per_round: float | None = None  # median, training alone
+    seconds_to_fit: float | None = None  # of a baseline
+    peak_bytes: int | None = None
+    bytes: Bytes | None = None
+    engine: str | None = None
+    precision: str | None = None
+    secure_aggregation: bool | None = None
+    privacy: dict[str, Any] | None = None  # what the run states about it
+
+    @classmethod
+    def of(
+        cls, method: str, split: Split, seed: int, *, test: Evaluation, validation: Rankings, **more: Any
+    ) -> RunResult:
+        """A result with what every one says; `more` is what only some can say."""
+        return cls(
+            method=method,
+            dataset=split.data.name,
+            protocol=split.protocol,
+            leaky=split.leaky,
+            seed=seed,
+            users=split.data.n_users,
+            items=split.data.n_items,
+            evaluated_users=len(test.full_ranking.users),
+            test=Rankings.of(test),
+            validation=validation,
+            **more,
+        )
+
+    @property
+    def title(self) -> str:
+        """Method, data set, protocol and seed."""
+        return f"{self.method} on {self.dataset}, protocol {self.protocol}, seed {self.seed}"
+
+    @property
+    def rows(self) -> list[tuple[str | float, ...]]:
+        """The metrics in `METRICS`, one row for each part and ranking, with its name in front."""
+        return [
+            (f"{part}, {name}", *(figures[key][metric] for metric in METRICS))
+            for part, figures in (("test", self.test), ("validation", self.validation))
+            for key, name in zip(RANKINGS, ("full ranking", "99 negatives"), strict=True)
+        ]
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """All metrics: one row for each part and ranking, one column for each metric."""
+        return metrics_table(self.test, self.validation)
+
+    def __repr__(self) -> str:
+        """The result in one line."""
+        test = self.test.full
+        leaky = ", leaky" if self.leaky else ""
+        return (
+            f"<{self.method} on {self.dataset} ({self.protocol}{leaky}): "
+            f"test HR@10 {test['hr@10']:.4f}, NDCG@10 {test['ndcg@10']:.4f}>"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The result as JSON has it, without empty fields."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def metrics_table(test: Rankings, validation: Rankings) -> pl.DataFrame:
+    """Metrics as a table: one row for each part and ranking, one column for each metric."""
+    return pl.DataFrame(
+        [
+            {"items": part, "ranking": ranking, **figures[ranking]}
+            for part, figures in (("test", test), ("validation", validation))
+            for ranking in RANKINGS
+        ]
+    )
 
 
 def flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -86,22 +174,3 @@ def flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
 
 METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # of the many, those that are shown
 LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."
-
-
-def title_of(result: dict[str, Any]) -> str:
-    """What the figures are of."""
-    return f"{result['method']} on {result['dataset']}, protocol {result['protocol']}, seed {result['seed']}"
-
-
-def rows_of(result: dict[str, Any]) -> list[tuple[str | float, ...]]:
-    """The figures that are shown, in the order of `METRICS`, each row with its name."""
-    return [
-        (f"{part}, {name}", *(result[part][key][metric] for metric in METRICS))
-        for part in ("test", "validation")
-        for key, name in (("full", "full ranking"), ("sampled99", "99 negatives"))
-    ]
-
-
-def check_result(content: Any) -> None:
-    """Complain (ValidationError) of what is no result."""
-    _Result.model_validate(content)

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from solera.core.closed_form import ClosedForm
-from solera.core.errors import DataError, RunError
-from solera.core.method import Method
-from solera.core.spec import Home, Leaf
+from solera.core.errors import RunError
+from solera.core.federated import AnyMethod
+from solera.core.spec import Home
 from solera.data.interactions import Interactions
-from solera.data.ragged import Ints, Ragged
 from solera.data.split import Split, history
 from solera.engine import Simulation
-from solera.engine.one_round import WEIGHTS
-from solera.engine.serving import best_unseen
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.notebook import result_html
 from solera.runs.owners import THEIR_OWN, owners, scores_with
-from solera.runs.result import Figures, brief, flat, metrics_table
+from solera.runs.recommending import NEWCOMER_ROUNDS, OnUsers, Recommendation, Recommender, Shown
+from solera.runs.result import Rankings, RoundEntry, RunResult, flat
 from solera.runs.tables import Table, item_tables, user_vector
-
-_AT_A_TIME = 256  # users that are scored
-
-
-class Recommendation(NamedTuple):
-    """One recommended item."""
-
-    rank: int
-    item: str
-    title: str
-    score: float
 
 
 class Run:
@@ -46,11 +31,11 @@ class Run:
 
     def __init__(
         self,
-        result: dict[str, Any],
+        result: RunResult,
         data: Interactions,
         simulation: Federation,
         path: Path | None,
-        rounds: list[dict[str, Any]],
+        rounds: Sequence[RoundEntry],
     ) -> None:
         self.result, self.data, self.path = result, data, path
         self._simulation, self._rounds = simulation, rounds
@@ -64,10 +49,10 @@ class Run:
         assert result is not None  # state() has made sure
         if data is None:
             data = folder.data(data_dir)
-        if (data.n_users, data.n_items) != (result["users"], result["items"]):
+        if (data.n_users, data.n_items) != (result.users, result.items):
             raise RunError(
                 f"the data set {config.dataset!r} has changed since the run in {path}",
-                f"it had {result['users']} users and {result['items']} items",
+                f"it had {result.users} users and {result.items} items",
             )
         method = find(config.method, config.options, config.plugins)
         _check_fits(method, state, data, folder.path)
@@ -77,33 +62,33 @@ class Run:
 
     def __repr__(self) -> str:
         """What was trained on what, and how good it is."""
-        return brief(self.result)
+        return repr(self.result)
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
         return result_html(self.result)
 
     @property
-    def test(self) -> Figures:
-        """Figures on the test items: "full" ranking and "sampled99"."""
-        figures: Figures = self.result["test"]
-        return figures
+    def test(self) -> Rankings:
+        """Metrics on the test items: `test.full` and `test.sampled99`."""
+        return self.result.test
 
     @property
-    def validation(self) -> Figures:
-        """Figures on the validation items in the selected round."""
-        figures: Figures = self.result["validation"]
-        return figures
+    def validation(self) -> Rankings:
+        """Metrics on the validation items in the selected round."""
+        return self.result.validation
 
     @property
     def metrics(self) -> pl.DataFrame:
         """All figures as a table."""
-        return metrics_table({"test": self.test, "validation": self.validation})
+        return self.result.table
 
     @property
     def history(self) -> pl.DataFrame:
         """A row for every round: loss, seconds, bytes, and figures on validation items."""
-        return pl.DataFrame([dict(flat(entry)) for entry in self._rounds], infer_schema_length=None)
+        return pl.DataFrame(
+            [dict(flat(entry.model_dump())) for entry in self._rounds], infer_schema_length=None
+        )
 
     def evaluate(self, tables: str = THEIR_OWN) -> Evaluation:
         """Rank the test items again, with the model that the figures in `test` are of: every user's ranks.
@@ -125,11 +110,11 @@ class Run:
     @cached_property
     def parts(self) -> Split:
         """Training, validation and test items, as the run had them."""
-        return split(self.data, self.result["protocol"])
+        return split(self.data, self.result.protocol)
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self.parts, self.result["seed"])
+        return Evaluator(self.parts, self.result.seed)
 
     @property
     def table_owners(self) -> tuple[str, ...]:
@@ -153,88 +138,78 @@ class Run:
         user: str | int,
         k: int = 10,
         *,
-        only: Iterable[str] | None = None,
-        without: Iterable[str] = (),
+        only: Iterable[str | int] | None = None,
+        without: Iterable[str | int] = (),
     ) -> list[Recommendation]:
-        """The k items the user's device would show, without those the user already knows.
+        """The k best items for a user, without those the user has interacted with.
 
-        With `only`, nothing but those items; `without` leaves some out. Both are ids of items.
+        `only` limits them to some items, `without` leaves some out; both are ids of items.
         """
-        index = self.data.user_map.index(str(user), "user")
-        chosen = next(self._best(np.array([index]), k, self._hidden(only, without)))
-        return [
-            Recommendation(rank, self.data.item_map.id(item), self.data.title(item), score)
-            for rank, (item, score) in enumerate(chosen, start=1)
-        ]
+        return self._recommender.for_user(user, k, Shown(only, without))
 
     def recommend_many(
         self,
         users: Iterable[str | int] | None = None,
         k: int = 10,
         *,
-        only: Iterable[str] | None = None,
-        without: Iterable[str] = (),
+        only: Iterable[str | int] | None = None,
+        without: Iterable[str | int] = (),
     ) -> pl.DataFrame:
-        """The same for several users, or for everybody: a row for every user and item."""
-        known = self.data.user_map
-        if users is None:
-            wanted = np.arange(self.data.n_users)
-        else:
-            wanted = np.array([known.index(str(user), "user") for user in users], dtype=np.int64)
-        hidden = self._hidden(only, without)
-        rows: dict[str, list[Any]] = {"user": [], "rank": [], "item": [], "title": [], "score": []}
-        for index, chosen in zip(wanted.tolist(), self._best(wanted, k, hidden), strict=True):
-            for rank, (item, score) in enumerate(chosen, start=1):
-                row = (known.id(index), rank, self.data.item_map.id(item), self.data.title(item), score)
-                for column, value in zip(rows.values(), row, strict=True):
-                    column.append(value)
-        return pl.DataFrame(rows)
+        """The same for several users, or for everybody: a table with one row per user and item."""
+        return self._recommender.for_users(users, k, Shown(only, without))
 
-    def _hidden(self, only: Iterable[str] | None, without: Iterable[str]) -> Ints:
-        """Items that are not to be shown to anybody."""
-        known = self.data.item_map
-        hidden = np.zeros(self.data.n_items, dtype=np.bool_)
-        if only is not None:
-            hidden[:] = True
-            hidden[[known.index(str(item), "item") for item in only]] = False
-        hidden[[known.index(str(item), "item") for item in without]] = True
-        return np.flatnonzero(hidden)
+    def write_recommendations(
+        self,
+        path: str | Path,
+        users: Iterable[str | int] | None = None,
+        k: int = 10,
+        *,
+        only: Iterable[str | int] | None = None,
+        without: Iterable[str | int] = (),
+        on_users: OnUsers | None = None,
+    ) -> None:
+        """Write that table to a .parquet or .csv file without holding it in memory.
 
-    def _best(self, users: Ints, k: int, hidden: Ints) -> Iterator[list[tuple[int, float]]]:
-        """Of every user the best items, some users at a time."""
-        if k < 1:
-            raise DataError(f"cannot recommend {k} items", "give -k 1 or more")
-        score = self._simulation.serve(self._known)
-        for begin in range(0, len(users), _AT_A_TIME):
-            some = users[begin : begin + _AT_A_TIME]
-            for index, scores in zip(some.tolist(), score(some), strict=True):
-                seen = np.concatenate([self.data.by_user.row(index), hidden])
-                yield best_unseen(scores, seen, k)
+        `on_users` is called with the number of users written and their total.
+        """
+        self._recommender.write(Path(path), users, k, Shown(only, without), on_users)
+
+    def recommend_for(
+        self,
+        history: Iterable[str | int],
+        k: int = 10,
+        *,
+        rounds: int = NEWCOMER_ROUNDS,
+        only: Iterable[str | int] | None = None,
+        without: Iterable[str | int] = (),
+    ) -> list[Recommendation]:
+        """Recommendations for somebody who was not in training, by the ids of the items they know.
+
+        The oldest item stands first. Where users have parameters of their own, these are trained on the
+        history for `rounds` rounds, as on a new device; the shared ones stay as they are.
+        """
+        return self._recommender.for_history(history, k, rounds, Shown(only, without))
+
+    def similar(self, item: str | int, k: int = 10) -> list[Recommendation]:
+        """The k items most like one: by the cosine of shared item vectors, or by a closed form's weights."""
+        return self._recommender.similar(item, k)
 
     @cached_property
-    def _known(self) -> Ragged:
-        """What every user knows, each item once."""
-        return self.data.distinct().by_user
+    def _recommender(self) -> Recommender:
+        return Recommender(self._simulation, self.data)
 
 
-def _check_fits(method: Method | ClosedForm, saved: SavedState, data: Interactions, path: Path) -> None:
+def _check_fits(method: AnyMethod, saved: SavedState, data: Interactions, path: Path) -> None:
     """Refuse tensors of other shapes than the method has, before any of its size are made."""
-    wanted: dict[str, tuple[int, ...]] = {}
-    if isinstance(method, ClosedForm):
-        wanted[WEIGHTS] = (method.scorer.channels * data.n_items, data.n_items)
-    else:
-        for leaf in method.select(home=Home.SHARED):
-            shape = (data.n_items, *leaf.shape) if leaf.per_item else leaf.shape
-            wanted[leaf.name] = (data.n_users, *shape) if leaf.name in method.tailored else shape
+    wanted = {
+        name: (data.n_users, *shape) if name in method.tailored else shape
+        for name, shape in method.shared_shapes(data.n_items).items()
+    }
     found = {name: tuple(value.shape) for name, value in saved.shared.items() if name in wanted}
-    whole = {leaf.name: leaf.shape for leaf in _whole_personal(method)}
+    whole = {leaf.name: leaf.shape for leaf in method.select(home=Home.PERSONAL, per_item=False)}
     own = {name: tuple(value.shape[1:]) for name, value in saved.personal.items() if name in whole}
     if found != wanted or own != whole:
         raise RunError(f"the state in {path} is not its method's", "train again into a new folder")
-
-
-def _whole_personal(method: Method | ClosedForm) -> tuple[Leaf, ...]:
-    return () if isinstance(method, ClosedForm) else method.select(home=Home.PERSONAL, per_item=False)
 
 
 def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:

@@ -16,7 +16,7 @@ from solera.core.errors import ConfigError
 from solera.runs.config import RunConfig
 from solera.runs.environment import package_version
 from solera.runs.folder import RunFolder
-from solera.runs.result import flat
+from solera.runs.result import RoundEntry, flat
 from solera.runs.run import Run
 from solera.runs.training import StoppedError
 
@@ -46,25 +46,23 @@ class Tracker:
         self._client.log_batch(self.run_id, params=params)
         self._heard: set[int] = set()
 
-    def round(self, entry: Mapping[str, Any]) -> None:
-        """A finished round, as the history has it."""
-        self._heard.add(entry["round"])
-        shown = {
-            key: entry[key] for key in ("loss", "selection", "clients", "validation", "bytes", "seconds")
-        }
-        self._log(shown, entry["round"])
+    def round(self, entry: RoundEntry) -> None:
+        """Log a finished round."""
+        self._heard.add(entry.round)
+        self._log(entry.model_dump(exclude={"round"}), entry.round)
 
     def finish(self, run: Run) -> None:
         """Test figures and files; rounds from before an interruption, which nobody has told of."""
         if run.path is not None:
             for entry in RunFolder.open(run.path).history:
-                if entry["round"] not in self._heard:
+                if entry.round not in self._heard:
                     self.round(entry)
             for name in FILES:
                 self._client.log_artifact(self.run_id, str(run.path / name))
-        self._log({"test": run.test}, run.result["selected_round"])
-        self._client.set_tag(self.run_id, "leaky", str(run.result["leaky"]).lower())
-        self._client.set_tag(self.run_id, "selected_round", str(run.result["selected_round"]))
+        selected = run.result.selected_round or 0
+        self._log({"test": run.test.model_dump()}, selected)
+        self._client.set_tag(self.run_id, "leaky", str(run.result.leaky).lower())
+        self._client.set_tag(self.run_id, "selected_round", str(selected))
 
     def end(self, status: str) -> None:
         """FINISHED, KILLED or FAILED."""

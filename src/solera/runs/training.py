@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, RunError
-from solera.core.method import Method
+from solera.core.federated import AnyMethod
 from solera.data.interactions import Interactions
 from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
@@ -24,30 +23,17 @@ from solera.methods import find
 from solera.runs.config import RunConfig
 from solera.runs.environment import environment, peak_bytes
 from solera.runs.federation import federation
-from solera.runs.folder import Checkpoint, RunFolder, SavedState
+from solera.runs.folder import Checkpoint, RunFolder, RunProgress, SavedState
 from solera.runs.interrupt import interruptible
+from solera.runs.progress import Progress
 from solera.runs.recorded import is_recorded
 from solera.runs.recording import Recorder
-from solera.runs.result import figures, make_result
+from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult
 from solera.runs.run import Run
 
 _LOG = logging.getLogger(__name__)
 _LEAST_SECONDS = 2.0  # between checkpoints,
 _COST = 20  # and at least this many times what the last one took: about 5 % of the time at most
-
-
-class Progress(NamedTuple):
-    """What is reported after every round."""
-
-    rounds_done: int
-    rounds: int
-    entry: dict[str, Any]  # the round's line of the history
-
-    @property
-    def figures(self) -> str:
-        """Loss and the figure on validation items, in words."""
-        validation = self.entry["validation"]["full"]["ndcg@10"]
-        return f"loss {self.entry['loss']:.4f} · validation NDCG@10 {validation:.4f}"
 
 
 class StoppedError(RunError):
@@ -98,7 +84,7 @@ def validate_rounds(
     threads: int = 0,
     on_round: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RoundEntry]:
     """The history of a run that never looks at the test items: for choosing settings."""
     config, method = _method(config)
     training = _Training(config, method, data, threads, "cpu")
@@ -107,16 +93,16 @@ def validate_rounds(
     return training.history
 
 
-def _method(config: RunConfig) -> tuple[RunConfig, Method | ClosedForm]:
+def _method(config: RunConfig) -> tuple[RunConfig, AnyMethod]:
     """What is trained, and its settings in full, so that equal runs have equal ones."""
     method = find(config.method, config.options, config.plugins)
-    if isinstance(method, ClosedForm) and config.rounds != 1:
+    if config.rounds != (method.rounds_needed or config.rounds):
         raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
     return config.resolved(), method
 
 
-def _check_recordable(method: Method | ClosedForm, out: Path | None) -> None:
-    if isinstance(method, ClosedForm):
+def _check_recordable(method: AnyMethod, out: Path | None) -> None:
+    if method.rounds_needed == 1:
         raise ConfigError(
             f"{method.name!r} is solved in one round, of which there is nothing to record",
             "leave --record-figures out",
@@ -152,14 +138,14 @@ def _check_same(folder: RunFolder, config: RunConfig) -> None:
 
 class _Training:
     def __init__(
-        self, config: RunConfig, method: Method | ClosedForm, data: Interactions, threads: int, device: str
+        self, config: RunConfig, method: AnyMethod, data: Interactions, threads: int, device: str
     ) -> None:
         self.config, self.method = config, method
         self.protocol = get(config.protocol)
         self.split = split(data, config.protocol)
         self.evaluator = Evaluator(self.split, config.seed)
         self.simulation = federation(config, method, self.split, threads, device)
-        self.history: list[dict[str, Any]] = []
+        self.history: list[RoundEntry] = []
         self.best: State | Solution = self.simulation.state
         self.best_round = 0
         self._saved_at, self._saving_took = time.perf_counter(), 0.0
@@ -217,46 +203,46 @@ class _Training:
         trained = self.simulation.run_round(number)
         middle = time.perf_counter()
         validation = self.evaluator.validation(self._score("validation"))
-        seconds = {"train": middle - start, "evaluate": time.perf_counter() - middle}
+        seconds = RoundSeconds(train=middle - start, evaluate=time.perf_counter() - middle)
         if self._recorder:
             self._recorder.end(number)
         value = validation.selected(self.protocol)
         # Under differential privacy the last round counts: to choose one is a look at data.
-        if self.config.dp or not self.history or value > self.history[self.best_round]["selection"]:
+        if self.config.dp or not self.history or value > self.history[self.best_round].selection:
             self.best, self.best_round = self.simulation.state.copy(), number
         self.history.append(
-            {
-                "round": number + 1,
-                "clients": trained.clients,
-                "loss": trained.loss,
-                "selection": value,
-                "validation": figures(validation),
-                "bytes": {"up": trained.bytes_up, "down": trained.bytes_down},
-                "seconds": seconds,
-            }
+            RoundEntry(
+                round=number + 1,
+                clients=trained.clients,
+                loss=trained.loss,
+                selection=value,
+                validation=Rankings.of(validation),
+                bytes=Bytes(up=trained.bytes_up, down=trained.bytes_down),
+                seconds=seconds,
+            )
         )
 
     def _finish(self, folder: RunFolder | None) -> Run:
         self.simulation.restore(*self.best.tensors())
         test = self.evaluator.test(self._score("test"))
         chosen = self.history[self.best_round]
-        seconds = [entry["seconds"]["train"] for entry in self.history]
-        result = make_result(
+        sent = [entry.bytes for entry in self.history]
+        result = RunResult.of(
             self.config.full_method,
             self.split,
             self.config.seed,
             test=test,
-            validation=chosen["validation"],
+            validation=chosen.validation,
             rounds=len(self.history),
-            selected_round=chosen["round"],
-            seconds_per_round=float(np.median(seconds)),
+            selected_round=chosen.round,
+            seconds_per_round=float(np.median([entry.seconds.train for entry in self.history])),
             peak_bytes=peak_bytes(),
-            bytes={way: float(np.mean([e["bytes"][way] for e in self.history])) for way in ("up", "down")},
+            bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
             options=self.config.options,
             engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
-            **({"privacy": stated} if (stated := self.config.statement(self.method)) else {}),
+            privacy=self.config.statement(self.method),
         )
         if folder:
             folder.finish(result, _saved(self.best))
@@ -270,11 +256,9 @@ class _Training:
         start = time.perf_counter()
         if not now and start - self._saved_at < max(_LEAST_SECONDS, _COST * self._saving_took):
             return
-        progress = {
-            "rounds_done": len(self.history),
-            "best_round": self.best_round,
-            "history": self.history,
-        }
+        progress = RunProgress(
+            rounds_done=len(self.history), best_round=self.best_round, history=tuple(self.history)
+        )
         folder.write_checkpoint(Checkpoint(progress, _saved(self.simulation.state), _saved(self.best)))
         self._saved_at = time.perf_counter()
         self._saving_took = self._saved_at - start
@@ -283,8 +267,8 @@ class _Training:
         self.simulation.restore(checkpoint.best.shared, checkpoint.best.personal)
         self.best = self.simulation.state.copy()
         self.simulation.restore(checkpoint.last.shared, checkpoint.last.personal)
-        self.history = checkpoint.progress["history"]
-        self.best_round = checkpoint.progress["best_round"]
+        self.history = list(checkpoint.progress.history)
+        self.best_round = checkpoint.progress.best_round
 
 
 def _say_stopping() -> None:

@@ -30,9 +30,8 @@ def test_a_matrix_asks_for_it_and_a_record_states_it(entries, small, tmp_path) -
     assert entry.label == f"fedmf, eps={entry.config.dp.epsilon:g}"
     train(entry.config.model_copy(update={"dataset": small.name}), small, out=tmp_path / "r", threads=1)
     record = record_of(tmp_path / "r", data=small)
-    assert record.privacy
-    assert record.privacy["epsilon"] == entry.config.dp.epsilon
-    assert (record.privacy["clip"], record.privacy["unit"]) == (0.5, "user")
+    assert record.result.privacy["epsilon"] == entry.config.dp.epsilon
+    assert (record.result.privacy["clip"], record.result.privacy["unit"]) == (0.5, "user")
     assert record.config["dp"]["noise"] == 2.0
 
 

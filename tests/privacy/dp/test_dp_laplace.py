@@ -46,7 +46,7 @@ def test_engines_draw_the_same(small) -> None:
         for engine in ("block", "reference")
     )
     assert one.test["full"] == pytest.approx(two.test["full"], abs=1e-12)
-    assert one.result["privacy"]["guarantee"] == "no guarantee"
+    assert one.result.privacy["guarantee"] == "no guarantee"
 
 
 @pytest.mark.parametrize("text", ["laplace=1", "paper-laplace", "paper-laplace=0", "paper-laplace=x", ""])

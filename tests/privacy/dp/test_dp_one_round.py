@@ -57,7 +57,7 @@ def test_epsilon_is_that_of_one_gaussian_mechanism(small, method: str) -> None:
     dp = {"noise": 1.0, "delta": 0.126936, "clip": 5.0}
     stated = train(
         RunConfig.model_validate({"method": method, "dataset": "x", "rounds": 1, "dp": dp}), small, threads=1
-    ).result["privacy"]
+    ).result.privacy
     assert stated["epsilon"] == pytest.approx(1.0, abs=1e-5)
     assert (stated["accountant"], stated["rounds"]) == ("analytic", 1)
     assert stated["sampling"] == "none counted on"

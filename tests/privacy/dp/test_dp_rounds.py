@@ -12,6 +12,7 @@ import torch
 
 from solera.core.errors import ConfigError
 from solera.core.parts import Mean
+from solera.core.protection import RoundChain
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Leaf
 from solera.core.upload import Sums, Totals, Upload
@@ -49,7 +50,7 @@ def one_row_each(clients: int) -> Upload:
 def released(private: PrivateRounds, clients: int, round_: int = 0) -> Totals:
     begun = private.begin(round_, LEAVES, private.memory())
     totals = Totals(LEAVES, N_ITEMS, CPU)
-    totals.add(begun.take(one_row_each(clients)))
+    totals.add(begun.send(np.arange(clients), one_row_each(clients)))
     return begun.release(totals)
 
 
@@ -112,7 +113,7 @@ def test_an_adaptive_clip_finds_its_quantile() -> None:
     memory = private.memory()
     for round_ in range(60):
         begun = private.begin(round_, LEAVES, memory)
-        begun.take(upload)
+        begun.send(np.arange(400), upload)
         memory = begun.memory()
     assert float(memory[CLIP]) == pytest.approx(200, rel=0.15)
 
@@ -126,10 +127,10 @@ def test_a_distributed_sum_of_too_few_is_not_opened() -> None:
     private = rounds(mode="distributed", dropout=0.2)
     for clients, given_up in ((159, True), (160, False)):
         begun = private.begin(0, LEAVES, {})
-        begun.take(one_row_each(clients))
+        begun.send(np.arange(clients), one_row_each(clients))
         assert begun.given_up is given_up
     begun = private.begin(0, LEAVES, {})
-    begun.take(one_row_each(160))
+    begun.send(np.arange(160), one_row_each(160))
     assert begun.std == pytest.approx(6.0)  # at the least number, exactly the central noise
 
 
@@ -196,7 +197,7 @@ OPTIONS = {"embedding_size": 4, "clients_per_round": 0.5}
 )
 def test_a_run_states_its_privacy_and_takes_the_last_round(small, dp: str) -> None:
     result = run(small, dp=DP.parse(dp).model_dump(), options=OPTIONS).result
-    stated = result["privacy"]
+    stated = result.privacy
     resolved = DP.parse(dp).resolved(Releases(0.5, 4))
     assert (stated["epsilon"], stated["delta"], stated["unit"]) == (resolved.epsilon, 1e-3, "user")
     assert stated["noise_multiplier"] == resolved.noise
@@ -206,7 +207,7 @@ def test_a_run_states_its_privacy_and_takes_the_last_round(small, dp: str) -> No
     assert stated["neighbouring"] == ("replace one user's data" if local else "add or remove one user")
     assert ("Poisson" in stated["sampling"] and "0.5" in stated["sampling"]) is not local
     assert stated["randomness"] == "seeded: for research"
-    assert result["selected_round"] == result["rounds"] == 4
+    assert result.selected_round == result.rounds == 4
     if resolved.mode == "distributed":
         assert stated["epsilon_if_it_is_known_who_takes_part"] > stated["epsilon"]
 
@@ -220,13 +221,13 @@ def test_without_dp_nothing_changes() -> None:
         method = build(name, OPTIONS)
         simulation = Simulation(method, data, BlockTraining(1), seed=3, device=CPU)
         shared = {name: value.clone() for name, value in simulation.state.shared.items()}
-        task = Task(method, data, simulation.state, method.context(0, 40), 3)
+        task = Task(method, data, simulation.state, method.context(0, 40, 3), 3)
         clients = np.sort(generator(3, Purpose.CLIENTS, 0).choice(30, 15, replace=False))
         totals = Totals(method.leaves, 40, CPU)
         for result in BlockTraining(1)(task, clients):
             sizes = torch.from_numpy(data.train.lengths[result.clients]).double()
             totals.add(result.upload, sizes if method.aggregate.weighted else None)
-        expected = method.aggregate.combine(shared, totals, method.context(0, 40))
+        expected = method.aggregate.combine(shared, totals, method.context(0, 40, 3))
         assert simulation.run_round(0).clients == 15
         for key, value in expected.items():
             assert torch.equal(simulation.state.shared[key], value), (name, key)
@@ -257,7 +258,7 @@ def test_both_engines_and_a_resumed_run_are_the_same(small, tmp_path) -> None:
 def test_a_method_that_weights_by_data_counts_everybody_alike(small) -> None:
     assert find("pfedclr").aggregate.weighted
     options = {"embedding_size": 4, "clients_per_round": 0.5}
-    assert run(small, method="pfedclr", options=options, dp={"noise": 1, "delta": 1e-3}).result["privacy"]
+    assert run(small, method="pfedclr", options=options, dp={"noise": 1, "delta": 1e-3}).result.privacy
 
 
 def test_clients_that_cover_their_uploads_send_whole_tables(small) -> None:
@@ -265,7 +266,7 @@ def test_clients_that_cover_their_uploads_send_whole_tables(small) -> None:
     whole = small.n_items * 4 * 4
     for mode, up in (("central", None), ("local", whole), ("distributed", whole)):
         dp = {"noise": 1, "delta": 1e-3, "mode": mode, "dropout": 0.5}
-        sent = run(small, options=OPTIONS, dp=dp).result["bytes"]["up"]
+        sent = run(small, options=OPTIONS, dp=dp).result.bytes.up
         assert sent == up if up else sent < whole
 
 
@@ -274,7 +275,7 @@ def test_what_several_clients_sent_together_has_to_be_clipped() -> None:
     method = build("fedmf", {"embedding_size": 4})
     for change, taken in ((6.0, True), (6.1, False), (math.nan, False)):
         begun = rounds().begin(0, method.leaves, {})
-        server = Server(method, {}, 5, CPU, private=begun)
+        server = Server(method, {}, 5, CPU, protection=RoundChain((begun,)))
         changes = {"items": torch.tensor([[change, 0.0, 0.0, 0.0]], dtype=torch.float64)}
         sums = Sums(torch.tensor([3]), torch.tensor([2.0]), 2.0, changes)
         if taken:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError
 from solera.core.fixed_point import CLIP, FixedPoint, change, lengths
+from solera.core.protection import Chain
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -28,7 +29,13 @@ def simulation(method: str, *, secure: bool) -> Simulation:
     data = ClientData(KNOWN, KNOWN.sorted_unique(), ITEMS)
     built = build(method, {"embedding_size": 4, "clients_per_round": 1.0})
     return Simulation(
-        built, data, BlockTraining(1), seed=3, device=CPU, dtype=torch.float64, secure_aggregation=secure
+        built,
+        data,
+        BlockTraining(1),
+        seed=3,
+        device=CPU,
+        dtype=torch.float64,
+        protection=Chain(masked=secure),
     )
 
 

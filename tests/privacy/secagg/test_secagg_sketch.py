@@ -138,7 +138,7 @@ def test_with_whole_sums_the_accuracy_is_that_of_the_method(dataset):
         asked = {"method": "fedease", "dataset": "filmtrust", "options": {"sketch": 200}, "rounds": 1}
         run = train(RunConfig.model_validate(asked | {"secure_aggregation": masked}), data)
         assert run.test["full"]["ndcg@10"] == pytest.approx(large["ndcg@10"], abs=1e-9)
-    assert run.result["bytes"]["up"] == large["bytes"] + 4  # and the number of users
+    assert run.result.bytes.up == large["bytes"] + 4  # and the number of users
 
 
 def test_of_several_sums_every_one_is_whole(dataset):

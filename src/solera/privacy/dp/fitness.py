@@ -5,12 +5,12 @@ from __future__ import annotations
 from solera.core.choices import FromSums, needs_single_uploads
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.method import Method
+from solera.core.federated import AnyMethod
 
 _HINT = "choose a method whose aggregate is a mean over all clients, like fedmf"
 
 
-def check(method: Method | ClosedForm) -> None:
+def check(method: AnyMethod) -> None:
     """Refuse a method whose server uses anything but the noisy sum of clipped uploads."""
     if isinstance(method, ClosedForm):  # its server gets the total and nothing else
         if any(each.width for each in method.update.sums.values()):

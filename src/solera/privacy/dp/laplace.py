@@ -7,17 +7,22 @@ user's own upload.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from solera.core.errors import ConfigError
-from solera.core.randomness import Bits, draws, mix
-from solera.core.spec import Leaf
+from solera.core.protection import RoundStep
+from solera.core.randomness import Bits, Purpose, client_keys, draws, mix
+from solera.core.spec import Leaf, Params
 from solera.core.upload import Upload
 from solera.privacy.dp.noise import SEEDED
+
+Ints = NDArray[np.int64]
 
 NO_GUARANTEE = "no guarantee"
 _EXAMPLE = "write --wire paper-laplace=0.5"
@@ -72,3 +77,37 @@ class PaperLaplace(BaseModel):
             "that_clip": f"every upload at most 1 long in L1; proportional to it; local, {rounds} rounds",
             "randomness": SEEDED,
         }
+
+
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """That noise as a step of a run's protection: a client half alone, the same in every engine."""
+
+    noise: PaperLaplace
+    seed: int
+    dense: bool = False
+
+    def choose(self, able: Ints, round_: int) -> None:
+        """Whoever takes part: noise without a guarantee depends on no draw."""
+
+    def memory(self) -> Params:
+        """Nothing is remembered."""
+        return {}
+
+    def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> LaplaceRound:
+        """The step in one round."""
+        return LaplaceRound(self, round_, leaves)
+
+
+@dataclass(frozen=True)
+class LaplaceRound(RoundStep):
+    """Noise on the uploads of one round."""
+
+    of: LaplaceNoise
+    round: int
+    leaves: tuple[Leaf, ...]
+
+    def send(self, clients: Ints, upload: Upload) -> Upload:
+        """Uploads with noise on every number."""
+        keys = client_keys(self.of.seed, Purpose.NOISE, self.round, clients)
+        return self.of.noise.upload(upload, self.leaves, keys)

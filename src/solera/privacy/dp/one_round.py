@@ -42,6 +42,11 @@ class PrivateSum:
             raise ConfigError("an adaptive clip needs many rounds", "leave adaptive=… out")
 
     @property
+    def dense(self) -> bool:
+        """Where clients add noise themselves, it covers every pair of items."""
+        return self.dp.covers_uploads
+
+    @property
     def gaussian(self) -> Gaussian:
         """The clip, and noise in proportion to it."""
         assert self.dp.noise is not None

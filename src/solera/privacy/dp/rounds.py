@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from solera.core.errors import ConfigError
+from solera.core.protection import RoundStep
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.privacy.dp.mechanism import Clip, Gaussian
@@ -55,6 +56,11 @@ class PrivateRounds:
                 f"{self.expected:.0f} clients a round are too few for an adaptive clip under this noise",
                 "leave adaptive=… out, or raise -o clients_per_round=…",
             )
+
+    @property
+    def dense(self) -> bool:
+        """Where clients add noise themselves, it covers every row."""
+        return self.dp.covers_uploads
 
     @property
     def expected(self) -> float:
@@ -97,8 +103,8 @@ class PrivateRounds:
         return PrivateRound(self, leaves, gaussian, self.randomness.noise(round_))
 
 
-class PrivateRound:
-    """Between the clients' uploads and the server's aggregate."""
+class PrivateRound(RoundStep):
+    """Clipping and noise in one round."""
 
     def __init__(
         self, rounds: PrivateRounds, leaves: tuple[Leaf, ...], gaussian: Gaussian, noise: Noise
@@ -106,7 +112,7 @@ class PrivateRound:
         self._rounds, self._leaves, self._gaussian, self._noise = rounds, leaves, gaussian, noise
         self.clients, self._short = 0, 0
 
-    def take(self, upload: Upload) -> Upload:
+    def send(self, clients: Ints, upload: Upload) -> Upload:
         """What the clients send, clipped."""
         clipped, lengths = self._gaussian.clip.upload(upload, self._leaves)
         self.clients += upload.n_clients
@@ -125,6 +131,11 @@ class PrivateRound:
             )
         self.clients += round(sums.weight)
         return sums
+
+    @property
+    def counts_alike(self) -> bool:
+        """A client's weight is data, too."""
+        return True
 
     @property
     def std(self) -> float:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from solera.core.choices import Tailoring
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, closest
+from solera.core.federated import AnyMethod
 from solera.core.history import remembers
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
@@ -154,7 +155,7 @@ def exposure(simulation: Simulation, parts: Split, targets: Ints, top: int = 10)
     return float((seen / np.maximum(free, 1)).mean())
 
 
-def _attackable(method: Method | ClosedForm) -> Method:
+def _attackable(method: AnyMethod) -> Method:
     """One whose clients send changes of a table that is the same for everybody."""
     if isinstance(method, ClosedForm) or isinstance(method.aggregate, Tailoring) or remembers(method.scorer):
         why = "its clients train no shared item table by steps, or get one each, or are known by history"

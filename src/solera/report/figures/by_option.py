@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from solera.report.chart import Cell, Chart, Figure, Series, by_x, fits_log
-from solera.report.html import flatten
+from solera.report.content import flatten
 from solera.report.recorded import Recorded
 
 METRICS = ("ndcg@10", "hr@10")
@@ -47,7 +47,7 @@ def by_option(runs: Sequence[Recorded]) -> list[Figure]:
     measured = [
         Measured(
             {name: settings[name]} | ({"method": run.config.full_method} if len(several) > 1 else {}),
-            {part: run.result[part]["full"] for part in PARTS if run.result},
+            {part: getattr(run.result, part).full for part in PARTS if run.result},
             run.leaky,
         )
         for group in several

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from solera.report.chart import Chart, Figure, Series, by_x, fits_log, series_of
 from solera.report.recorded import Recorded
+from solera.runs import RoundEntry
 
-SHOWN = {
-    "validation-full": ("Validation NDCG@10, whole catalogue", "NDCG@10", ("validation", "full", "ndcg@10")),
+Value = Callable[[RoundEntry], float | None]
+SHOWN: dict[str, tuple[str, str, Value]] = {
+    "validation-full": (
+        "Validation NDCG@10, whole catalogue",
+        "NDCG@10",
+        lambda entry: entry.validation.full.get("ndcg@10"),
+    ),
     "validation-sampled99": (
         "Validation HR@10, 99 sampled negatives",
         "HR@10",
-        ("validation", "sampled99", "hr@10"),
+        lambda entry: entry.validation.sampled99.get("hr@10"),
     ),
-    "loss": ("Training loss", "loss", ("loss",)),
+    "loss": ("Training loss", "loss", lambda entry: entry.loss),
 }
 
 
 def convergence(runs: Sequence[Recorded]) -> list[Figure]:
     """Validation figures and loss of every run; a ring around the round that was selected."""
     made = []
-    for name, (title, label, keys) in SHOWN.items():
+    for name, (title, label, value) in SHOWN.items():
         least = 2 if name == "loss" else 1  # what is solved in one round has no course
-        series = [each for run in runs if len((each := _course(run, keys)).y) >= least]
+        series = [each for run in runs if len((each := _course(run, value)).y) >= least]
         if not series:
             continue
         caption = "A ring marks the round that counts."
@@ -45,16 +50,13 @@ def convergence(runs: Sequence[Recorded]) -> list[Figure]:
     return made
 
 
-def _course(run: Recorded, keys: Sequence[str]) -> Series:
-    points = [(entry["round"], value) for entry in run.history if (value := _value(entry, keys)) is not None]
-    selected = run.result.get("selected_round") if run.result else None
+def _course(run: Recorded, value: Value) -> Series:
+    points = [
+        (entry.round, found)
+        for entry in run.history
+        if (found := value(entry)) is not None and math.isfinite(found)
+    ]
+    selected = run.result.selected_round if run.result else None
     rounds = [number for number, _ in points]
     ring = rounds.index(selected) if selected in rounds else None
-    return series_of(run, [value for _, value in points], x=rounds, ring=ring)
-
-
-def _value(entry: Mapping[str, Any], keys: Sequence[str]) -> float | None:
-    found: Any = entry
-    for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, int | float) and math.isfinite(found) else None
+    return series_of(run, [found for _, found in points], x=rounds, ring=ring)

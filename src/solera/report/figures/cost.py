@@ -14,10 +14,10 @@ MEGABYTE = 1e6
 
 def traffic(runs: Sequence[Recorded]) -> list[Figure]:
     """Bytes of one client in one round."""
-    shown = [(run, run.result["bytes"]) for run in runs if run.result and "bytes" in run.result]
+    shown = [(run, run.result.bytes) for run in runs if run.result and run.result.bytes]
     if not shown:
         return []
-    values = [[sent["up"] / MEGABYTE, sent["down"] / MEGABYTE] for _, sent in shown]
+    values = [[sent.up / MEGABYTE, sent.down / MEGABYTE] for _, sent in shown]
     flat = [value for pair in values for value in pair]
     return [
         Figure(
@@ -33,7 +33,7 @@ def traffic(runs: Sequence[Recorded]) -> list[Figure]:
                 log_y=fits_log(flat),
             ),
             columns=("run", "bytes up", "bytes down"),
-            rows=[(run.title, sent["up"], sent["down"]) for run, sent in shown],
+            rows=[(run.title, sent.up, sent.down) for run, sent in shown],
         )
     ]
 
@@ -45,14 +45,13 @@ def quality_by_traffic(runs: Sequence[Recorded]) -> list[Figure]:
         if run.result is None or len(run.history) < 2:
             continue
         moved = [
-            (entry["bytes"]["up"] + entry["bytes"]["down"])
-            * entry["clients"]
-            / run.result["users"]
-            / MEGABYTE
+            (entry.bytes.up + entry.bytes.down) * entry.clients / run.result.users / MEGABYTE
             for entry in run.history
         ]
-        quality = [entry["validation"]["full"]["ndcg@10"] for entry in run.history]
-        selected = run.result["selected_round"] - 1 if get(run.config.protocol).select_on == "full" else None
+        quality = [entry.validation.full["ndcg@10"] for entry in run.history]
+        selected = (
+            (run.result.selected_round or 1) - 1 if get(run.config.protocol).select_on == "full" else None
+        )
         series.append(series_of(run, quality, x=list(accumulate(moved)), ring=selected))
     if not series:
         return []

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from solera.bench.statistics import SHOWN
 from solera.report.chart import Cell, Chart, Figure, series_of
 from solera.report.recorded import Recorded
+from solera.runs.result import Ranking
 
-ONE_OF_EACH = {"full": "ndcg@10", "sampled99": "hr@10"}  # the figure shown where there is room for one
-RANKINGS = {"full": "whole catalogue", "sampled99": "99 sampled negatives"}
+ONE_OF_EACH: dict[Ranking, str] = {"full": "ndcg@10", "sampled99": "hr@10"}  # where there is room for one
+RANKINGS: dict[Ranking, str] = {"full": "whole catalogue", "sampled99": "99 sampled negatives"}
 
 
 def headline(runs: Sequence[Recorded]) -> list[Figure]:
@@ -18,11 +19,11 @@ def headline(runs: Sequence[Recorded]) -> list[Figure]:
     return [_figure(finished, kind, name) for kind, name in RANKINGS.items()] if finished else []
 
 
-def _figure(runs: Sequence[Recorded], kind: str, name: str) -> Figure:
+def _figure(runs: Sequence[Recorded], kind: Ranking, name: str) -> Figure:
     series, rows = [], []
     for run in runs:
         assert run.result is not None
-        means = [run.result["test"][kind][metric] for metric in SHOWN]
+        means = [run.result.test[kind][metric] for metric in SHOWN]
         found = run.users.intervals[kind] if run.users else None
         bounds = [(found[metric].low, found[metric].high) for metric in SHOWN] if found else None
         series.append(series_of(run, means, bounds=bounds))

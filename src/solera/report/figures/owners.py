@@ -10,6 +10,7 @@ from solera.report.figures.headline import ONE_OF_EACH, RANKINGS
 from solera.report.recorded import Recorded
 from solera.report.users import Users
 from solera.runs.owners import OWNERS
+from solera.runs.result import Ranking
 
 
 def owners(runs: Sequence[Recorded]) -> list[Figure]:
@@ -18,7 +19,7 @@ def owners(runs: Sequence[Recorded]) -> list[Figure]:
     return [_figure(shown, kind, metric) for kind, metric in ONE_OF_EACH.items()] if shown else []
 
 
-def _figure(shown: Sequence[tuple[Recorded, Users]], kind: str, metric: str) -> Figure:
+def _figure(shown: Sequence[tuple[Recorded, Users]], kind: Ranking, metric: str) -> Figure:
     series: list[Series] = []
     rows: list[list[Cell]] = []
     for run, users in shown:

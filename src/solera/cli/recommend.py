@@ -1,0 +1,128 @@
+"""solera recommend and solera similar: items from a finished run's model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from solera.cli.data import DataDir
+from solera.cli.output import Json, out, print_json, table
+from solera.cli.progress import open_progress
+
+if TYPE_CHECKING:
+    from solera.runs import Recommendation
+
+RunPath = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+HowMany = Annotated[int, typer.Option("-k", help="How many items.", min=1)]
+
+
+def recommend(
+    run: RunPath,
+    user: Annotated[
+        list[str] | None, typer.Option(help="A user's id, as in the data set; repeat it for several users.")
+    ] = None,
+    all_users: Annotated[bool, typer.Option("--all", help="Every user of the data set.")] = False,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            help="Somebody who was not in training: ids of the items they know, oldest first: 1,50."
+        ),
+    ] = None,
+    k: HowMany = 10,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Recommend nothing but this item; repeat it for several.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Never recommend this item; repeat it for several.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write to this .parquet or .csv file instead.")
+    ] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Recommend items, without those that a user has already interacted with.
+
+    Example: solera recommend runs/fedmf-ml-100k-strict-s0 --user 196 -k 10
+
+    Example: solera recommend runs/fedmf-ml-100k-strict-s0 --all -o everybody.parquet
+
+    Example: solera recommend runs/fedease-ml-100k-strict-s0 --history 50,172,181
+    """
+    from solera.core.errors import ConfigError
+    from solera.runs import Run
+
+    if (user is not None) + all_users + (history is not None) != 1:
+        raise ConfigError("for whom?", "give one of --user ID, --all and --history ITEM,ITEM")
+    if all_users and output is None:
+        raise ConfigError("--all needs a file", "give -o recommendations.parquet, or a name in .csv")
+    if output and history is not None:
+        raise ConfigError("--history does not write a file", "leave --output out; --json prints one document")
+    opened = Run.open(run, data_dir=data_dir)
+    hidden = without or []
+    if output:
+        with open_progress(f"recommendations to {output}", "user") as update:
+            opened.write_recommendations(
+                output,
+                user,
+                k,
+                only=only,
+                without=hidden,
+                on_users=lambda done, total: update(done, total, ""),
+            )
+        users = opened.data.n_users if user is None else len(user)
+        if json:
+            print_json({"run": str(run), "users": users, "k": k, "written": str(output)})
+        else:
+            out.print(f"recommendations for {users} users: {output}", highlight=False)
+        return
+    if history is not None:
+        items = [item.strip() for item in history.split(",") if item.strip()]
+        found = opened.recommend_for(items, k, only=only, without=hidden)
+        if json:
+            print_json({"run": str(run), "history": items, "items": _entries(found)})
+        else:
+            _print("For this history", found, opened.result.leaky)
+        return
+    listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
+    if json:
+        entries = [{"user": each, "items": _entries(found)} for each, found in listed]
+        print_json(
+            {"run": str(run), **entries[0]} if len(entries) == 1 else {"run": str(run), "users": entries}
+        )
+        return
+    for each, found in listed:
+        _print(f"For user {each}", found, opened.result.leaky)
+
+
+def similar(
+    run: RunPath,
+    item: Annotated[str, typer.Argument(help="An item's id, as in the data set.")],
+    k: HowMany = 10,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """List the items most like one: by the cosine of shared item vectors, or by a closed form's weights.
+
+    Example: solera similar runs/fedease-ml-100k-strict-s0 50 -k 5
+    """
+    from solera.runs import Run
+
+    opened = Run.open(run, data_dir=data_dir)
+    found = opened.similar(item, k)
+    title = f"Like {opened.data.title(opened.data.item_map.index(item, 'item')) or item}"
+    if json:
+        print_json({"run": str(run), "item": item, "items": _entries(found)})
+    else:
+        _print(title, found, opened.result.leaky)
+
+
+def _entries(found: list[Recommendation]) -> list[dict[str, Any]]:
+    return [item._asdict() for item in found]
+
+
+def _print(title: str, found: list[Recommendation], leaky: bool) -> None:
+    rows = ((item.rank, item.item, item.title, item.score) for item in found)
+    table(title, ("#", "item", "title", "score"), rows, leaky=leaky)

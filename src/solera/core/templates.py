@@ -1,0 +1,24 @@
+"""HTML from templates in the package, in which everything that is filled in is escaped."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def render(package: str, name: str, **content: Any) -> str:
+    """The template of that name in the package's folder `templates`, filled in."""
+    return _environment(package).get_template(name).render(content)
+
+
+@cache
+def _environment(package: str) -> Environment:
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,21 @@
+"""What is reported while a run trains."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from solera.runs.result import RoundEntry
+
+
+class Progress(NamedTuple):
+    """Reported after every round."""
+
+    rounds_done: int
+    rounds: int
+    entry: RoundEntry
+
+    @property
+    def figures(self) -> str:
+        """Loss and validation NDCG@10, in words."""
+        validation = self.entry.validation.full["ndcg@10"]
+        return f"loss {self.entry.loss:.4f} · validation NDCG@10 {validation:.4f}"

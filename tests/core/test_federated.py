@@ -1,0 +1,33 @@
+"""Trained and solved methods answer the same questions."""
+
+from __future__ import annotations
+
+import pytest
+
+from solera.core.federated import FederatedMethod
+from solera.core.spec import Home
+from solera.methods import find, names
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_method_is_one_of_a_kind(name: str) -> None:
+    method: FederatedMethod = find(name)
+    asked = [member for member in vars(FederatedMethod) if not member.startswith("_")]
+    assert [member for member in asked if not hasattr(method, member)] == []
+    assert list(method.choices) == ["scorer", "view", "loss", "update", "aggregate"]
+    shapes = method.shared_shapes(7)
+    shared = {leaf.name for leaf in method.select(home=Home.SHARED)}
+    assert set(shapes) == (shared or set(shapes))
+    assert method.tailored <= set(shapes)
+    if method.rounds_needed == 1:
+        assert (method.leaves, method.client_share, set(shapes)) == ((), 1.0, {"weights"})
+
+
+def test_who_is_served_from_history_alone() -> None:
+    assert {name for name in names() if find(name).serves_from_history} == {"fedease", "fedslist", "fedhist"}
+
+
+def test_whose_server_needs_single_uploads() -> None:
+    single = {name for name in names() if not find(name).sums_alone}
+    assert {"fedem", "fedfast", "gpfedrec", "perfedrec", "pfedgraph"} <= single
+    assert not {"fedmf", "pfedrec", "fedease", "fedhist"} & single
