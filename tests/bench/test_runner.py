@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -148,18 +149,32 @@ def test_a_worker_nobody_listens_to_stops_with_a_checkpoint(folder):
     assert not (folder / "results").exists()
 
 
+class Asked(threading.Event):
+    """A stop that tells when it was asked for twice: whoever waits asks again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times, self.twice = itertools.count(1), threading.Event()
+
+    def is_set(self) -> bool:
+        if next(self.times) == 2:
+            self.twice.set()
+        return super().is_set()
+
+
 def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
     asked = matrix(folder, TEXT)
-    stop, said = threading.Event(), []
+    stop, said = Asked(), []
     waiting = threading.Thread(
         target=lambda: said.append(perform(job(asked, 0, folder), stop, lambda _: None))
     )
     with worker._alone(folder / "0.lock", threading.Event()):
         waiting.start()
-        time.sleep(0.3)
+        assert stop.twice.wait(90), "it does not wait"
         assert said == []
         write(_record(asked, 0), asked.record(asked.entries[0]))
     waiting.join(timeout=90)
+    assert not waiting.is_alive()
     assert said == [Done(1.0)], "the other one's record is taken as it is"
     with worker._alone(folder / "0.lock", threading.Event()), ThreadPoolExecutor() as other:
         stop.set()

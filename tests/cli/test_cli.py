@@ -288,6 +288,12 @@ def test_help_of_the_program_and_of_a_command():
     assert "Example: solera bench engine" in " ".join(done.stdout.split())
 
 
+def rounds_of(history: Path) -> list[str]:
+    """The finished rounds of a run, one line each."""
+    lines = history.read_text().splitlines(keepends=True) if history.exists() else []
+    return [line for line in lines if line.endswith("\n")]
+
+
 def figures(folder: Path) -> dict:
     result = json.loads((folder / "result.json").read_text())
     return {key: value for key, value in result.items() if key not in {"seconds_per_round", "peak_bytes"}}
@@ -296,7 +302,7 @@ def figures(folder: Path) -> dict:
 @NEEDS_DATA
 @pytest.mark.parametrize("method", ["fedmf", pytest.param("pfedrec", marks=pytest.mark.slow)])
 def test_kill_at_a_random_moment_then_resume(method, tmp_path):
-    """kill -9 at three random moments; the end is as if nothing had happened."""
+    """kill -9 at random moments of three rounds; the end is as if nothing had happened."""
     command = ["train", method, "--data", "ml-100k", "--rounds", "12", *FAST]
     whole = solera(*command, "--out", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stderr
@@ -304,11 +310,18 @@ def test_kill_at_a_random_moment_then_resume(method, tmp_path):
     print("kill moments from seed", seed)
     draw = random.Random(seed)
     resume = [sys.executable, "-m", "solera", *command, "--out", str(tmp_path / "cut"), "--resume"]
+    history = tmp_path / "cut" / "history.jsonl"
     for _ in range(3):
+        wanted = len(rounds_of(history)) + draw.randint(1, 2)
         process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(1.0, 9.0))
+        deadline = time.monotonic() + 180
+        while len(found := rounds_of(history)) < wanted:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(draw.random() * sum(json.loads(found[-1])["seconds"].values()))  # somewhere in the next
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL
     ended = subprocess.run(resume, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
     assert figures(tmp_path / "cut") == figures(tmp_path / "whole")

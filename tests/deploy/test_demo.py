@@ -178,10 +178,11 @@ def test_ctrl_c_takes_everything_down(seen, tmp_path, monkeypatch, words):
     process = Process(command, environment(), tmp_path.parent / f"{tmp_path.name}.log")
     try:
         wait_for(process, words)
-        time.sleep(1)
+        end = time.monotonic() + 180
+        while not left(tmp_path) and time.monotonic() < end:
+            time.sleep(0.1)
         assert left(tmp_path)
         os.kill(process.pid, signal.SIGINT)
-        end = time.monotonic() + 180
         while process.is_running and time.monotonic() < end:
             time.sleep(0.1)
         assert process.said().splitlines()[-1] == "error: stopped"

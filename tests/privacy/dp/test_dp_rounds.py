@@ -234,7 +234,7 @@ def test_without_dp_nothing_changes() -> None:
 
 
 def test_without_dp_a_result_says_nothing_of_privacy(small) -> None:
-    assert "privacy" not in run(small).result
+    assert run(small).result.privacy is None
 
 
 def test_both_engines_and_a_resumed_run_are_the_same(small, tmp_path) -> None:
