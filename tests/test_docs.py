@@ -114,8 +114,8 @@ def test_every_dependency_has_a_reason():
 
 
 def script(name: str):
-    """One of docs/*.py, which are no part of the package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    """One of tools/docs/*.py, which are no part of the package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "docs" / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -168,7 +168,9 @@ def test_every_page_is_in_the_navigation():
 
 def test_links_out_of_the_site_become_text():
     hooks = script("site_hooks")
-    page = "[`a.py`](../../src/solera/a.py), [results](results.md), [all](../results), [R](../README.md#x)"
+    page = (
+        "[`a.py`](../../src/solera/a.py), [results](results.md), [all](../experiments), [R](../README.md#x)"
+    )
     assert hooks.on_page_markdown(page) == "`a.py`, [results](results.md), all, R"
 
 

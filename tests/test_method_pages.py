@@ -62,8 +62,8 @@ SECTIONS = (
 
 
 def generator():
-    """docs/make_pages.py, which is no part of the package."""
-    spec = importlib.util.spec_from_file_location("make_pages", ROOT / "docs" / "make_pages.py")
+    """tools/docs/make_pages.py, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location("make_pages", ROOT / "tools" / "docs" / "make_pages.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -149,7 +149,7 @@ def copy(tmp_path):
     """The documents somewhere else."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "README.md", tmp_path)
-    (tmp_path / "results").mkdir()
+    (tmp_path / "experiments" / "records" / "results").mkdir(parents=True)
     return tmp_path
 
 
@@ -207,7 +207,7 @@ def test_figures_are_means_over_the_records(copy):
     runs = [record("paper", 1, 0.76), record("paper", 0, 0.72), record("strict", 0, 0.5)]
     runs += [record("strict", 5, 0.9, preset=None, label="the same without its name")]
     for run in runs:
-        write(run, copy / "results" / run.name)
+        write(run, copy / "experiments" / "records" / "results" / run.name)
     make_pages.main([], copy)
 
     page = (copy / "docs" / "methods" / "pfedrec.md").read_text(encoding="utf-8")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-PROGRAM = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "make_threat_model.py"), run_name="made")
+PROGRAM = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "docs" / "make_threat_model.py"), run_name="made"
+)
 
 
 def test_every_attack_has_a_figure_and_no_figure_is_left_over():

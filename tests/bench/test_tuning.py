@@ -142,7 +142,7 @@ def test_the_packages_presets_are_those_of_the_studies(pytestconfig):
     """`solera bench presets -o src/solera/runs/tuned.toml`."""
     root = pytestconfig.rootpath
     written = (root / "src/solera/runs/tuned.toml").read_text(encoding="utf-8")
-    assert presets_of(read_studies(root / "tuning")) == written
+    assert presets_of(read_studies(root / "experiments" / "records" / "tuning")) == written
     tuned = [preset for preset in presets().values() if preset.name.startswith("strict:")]
     assert all(preset.config().options for preset in tuned if preset.full_method != "popularity")
 

@@ -1,8 +1,8 @@
 """Writes docs/threat-model.md from what the attacks in tests/adversary reached when they were last run.
 
 pytest tests/adversary --figures tests/adversary/figures.json      what they reach (and again with -m slow)
-python docs/make_threat_model.py                                   the page
-python docs/make_threat_model.py --check                           fail if the page is old
+python tools/docs/make_threat_model.py                                   the page
+python tools/docs/make_threat_model.py --check                           fail if the page is old
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[2] / "docs"
 TESTS = DOCS.parent / "tests" / "adversary"
 FIGURES, PAGE, FRAME = TESTS / "figures.json", DOCS / "threat-model.md", DOCS / "threat-model.frame"
 
@@ -44,7 +44,9 @@ def declared() -> Iterator[Attack]:
     """All attacks in the suite, as the source has them; those that are parameters of a test aside."""
     for path in sorted(TESTS.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for mark in getattr(node, "decorator_list", ()):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            for mark in node.decorator_list:
                 if isinstance(mark, ast.Call) and getattr(mark.func, "id", "") == "attack":
                     adversary, promise = (ast.literal_eval(each) for each in mark.args)
                     before = ast.literal_eval(mark.keywords[0].value)
@@ -87,6 +89,6 @@ def _row(each: Attack) -> str:
 if __name__ == "__main__":
     if "--check" in sys.argv:
         if PAGE.read_text(encoding="utf-8") != page():
-            raise SystemExit("docs/threat-model.md is old: python docs/make_threat_model.py")
+            raise SystemExit("docs/threat-model.md is old: python tools/docs/make_threat_model.py")
     else:
         PAGE.write_text(page(), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Draw the pictures of the explanations: docs/images/explained-*.svg, each on a light card of its own.
 
-python docs/make_pictures.py            draw them anew
-python docs/make_pictures.py --check    change nothing; exit 1 and name those that are stale
+python tools/docs/make_pictures.py            draw them anew
+python tools/docs/make_pictures.py --check    change nothing; exit 1 and name those that are stale
 """
 
 from __future__ import annotations
@@ -254,4 +254,4 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).parent.parent))
+    sys.exit(main(sys.argv[1:], Path(__file__).parents[2]))

@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 # [text](../../src/…): from docs/ or a folder below it to something beside docs/
-OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:src|results|benchmarks|tests|[A-Z]+\.md|LICENSE)[^)]*\)")
+OUTSIDE = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)+(?:src|experiments|packaging|tests|tools|[A-Z]+\.md|LICENSE)[^)]*\)"
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

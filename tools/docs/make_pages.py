@@ -1,8 +1,8 @@
 """Fill the marked blocks of the documents from the program and from the records in results/, attacks/,
 poisoning/ and privacy/.
 
-    python docs/make_pages.py            rewrite the blocks in place
-    python docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
+    python tools/docs/make_pages.py            rewrite the blocks in place
+    python tools/docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
 
 A block stands between `<!-- kind: names -->` and `<!-- end -->`. Records are what `solera bench run` leaves
 of a matrix with presets, `solera attack --record` of an attack, `solera poison --record` of a poisoned
@@ -58,6 +58,7 @@ from solera.bench.tables import main_table
 from solera.privacy.inference.records import read_all as read_attacks
 from solera.privacy.poisoning.records import read_all as read_poisoning
 
+RECORDS = Path("experiments") / "records"
 BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
 
 
@@ -75,12 +76,12 @@ class Kept(NamedTuple):
     def read(cls, root: Path) -> Kept:
         """Those under `root`."""
         return cls(
-            read_all(root / "results"),
-            read_failures(root / "results"),
-            read_all(root / "ablations"),
-            read_attacks(root / "attacks"),
-            read_poisoning(root / "poisoning"),
-            Private(read_all(root / "privacy"), asked_for(root / "benchmarks")),
+            read_all(root / RECORDS / "results"),
+            read_failures(root / RECORDS / "results"),
+            read_all(root / RECORDS / "ablations"),
+            read_attacks(root / RECORDS / "attacks"),
+            read_poisoning(root / RECORDS / "poisoning"),
+            Private(read_all(root / RECORDS / "privacy"), asked_for(root / "experiments" / "matrices")),
         )
 
 
@@ -141,4 +142,4 @@ def fill(block: re.Match[str], kept: Kept) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).parent.parent))
+    sys.exit(main(sys.argv[1:], Path(__file__).parents[2]))

@@ -1,8 +1,8 @@
 """The time of a masked round in two versions of Solera, measured in turns in one run.
 
     git worktree add /tmp/v0.1 v0.1
-    python benchmarks/masked_round.py /tmp/v0.1 --nodes 20 --rounds 15
-    python benchmarks/masked_round.py /tmp/v0.1 --flower --data ml-100k --nodes 5
+    python tools/masked_round.py /tmp/v0.1 --nodes 20 --rounds 15
+    python tools/masked_round.py /tmp/v0.1 --flower --data ml-100k --nodes 5
 
 The first has all nodes in one process, each with a device folder of its own, and the server of the version
 itself; nothing is sent. Each version runs in a process that stays, and one round of the one follows one round

@@ -1,7 +1,7 @@
 """Write docs/reference/commands.md, the reference of the command line, from the program itself.
 
-python docs/make_commands.py            rewrite the page
-python docs/make_commands.py --check    change nothing; exit 1 if the page is stale
+python tools/docs/make_commands.py            rewrite the page
+python tools/docs/make_commands.py --check    change nothing; exit 1 if the page is stale
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ PAGE = Path("docs/reference/commands.md")
 LEFT_OUT = ("install_completion", "show_completion", "help")
 HEAD = """# The command line
 
-Made by `python docs/make_commands.py` from the program; `solera COMMAND --help` says the same. Every command
-takes `--help`, and most take `--json`, which prints one JSON document. An error is two lines on standard
-error, what is wrong and what to do next, and an exit code that is not 0.
+Made by `python tools/docs/make_commands.py` from the program; `solera COMMAND --help` says the same.
+Every command takes `--help`, and most take `--json`, which prints one JSON document. An error is two lines
+on standard error, what is wrong and what to do next, and an exit code that is not 0.
 """
 
 
@@ -96,4 +96,4 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).parent.parent))
+    sys.exit(main(sys.argv[1:], Path(__file__).parents[2]))

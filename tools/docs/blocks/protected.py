@@ -24,7 +24,7 @@ SEEN_IN = {  # a mode, and what an attacker sees of it: the start of a record's 
 
 
 class Private(NamedTuple):
-    """Records of benchmarks/privacy.toml and modes.toml, and what these ask for: data set and label."""
+    """Records of the matrices privacy.toml and modes.toml, and what these ask for: data set and label."""
 
     records: Records
     asked: Sequence[tuple[str, str]]
