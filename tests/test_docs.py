@@ -123,7 +123,7 @@ def script(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["make_commands", "make_pictures"])
+@pytest.mark.parametrize("name", ["make_catalogue", "make_commands", "make_pictures"])
 def test_what_is_made_from_the_program_is_fresh(name, capsys):
     assert script(name).main(["--check"], ROOT) == 0, capsys.readouterr().out
 

@@ -161,6 +161,28 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded.stdout.split() == []
 
 
+def test_the_command_line_loads_nothing_heavy_before_it_knows_what_to_do() -> None:
+    code = "import sys, solera.cli; print(*{'torch', 'polars', 'pydantic', 'flwr'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
+
+
+@pytest.mark.parametrize("command", [["methods"], ["methods", "fedmf", "--json"], ["presets"], ["--version"]])
+def test_commands_that_compute_nothing_load_no_torch(command: list[str]) -> None:
+    code = f"""
+import sys
+from solera.cli import main
+sys.argv = ["solera", *{command!r}]
+try:
+    main()
+finally:
+    print("\\nloaded:", *{{"torch", "polars", "pydantic"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
 def test_methods_know_no_optimiser() -> None:
     """A method names its optimiser; the engine has it."""
     for file in (ROOT / "methods").rglob("*.py"):

@@ -116,6 +116,12 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("leak", "--method", "fedslist"), "needs one round", "a method of many rounds"),
         (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be made", "give another --picture"),
         (("fit",), "No such command 'fit'", "--help"),
+        (("recomend", "x"), "No such command 'recomend'. Did you mean 'recommend'?", "solera --help"),
+        (
+            ("train", "fedmf", "--round", "3"),
+            "No such option '--round'. Did you mean '--rounds'?",
+            "train --help",
+        ),
     ],
 )
 def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_path):
@@ -125,6 +131,7 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: ")
     assert message in error
+    assert error.count("Did you mean") <= 1
     assert hint.startswith("next: ")
     assert next_step in hint
     assert not list(tmp_path.iterdir())
@@ -220,9 +227,12 @@ def test_the_same_command_again_makes_a_new_folder_but_never_overwrites(ratings,
     folders = {json.loads(solera(*command, cwd=tmp_path).stdout)["out"] for _ in range(2)}
     assert len(folders) == 2
     out = next(iter(folders))
-    refused = solera(*command[:-1], "--rounds", "2", "--out", out, cwd=tmp_path)
+    refused = solera(*command[:-1], "--rounds", "2", "--out", out, "--data", "no-such-file.csv", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "holds another run" in refused.stderr
+    assert "holds another run" in refused.stderr  # before anything is loaded
+    assert "--resume" not in refused.stderr
+    again = solera(*command[:-1], "--out", out, cwd=tmp_path)
+    assert (again.returncode, "holds this run already" in again.stderr) == (2, True)
 
 
 def test_every_table_of_a_leaky_run_says_so(ratings, tmp_path):

@@ -79,7 +79,7 @@ def test_a_file_with_an_error_says_so_every_time(tmp_path, monkeypatch):
     wrong.write_text("1 / 0", encoding="utf-8")
     monkeypatch.setenv("SOLERA_METHODS", str(wrong))
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ConfigError, match=r"wrong\.py' cannot be loaded: ZeroDivisionError"):
             names()
 
 

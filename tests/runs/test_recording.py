@@ -18,7 +18,7 @@ from solera.engine.simulation import Simulation
 from solera.evaluate import split
 from solera.methods import find
 from solera.runs import RunConfig, StoppedError, train
-from solera.runs.federation import federation
+from solera.runs.federation import clients_of, federation
 from solera.runs.recorded import by_activity, middling, recorded_rounds, spread
 from solera.runs.recording import Recorder, is_full
 
@@ -46,7 +46,7 @@ def simulate(data, tmp_path, method: str, rounds: int, **options):
     """A simulation before its rounds, and who looks at it."""
     settings = config(method, rounds, precision="double", options=options).resolved()
     built = find(settings.method, settings.options)
-    simulation = federation(settings, built, split(data, "strict"), threads=1, device="cpu")
+    simulation = federation(settings, built, clients_of(split(data, "strict")), threads=1, device="cpu")
     assert isinstance(simulation, Simulation)
     return simulation, Recorder(simulation, tmp_path, rounds, uploads=True)
 

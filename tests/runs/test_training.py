@@ -55,6 +55,15 @@ def test_a_resumed_run_ends_where_it_would_have(data, tmp_path):
     )
 
 
+def test_a_single_round_says_how_far_it_is(data, monkeypatch):
+    monkeypatch.setattr("solera.engine.one_round._TOLD_EVERY", 10)
+    told = []
+    one = config(method="fedease", options={}, rounds=1, patience=None)
+    train(one, data, threads=1, on_clients=lambda done, clients: told.append((done, clients)))
+    clients = told[0][1]
+    assert told == [(done, clients) for done in range(0, clients, 10)]
+
+
 def test_a_method_of_one_round_takes_one_where_nothing_is_said(data):
     assert solera.train("fedease", data).result.rounds == 1
 

@@ -28,7 +28,7 @@ from solera.engine.process import torch_threads
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.methods import build
 from solera.runs.config import RunConfig
-from solera.runs.federation import federation
+from solera.runs.federation import clients_of, federation
 
 PROTOCOLS = ("paper", "strict")
 CONTROL_ROUNDS = 100  # as many as the papers train
@@ -78,7 +78,7 @@ def show_leak(
         for before, protocol in enumerate(PROTOCOLS):
             parts = split(data, protocol)
             config = RunConfig.model_validate({"method": method_name, "dataset": data.name, "seed": seed})
-            simulation = federation(config, method, parts, threads, "cpu")
+            simulation = federation(config, method, clients_of(parts), threads, "cpu")
             assert isinstance(simulation, Simulation)  # `build` makes nothing else
             watch = Watch(simulation, parts)
             places = [watch.places()]

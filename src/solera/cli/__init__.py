@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,12 +113,29 @@ def main() -> None:
         code = error.exit_code
     except WRONG_USE as error:
         context = getattr(error, "ctx", None)
-        _complain(error.format_message(), f"{context.command_path} --help" if context else "solera --help")
+        _complain(_suggesting_once(error), f"{context.command_path} --help" if context else "solera --help")
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = _STOPPED
         _complain("stopped", "")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _suggesting_once(error: Any) -> str:
+    """What click says of a misspelt name, with the one suggestion that is nearest."""
+    from difflib import get_close_matches
+
+    message = str(error.format_message())
+    said, mark, _ = (
+        message.partition("(Did you mean") if "(Did" in message else message.partition("Did you mean")
+    )
+    name, known = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
+    near = (
+        get_close_matches(name, known, n=1, cutoff=0)
+        if name and known
+        else re.findall(r"'([^']+)'\?", message)
+    )
+    return f"{said.strip()} Did you mean {near[0]!r}?" if mark and near else message
 
 
 def _complain(message: str, hint: str) -> None:

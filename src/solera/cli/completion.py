@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from solera.cli.catalogue import catalogue
+
 
 def methods(incomplete: str) -> list[str]:
     """Names of methods."""
-    from solera.methods import names
-
-    return _beginning(names(), incomplete)
+    return _beginning((entry["name"] for entry in catalogue()["methods"]), incomplete)
 
 
 def plugins(incomplete: str) -> list[str]:
     """Names of plug-ins."""
-    from solera.methods import PLUGINS
-
-    return _beginning(PLUGINS, incomplete)
+    return _beginning((entry["name"] for entry in catalogue()["plugins"]), incomplete)
 
 
 def datasets(incomplete: str) -> list[str]:
@@ -28,9 +26,7 @@ def datasets(incomplete: str) -> list[str]:
 
 def presets(incomplete: str) -> list[str]:
     """Names of presets."""
-    from solera.runs.presets import presets as known
-
-    return _beginning(known(), incomplete)
+    return _beginning((entry["name"] for entry in catalogue()["presets"]), incomplete)
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:

@@ -14,16 +14,8 @@ from solera.cli.output import err
 
 if TYPE_CHECKING:
     from solera.baselines import Epoch
-    from solera.runs import Progress as Round
 
 _SECONDS = 5.0  # between lines where there is no terminal
-
-
-@contextmanager
-def round_progress(title: str, rounds: int) -> Iterator[Callable[[Round], None]]:
-    """A function to call after every round of a run."""
-    with step_progress(title, rounds) as update:
-        yield lambda done: update(done.rounds_done, done.figures)
 
 
 @contextmanager

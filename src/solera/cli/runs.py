@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from solera.cli import completion
+from solera.cli.catalogue import catalogue, options_of
 from solera.cli.data import Columns, DataDir, MinInteractions, Protocol, parse_columns, parse_pairs
 from solera.cli.output import Json, out, print_json, print_result, table
-from solera.cli.progress import epoch_progress, round_progress
+from solera.cli.progress import epoch_progress, step_progress
 
 if TYPE_CHECKING:
-    from solera.runs import Progress
-from solera.runs import RunConfig
+    from solera.runs import Progress, RunConfig
 
+_CHOICES = ("scorer", "view", "loss", "update", "aggregate")
 Options = Annotated[
     list[str] | None,
     typer.Option("-o", "--option", help="One of the method's options, key=value; repeatable."),
@@ -71,33 +72,34 @@ def methods(
 
     Example: solera methods fedncf --with elastic-merge
     """
-    from solera.methods import PLUGINS, find, names
-
     if name is not None:
-        built = find(name, {}, plugin or [])
-        fields = type(built.config).model_fields
-        values = built.config.model_dump(mode="json")
-        options = [
-            {"option": key, "default": values[key], "about": fields[key].description} for key in fields
-        ]
+        known = {} if plugin else {entry["name"]: entry for entry in catalogue()["methods"]}
+        shown = known.get(name) or _built(name, plugin or [])
         if json:
-            print_json({"name": built.name, **built.choices, "paper": built.paper, "options": options})
+            print_json(shown)
             return
-        out.print(f"[bold]{built.name}[/] ({built.paper}): {' × '.join(built.choices.values())}")
+        out.print(f"[bold]{name}[/] ({shown['paper']}): {' × '.join(shown[key] for key in _CHOICES)}")
         table(
             "options",
             ("-o", "default", "about"),
-            ((o["option"], str(o["default"]), o["about"]) for o in options),
+            ((o["option"], str(o["default"]), o["about"]) for o in shown["options"]),
         )
         return
-    listed = [{"name": key, **find(key).choices, "paper": find(key).paper} for key in names()]
+    listed = catalogue()["methods"]
     if json:
-        print_json(listed)
+        print_json([{key: entry[key] for key in ("name", *_CHOICES, "paper")} for entry in listed])
         return
-    shown = ("name", "scorer", "view", "loss", "update", "aggregate")
-    table("Methods and their five choices", shown, ([entry[key] for key in shown] for entry in listed))
-    plugins = ((key, plugin.about) for key, plugin in PLUGINS.items())
+    columns = ("name", *_CHOICES)
+    table("Methods and their five choices", columns, ([entry[key] for key in columns] for entry in listed))
+    plugins = ((entry["name"], entry["about"]) for entry in catalogue()["plugins"])
     table("Plug-ins, for any method they fit", ("--with", "what it does"), plugins)
+
+
+def _built(name: str, plugins: list[str]) -> dict[str, Any]:
+    from solera.methods import find
+
+    built = find(name, {}, plugins)
+    return {"name": built.name, **built.choices, "paper": built.paper, "options": options_of(built)}
 
 
 def presets(json: Json = False) -> None:
@@ -109,21 +111,23 @@ def presets(json: Json = False) -> None:
 
     Example: solera baseline --preset strict:ease/ml-100k
     """
-    from solera.runs.presets import presets as known
-
+    known = catalogue()["presets"]
     if json:
-        print_json([entry.model_dump(mode="json") for entry in known().values()])
+        print_json([{key: value for key, value in entry.items() if key != "full_method"} for entry in known])
         return
-    published = [entry for entry in known().values() if entry.published]
     table(
         "Published rows",
         ("--preset", "HR@10 / NDCG@10", "source"),
-        ((entry.name, _published(entry.published), entry.source) for entry in published),
+        (
+            (entry["name"], _published(entry["published"]), entry["source"])
+            for entry in known
+            if entry["published"]
+        ),
     )
     tuned: dict[str, list[str]] = {}
-    for entry in known().values():
-        if not entry.published:
-            tuned.setdefault(entry.dataset, []).append(entry.full_method)
+    for entry in known:
+        if not entry["published"]:
+            tuned.setdefault(entry["dataset"], []).append(entry["full_method"])
     table(
         "The best that equal tuning found: strict:METHOD/DATA",
         ("DATA", "METHOD"),
@@ -207,6 +211,7 @@ def train(
     from solera.runs.assembly import run_config
     from solera.runs.presets import preset as find_preset
     from solera.runs.tracking import tracking
+    from solera.runs.training import check_folder
 
     config = run_config(
         method,
@@ -227,14 +232,15 @@ def train(
         wire=wire,
     )
     folder = out_dir or _default_folder(config, resume)
+    check_folder(folder, config, resume)
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
     )
     title = f"{config.full_method} on {interactions.name}"
-    with tracking(mlflow, config) as tracker, round_progress(title, config.rounds) as show_round:
+    with tracking(mlflow, config) as tracker, step_progress(title, config.rounds) as show_step:
 
         def on_round(done: Progress) -> None:
-            show_round(done)
+            show_step(done.rounds_done, done.figures)
             if tracker:
                 tracker.round(done.entry)
 
@@ -247,6 +253,7 @@ def train(
             device=device,
             record=record_figures,
             on_round=on_round,
+            on_clients=lambda done, clients: show_step(0, f"client {done:,} of {clients:,}"),
         )
         if tracker:
             tracker.finish(run)

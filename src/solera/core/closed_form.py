@@ -160,6 +160,11 @@ class ClosedForm:
         """The solved matrix."""
         return {WEIGHTS: (self.scorer.channels * n_items, n_items)}
 
+    def bytes_needed(self, n_items: int) -> int:
+        """An estimate: all sums, the solution and as much again while it is solved, in doubles."""
+        sums = sum(prod(each.shape(n_items)) for each in self.update.sums.values())
+        return 8 * (sums + 2 * self.scorer.channels * n_items**2)
+
     def check(self, n_items: int) -> None:
         """Refuse a catalogue whose square does not fit."""
         solved = self.scorer.channels * n_items**2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
 
 Cover = Callable[[dict[str, Tensor]], None]
+_LOG = logging.getLogger(__name__)
+_TOLD_EVERY = 1000  # clients between two calls of `on_clients`
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class OneRound:
         self._device, self._dtype = device, dtype
         self.protection = protection
         self.state = Solution()
+        self.on_clients: Callable[[int, int], None] | None = None  # called with the clients done, and all
+        _warn_of_memory(method, data.n_items)
 
     def run_round(self, round_: int) -> RoundResult:
         """Add up the clients' sums and solve."""
@@ -69,7 +75,9 @@ class OneRound:
             if self.secure_aggregation
             else None
         )
-        for client in clients:
+        for done, client in enumerate(clients):
+            if self.on_clients and done % _TOLD_EVERY == 0:
+                self.on_clients(done, len(clients))
             contribution = self.method.update.of(self.data.train.row(int(client)))
             if self.protection:
                 contribution = self.protection.take(contribution)
@@ -120,6 +128,23 @@ class OneRound:
             columns = torch.from_numpy(histories.values + channel * n_items)
             memory.index_put_((rows, columns), torch.from_numpy(weights), accumulate=True)
         return memory
+
+
+def _warn_of_memory(method: ClosedForm, n_items: int) -> None:
+    """Say beforehand what sums and solution take, where that is much of what the machine has left."""
+    needed = method.bytes_needed(n_items)
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return
+    if needed > free / 2:
+        _LOG.warning(
+            "%s with %s items takes about %.1f GiB of memory; %.1f GiB are free",
+            method.name,
+            f"{n_items:,}",
+            needed / 2**30,
+            free / 2**30,
+        )
 
 
 class Sum:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from solera.core.errors import ConfigError
+from solera.core.errors import ConfigError, SoleraError
 
 VARIABLE = "SOLERA_METHODS"
 
@@ -36,9 +36,14 @@ def import_own() -> None:
         sys.modules[name] = module_from_spec(spec)  # where pydantic looks up what annotations mean
         try:
             spec.loader.exec_module(sys.modules[name])
-        except BaseException:
+        except BaseException as error:
             del sys.modules[name]
-            raise
+            if isinstance(error, SoleraError) or not isinstance(error, Exception):
+                raise
+            raise ConfigError(
+                f"the methods in {str(file)!r} cannot be loaded: {type(error).__name__}: {error}",
+                f"mend the file; `python {file}` shows where it fails",
+            ) from error
 
 
 def digests() -> dict[str, str]:

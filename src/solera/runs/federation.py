@@ -25,7 +25,14 @@ from solera.runs.config import RunConfig
 Federation = Simulation | OneRound
 
 
-def federation(config: RunConfig, method: AnyMethod, split: Split, threads: int, device: str) -> Federation:
+def clients_of(split: Split) -> ClientData:
+    """The clients of a federation that trains on the training part of a split."""
+    return ClientData(split.train, split.excluded, split.data.n_items)
+
+
+def federation(
+    config: RunConfig, method: AnyMethod, clients: ClientData, threads: int, device: str
+) -> Federation:
     """Server and clients before their first round."""
     try:
         place = torch.device(device)
@@ -33,7 +40,6 @@ def federation(config: RunConfig, method: AnyMethod, split: Split, threads: int,
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {device!r} cannot be used: {reason}", "try --device cpu") from None
-    clients = ClientData(split.train, split.excluded, split.data.n_items)
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if isinstance(method, ClosedForm):
         if config.wire:

@@ -16,13 +16,13 @@ from solera.core.errors import ConfigError, RunError
 from solera.core.federated import AnyMethod
 from solera.data.interactions import Interactions
 from solera.data.split import Part, history
-from solera.engine import Simulation, Solution, State
+from solera.engine import OneRound, Simulation, Solution, State
 from solera.engine.process import torch_threads
 from solera.evaluate import Evaluator, Score, get, split
 from solera.methods import find
 from solera.runs.config import RunConfig
 from solera.runs.environment import environment, peak_bytes
-from solera.runs.federation import federation
+from solera.runs.federation import clients_of, federation
 from solera.runs.folder import Checkpoint, RunFolder, RunProgress, SavedState
 from solera.runs.interrupt import interruptible
 from solera.runs.progress import Progress
@@ -52,22 +52,25 @@ def train(
     device: str = "cpu",
     record: bool = False,
     on_round: Callable[[Progress], None] | None = None,
+    on_clients: Callable[[int, int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Run:
     """Train as `config` says, and write the run to `out` if one is given.
 
     With `record`, the folder keeps of single rounds what figures need; a resumed run goes on recording.
     The round is chosen on validation; the test items are scored once, at the end, with that round's state.
+    `on_clients` is called within the round of a method that has only one, with the clients done and all.
     Ctrl-C ends the run after its round, to be resumed; where `stop` is given, that does, once it is set.
     """
     config, method = _method(config)
     if record:
         _check_recordable(method, out)
-    if resume and out is not None and (out / "config.json").exists():
-        finished = _finished(out, config, data)
-        if finished:
-            return finished
+    check_folder(out, config, resume)
+    if out is not None and (out / "config.json").exists() and RunFolder.open(out).result:
+        return Run.open(out, data=data)
     training = _Training(config, method, data, threads, device)
+    if isinstance(training.simulation, OneRound):
+        training.simulation.on_clients = on_clients
     folder = _folder(out, config, resume, environment(threads, device))
     if folder and data.origin is None:
         folder.keep_data(data)
@@ -111,12 +114,6 @@ def _check_recordable(method: AnyMethod, out: Path | None) -> None:
         raise ConfigError("what is recorded needs a folder", "say with `out` where the run is written")
 
 
-def _finished(out: Path, config: RunConfig, data: Interactions) -> Run | None:
-    folder = RunFolder.open(out)
-    _check_same(folder, config)
-    return Run.open(out, data=data) if folder.result else None
-
-
 def _folder(
     out: Path | None, config: RunConfig, resume: bool, environment_: dict[str, Any]
 ) -> RunFolder | None:
@@ -127,12 +124,18 @@ def _folder(
     return RunFolder.create(out, config, environment_)
 
 
-def _check_same(folder: RunFolder, config: RunConfig) -> None:
-    difference = config.difference(folder.config)
-    if difference:
+def check_folder(out: Path | None, config: RunConfig, resume: bool) -> None:
+    """Refuse a folder that holds another run, before data are loaded."""
+    if out is None or not (out / "config.json").exists():
+        return
+    folder = RunFolder.open(out)
+    if difference := config.resolved().difference(folder.config):
+        raise RunError(f"{out} holds another run: {difference}", "give another --out")
+    if not resume:
+        finished = folder.result is not None
         raise RunError(
-            f"{folder.path} holds another run: {difference}",
-            "resume with the same settings, or give another --out",
+            f"{out} holds {'this' if finished else 'an unfinished'} run already",
+            "give another --out" if finished else "give --resume to continue it, or another --out",
         )
 
 
@@ -144,7 +147,7 @@ class _Training:
         self.protocol = get(config.protocol)
         self.split = split(data, config.protocol)
         self.evaluator = Evaluator(self.split, config.seed)
-        self.simulation = federation(config, method, self.split, threads, device)
+        self.simulation = federation(config, method, clients_of(self.split), threads, device)
         self.history: list[RoundEntry] = []
         self.best: State | Solution = self.simulation.state
         self.best_round = 0

@@ -42,7 +42,7 @@ def quality_by_traffic(runs: Sequence[Recorded]) -> list[Figure]:
     """The validation figure that selects the round, over all bytes an average client has moved till then."""
     series = []
     for run in runs:
-        if run.result is None or len(run.history) < 2:
+        if run.result is None or not run.history:
             continue
         moved = [
             (entry.bytes.up + entry.bytes.down) * entry.clients / run.result.users / MEGABYTE
@@ -60,7 +60,8 @@ def quality_by_traffic(runs: Sequence[Recorded]) -> list[Figure]:
         Figure(
             name="quality-by-traffic",
             title="Validation NDCG@10 for the traffic",
-            caption="Bytes up and down of an average client since the first round; whole catalogue.",
+            caption="Bytes up and down of an average client since the first round; whole catalogue. A run of one round is a "
+            "ring.",
             chart=Chart("lines", series, "MB of one client", "NDCG@10", log_x=far),
             columns=("run", "round", "MB", "NDCG@10"),
             rows=[
