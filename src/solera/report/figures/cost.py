@@ -60,8 +60,8 @@ def quality_by_traffic(runs: Sequence[Recorded]) -> list[Figure]:
         Figure(
             name="quality-by-traffic",
             title="Validation NDCG@10 for the traffic",
-            caption="Bytes up and down of an average client since the first round; whole catalogue. A run of one round is a "
-            "ring.",
+            caption="Bytes up and down of an average client since the first round; whole catalogue. "
+            "A run of one round is a single ring.",
             chart=Chart("lines", series, "MB of one client", "NDCG@10", log_x=far),
             columns=("run", "round", "MB", "NDCG@10"),
             rows=[
