@@ -15,10 +15,12 @@ TORCH = "torch==2.13.0"  # as in .ci/run; which build it is depends on the index
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, format, and whether uv.lock is what pyproject.toml asks for."""
-    session.install(*(one for one in EXTRAS["dev"] if one.startswith("ruff")))
+    """Style, format, spelling, prose, and whether uv.lock is what pyproject.toml asks for."""
+    session.install(*(one for one in EXTRAS["dev"] if one.startswith(("ruff", "codespell"))))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("codespell")
+    session.run("python", "tools/prose.py")
     session.run("uv", "lock", "--check", external=True)
 
 

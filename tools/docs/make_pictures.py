@@ -106,35 +106,37 @@ def one_round() -> Picture:
     p = Picture(
         860,
         430,
-        "One round: the table goes down, is seen, trained on and sent up as changes; the server adds up.",
+        "One round: devices download the table, train it and upload changes; the server combines them.",
     )
     p.box(20, 20, 820, 110, "room")
     p.text(36, 44, "Server", "head")
-    p.named(60, 58, 200, 56, "shared", "shared item table", "as the last round left it")
+    p.named(60, 58, 200, 56, "shared", "shared item table", "after the last round")
     p.named(600, 58, 200, 56, "shared", "next item table", "for the next round")
-    p.named(350, 58, 160, 56, "plain", "aggregate", "of this round's clients")
-    p.number(350, 58, 4)
+    p.named(350, 58, 160, 56, "plain", "aggregate", "combines the uploads")
+    p.number(350, 58, 5)
     p.arrow(510, 86, 600, 86)
     p.box(20, 200, 820, 210, "room")
     p.text(250, 224, "One of many devices", "head")
-    p.named(60, 240, 170, 60, "plain", "view", "the table as it sees it")
-    p.number(60, 240, 2)
-    p.named(300, 240, 170, 60, "plain", "scorer", "items to scores")
-    p.number(300, 240, 1)
-    p.named(540, 240, 170, 60, "plain", "update", "steps on the loss")
-    p.number(540, 240, 3)
-    p.arrow(230, 270, 300, 270)
-    p.arrow(470, 270, 540, 270)
-    p.named(60, 340, 250, 54, "own", "own parameters", "never leave")
-    p.named(380, 340, 330, 54, "own", "own history, and items drawn as “no”", "never leave")
+    steps = (
+        ("view", "personal item table"),
+        ("scorer", "scores items"),
+        ("loss", "rates scores"),
+        ("update", "trains parameters"),
+    )
+    for x, which, (name, about) in zip((60, 250, 440, 630), (2, 1, 3, 4), steps, strict=True):
+        p.named(x, 240, 150, 60, "plain", name, about)
+        p.number(x, 240, which)
+    for x in (210, 400, 590):
+        p.arrow(x, 270, x + 40, 270)
+    p.named(60, 340, 250, 54, "own", "personal parameters", "never uploaded")
+    p.named(380, 340, 330, 54, "own", "history (positives) and negatives", "never uploaded")
     p.arrow(150, 340, 150, 300)
-    p.arrow(625, 340, 625, 300)
+    p.arrow(515, 340, 515, 300)
     p.arrow(100, 114, 100, 240, sent=True)
-    p.text(112, 170, "download: the table", "dim")
-    p.arrow(670, 240, 470, 114, sent=True)
-    p.number(572, 178, 5)
-    p.text(592, 170, "upload over the wire: changes of", "dim")
-    p.text(592, 186, "the rows touched, nothing else", "dim")
+    p.text(112, 170, "download: the item table", "dim")
+    p.arrow(700, 240, 470, 114, sent=True)
+    p.text(620, 165, "upload: changes of the", "dim")
+    p.text(620, 181, "touched rows, nothing else", "dim")
     return p
 
 
