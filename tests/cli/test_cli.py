@@ -116,7 +116,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("leak", "--method", "fedslist"), "needs one round", "a method of many rounds"),
         (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be made", "give another --picture"),
         (("fit",), "No such command 'fit'", "--help"),
-        (("recomend", "x"), "No such command 'recomend'. Did you mean 'recommend'?", "solera --help"),
+        (("reccommend", "x"), "No such command 'reccommend'. Did you mean 'recommend'?", "solera --help"),
         (
             ("train", "fedmf", "--round", "3"),
             "No such option '--round'. Did you mean '--rounds'?",
