@@ -44,16 +44,16 @@ from solera.core.arrays import Floats, Ints
 
 Signs = NDArray[np.int8]
 
-_ZERO = 1e-10  # of the largest eigenvalue: below it, there is none
+_ZERO = 1e-10  # eigenvalues below this fraction of the largest count as zero
 
 
 def signs(rows: int, size: int, seed: int) -> Signs:
-    """A test matrix of ±1, the same for all that know the seed; one with more rows begins with the same."""
+    """A test matrix of ±1 that depends only on the seed. One with more rows starts with the same rows."""
     return np.random.default_rng(seed).integers(0, 2, (rows, size), dtype=np.int8) * np.int8(2) - np.int8(1)
 
 
 def of_items(items: Ints, size: int) -> Signs:
-    """The rows of some items, [m, size], of a test matrix that is the same for all, however many items."""
+    """Rows [m, size] of the common test matrix for the given items, independent of the number of items."""
     return _whole(1 << int(items.max()).bit_length(), size)[items]
 
 
@@ -63,7 +63,7 @@ def _whole(rows: int, size: int) -> Signs:
 
 
 def sketched(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
-    """M Ω, of a client's matrix M that is zero but for a block [row channels, m, column channels, m].
+    """M Ω for a client's matrix M that is zero except for a block [row channels, m, column channels, m].
 
     M has the channels one after the other: [row channels · items, column channels · items].
     """
@@ -76,18 +76,18 @@ def sketched(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
 
 
 def sketched_left(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
-    """Ψᵀ M of the same matrix."""
+    """Ψᵀ M for the same matrix."""
     return sketched(items, block.transpose(2, 3, 0, 1), n_items, test).T
 
 
 def places(items: Ints, channels: int, n_items: int) -> Ints:
-    """Where distinct items stand in a matrix that has the channels one after the other."""
+    """Indices of distinct items in a matrix that has the channels one after the other."""
     found: Ints = (np.arange(channels)[:, None] * n_items + items).ravel()
     return found
 
 
 def symmetric_from(sketch: Floats, test: Signs) -> Floats:
-    """Ĝ = Y (ΩᵀY)⁺ Yᵀ; directions of the small matrix that are but rounding are left out."""
+    """Ĝ = Y (ΩᵀY)⁺ Yᵀ, without the directions of the small matrix that are only rounding errors."""
     core = test.T @ sketch
     values, vectors = np.linalg.eigh((core + core.T) / 2)
     kept = values > _ZERO * max(values[-1], 0.0)
@@ -97,7 +97,7 @@ def symmetric_from(sketch: Floats, test: Signs) -> Floats:
 
 
 def rectangular_from(sketch: Floats, left_sketch: Floats, left_test: Signs) -> Floats:
-    """T̂ = Q (ΨᵀQ)⁺ W; Ψ has more columns than Ω, twice as many and one are good."""
+    """T̂ = Q (ΨᵀQ)⁺ W. Ψ has more columns than Ω; twice as many plus one is a good choice."""
     basis, _ = np.linalg.qr(sketch)
     found: Floats = basis @ np.linalg.lstsq(left_test.T @ basis, left_sketch, rcond=None)[0]
     return found
