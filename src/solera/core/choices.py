@@ -103,14 +103,14 @@ class ViewPenalty(Protocol):
 
 @runtime_checkable
 class ViewSettles(Protocol):
-    """A view whose item vectors are stored in one of its leaves, including items the client does not touch.
+    """A view whose result is stored in one of its leaves, including items the client does not touch.
 
     Such a method trains, stores and sends whole tables.
     """
 
     @property
     def settles(self) -> str:
-        """The personal per-item leaf that stores the view's item vectors."""
+        """The personal per-item leaf that stores the view's result."""
         ...
 
     def settle(self, params: Params) -> Tensor:
@@ -196,9 +196,8 @@ class Stage:
     """A number of epochs that apply the moves one after the other on every batch.
 
     `view` replaces the method's view during the stage, for example before one of its components is active.
-    `settle` stores the view's item vectors before the first epoch, see `ViewSettles`. A client leaves the
-    stage after an epoch whose mean loss differs from the previous one by less than `stop` times the previous
-    one.
+    `settle` stores the view's result before the first epoch, see `ViewSettles`. A client leaves the stage
+    after an epoch whose mean loss differs from the previous one by less than `stop` times the previous one.
     """
 
     epochs: int

@@ -13,7 +13,7 @@ PRIVATE = 0o600  # mode of a file that only its owner may read
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int = 0o666) -> None:
-    """Write a file atomically, so that an interruption keeps the old one. The umask applies to `mode`."""
+    """Write a file atomically, or keep the old one. `mode`, less the umask, holds from the first byte."""
     with replacing_file(path, mode) as partial:
         partial.write_bytes(data.encode() if isinstance(data, str) else data)
 

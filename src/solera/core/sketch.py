@@ -1,33 +1,33 @@
-"""Sketches of the sums of one-round methods: short, dense, and linear, so that masks can hide them.
+"""Sketches of the sums of one-round methods: short, dense and linear, so that masks can hide them.
 
-A client's part of a sum is zero outside its own items. Under the masks of secure aggregation every place must
-be sent, zero or not, or the pattern would show: items² numbers. A sketch is shorter, and as it is linear, the
-sketch of the sum is the sum of the clients' sketches.
+A client's part of a sum is zero outside its own items. Under the masks of secure aggregation every entry must
+be sent, zero or not, or the pattern would be visible: items² numbers. A sketch is shorter. It is linear, so
+the sketch of the sum is the sum of the clients' sketches.
 
-Of a symmetric sum G = Σ_u G_u without negative eigenvalues, as FedEASE has it, with a test matrix Ω that all
-know, [items, size]:
+For a symmetric sum G = Σ_u G_u without negative eigenvalues, as in FedEASE, and a public test matrix Ω,
+[items, size]:
 
     client:     Y_u = G_u Ω                     for G_u = x xᵀ: at the own items the sum of Ω's rows there
     server:     Y = Σ_u Y_u = G Ω,     Ĝ = Y (ΩᵀY)⁺ Yᵀ
 
 This is Nyström's approximation (Tropp et al., "Fixed-rank approximation of a positive-semidefinite matrix
 from streaming data", NeurIPS 2017). Ĝ never exceeds G and equals it if its rank is at most `size`. For
-Gaussian Ω the sum of the eigenvalues of G − Ĝ is at most 1 + k / (size − k − 1) times what the best matrix of
-rank k leaves, on average and for every k < size − 1. Small eigenvalues are what a ridge wipes out anyway.
+Gaussian Ω the sum of the eigenvalues of G − Ĝ is at most 1 + k / (size − k − 1) times the residual of the
+best matrix of rank k, on average and for every k < size − 1. A ridge suppresses small eigenvalues anyway.
 
-Of any other sum T, as FedSLIST has one, with a second test matrix Ψ:
+For any other sum T, as in FedSLIST, with a second test matrix Ψ:
 
     client:     Y_u = T_u Ω,     W_u = Ψᵀ T_u
     server:     Y = Q R,     T̂ = Q (ΨᵀQ)⁺ W
 
 (Tropp et al., "Practical sketching algorithms for low-rank matrix approximation", SIAM 2017.)
 
-Here a loss of rank is a loss of accuracy, as nothing but the large directions of T is kept: `solera bench
-sketch --method fedslist` shows how much, and whole sums are the better choice.
+Here a loss of rank is a loss of accuracy, because only the large directions of T are kept. `solera bench
+sketch --method fedslist` shows how much; whole sums are the better choice.
 
-Test matrices are of ±1: with them the sketch of counts is of whole numbers, no larger than the history is
-long, and fixed-point encoding with `fraction_bits` 0 and that clip is exact. A test matrix hides nothing;
-masks do. What the server learns is Y, so no more than it would from the sum itself.
+Test matrices have entries ±1. The sketch of counts then consists of integers no larger than the length of the
+history, and fixed-point encoding with `fraction_bits` 0 and that clip is exact. A test matrix hides nothing;
+masks do. The server learns Y, so no more than it would from the sum itself.
 
 Hashing pairs of items into buckets (a count sketch) is linear too, but spreads its error evenly over all
 directions, where the ridge does not help.

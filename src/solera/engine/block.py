@@ -200,7 +200,7 @@ class _Work:
         return {name: padding.pad(v) if name in self._per_item else v for name, v in params.items()}
 
     def _settle(self) -> None:
-        """Store the item vectors of the method's view."""
+        """Store the result of the method's view."""
         view = self._task.method.view
         assert isinstance(view, ViewSettles)
         self.settled_with = {n: v.clone() for n, v in self._params.items() if n not in self._per_item}

@@ -1,4 +1,4 @@
-"""The simulated federation that a run's settings describe."""
+"""Build the simulated federation for a run's settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Federation = Simulation | OneRound
 
 
 def federation(config: RunConfig, method: AnyMethod, split: Split, threads: int, device: str) -> Federation:
-    """Server and clients before their first round."""
+    """Server and clients before the first round."""
     try:
         place = torch.device(device)
         torch.empty(1, device=place)
@@ -59,7 +59,7 @@ def federation(config: RunConfig, method: AnyMethod, split: Split, threads: int,
 
 
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
-    """The chain that a run's uploads go through: clip and noise, then masks."""
+    """The protection chain of a run's uploads: clipping and noise, then masks."""
     steps: list[Step] = []
     if config.wire:
         steps.append(LaplaceNoise(config.wire, config.seed))
@@ -70,6 +70,6 @@ def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
 
 
 def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:
-    """Those of a run's settings, which are resolved."""
+    """The private rounds for a run's settings, which must be resolved."""
     users = int(np.count_nonzero(clients.train.lengths))
     return PrivateRounds(dp, method.config.clients_per_round, users, Seeded(seed))
