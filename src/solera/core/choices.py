@@ -23,7 +23,7 @@ class Scorer(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class View(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
@@ -224,7 +224,7 @@ class Update(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
@@ -237,7 +237,7 @@ class Aggregate(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property

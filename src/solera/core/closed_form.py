@@ -77,7 +77,7 @@ class Memory(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
@@ -95,7 +95,7 @@ class Summary(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class Solve(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:

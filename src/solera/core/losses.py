@@ -22,7 +22,7 @@ class Loss(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def value(self, scores: Tensor, batch: Batch) -> Tensor:
@@ -40,7 +40,7 @@ class NextItemLoss(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def value_and_slope(self, scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:

@@ -43,11 +43,11 @@ class Dot:
         return inner(params["user"], items)
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Σ slope · item."""
+        """Σ slope · item, for the user vector."""
         return {"user": weighted_sum(slope, items)} if "user" in wanted else {}
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """Derivative by the score · user."""
+        """slope · user, the gradient by each item vector."""
         return slope.unsqueeze(-1) * params["user"].unsqueeze(-2)
 
 
@@ -72,7 +72,7 @@ class PersonalLinear:
         return inner(params["score.weight"], items) + params["score.bias"]
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Σ slope · item for w, Σ slope for b."""
+        """Σ slope · item for w, Σ slope for b, where slope is the derivative of the loss by the scores."""
         found = {}
         if "score.weight" in wanted:
             found["score.weight"] = weighted_sum(slope, items)
@@ -81,7 +81,7 @@ class PersonalLinear:
         return found
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """Derivative by the score · w."""
+        """slope · w, the gradient by each item vector."""
         return slope.unsqueeze(-1) * params["score.weight"].unsqueeze(-2)
 
 

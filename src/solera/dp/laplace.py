@@ -47,7 +47,7 @@ class PaperLaplace(BaseModel):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this noise."""
         return f"Laplace noise {self.scale:g}, no clip: {NO_GUARANTEE}"
 
     def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits) -> Upload:

@@ -71,7 +71,7 @@ class PrivateRounds:
 
     @property
     def count_noise(self) -> float:
-        """σ_b."""
+        """σ_b, the standard deviation of the noise on the count."""
         return self.expected * _COUNT_NOISE
 
     @property

@@ -84,7 +84,7 @@ class LowRankChange:
         return items if self.basis is None else items + params["factor"] @ self.basis.to(items)
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient · Bᵀ for A."""
+        """The gradient for A: the incoming gradient · Bᵀ."""
         return {} if self.basis is None else {"factor": slope @ self.basis.to(slope).T}
 
 
@@ -120,7 +120,7 @@ class MeanOfFactors:
 
 
 def colr(config: CoLRConfig) -> Method:
-    """dot × low-rank change × joint × mean of the factors."""
+    """Build CoLR: dot × low-rank change × joint × mean of the factors."""
     d, rank = config.embedding_size, config.rank
     if rank > d:
         raise ConfigError(f"rank {rank} is more than the {d} numbers of an item vector", "lower -o rank=…")

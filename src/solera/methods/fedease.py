@@ -62,7 +62,7 @@ class Recency:
         return "own history" if self.decay == 1 else "own history, by recency"
 
     def weights(self, ages: Ints) -> Floats:
-        """decay^age."""
+        """Weights decay^age."""
         return np.power(self.decay, ages)[None]
 
 
@@ -98,7 +98,7 @@ class Sketch:
         return {"sketch": Channels(1, 1, width=self.size)}
 
     def of(self, sequence: Ints) -> Contribution:
-        """x (xᵀ Ω)."""
+        """x (xᵀ Ω), a client's sketch."""
         items = np.unique(sequence)
         added = of_items(items, self.size).sum(0, dtype=np.float64)
         return Contribution(items, {"sketch": np.tile(added, (1, len(items), 1, 1))})
@@ -112,7 +112,7 @@ class InverseOfSketched:
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
-        """B."""
+        """Solve for B."""
         sketch = totals["sketch"].cpu().numpy()
         gram = symmetric_from(sketch, of_items(np.arange(len(sketch)), sketch.shape[1]))
         return without_diagonal(torch.from_numpy(gram).to(totals["sketch"]), self.reg)
@@ -126,12 +126,12 @@ class InverseWithoutDiagonal:
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
-        """B."""
+        """Solve for B."""
         return without_diagonal(totals["gram"], self.reg)
 
 
 def fedease(config: FedEASEConfig) -> ClosedForm:
-    """own history × shared × pairs × EASE."""
+    """Build FedEASE: own history × shared × pairs × EASE."""
     return ClosedForm(
         name="fedease",
         paper="after Steck 2019",

@@ -130,7 +130,7 @@ def _first_components(tables: Tensor) -> Tensor:
 
 
 def fedem(config: FedEMConfig) -> Method:
-    """dot × elastic merge × adapter, merge, train × similarity-weighted."""
+    """Build FedEM: dot × elastic merge × adapter, merge, train × similarity-weighted."""
     method = _unmerged(config)
     return merging(method, config.form, Merged(method.view, "elastic", config.adapter))
 

@@ -72,7 +72,7 @@ class ClusterMean:
 
 
 def fedfast(config: FedFastConfig) -> Method:
-    """dot × shared × joint × mean of the cluster."""
+    """Build FedFast: dot × shared × joint × mean of the cluster."""
     return Method(
         name="fedfast",
         paper="Muhammad et al. 2020",

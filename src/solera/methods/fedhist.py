@@ -47,7 +47,7 @@ class FedHistConfig(MethodConfig):
 
 
 def fedhist(config: FedHistConfig) -> Method:
-    """own history × shared × joint × row mean."""
+    """Build FedHist: own history × shared × joint × row mean."""
     return Method(
         name="fedhist",
         paper="our own",

@@ -82,7 +82,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def fedncf(config: FedNCFConfig) -> Method:
-    """shared perceptron × shared × joint × mean."""
+    """Build FedNCF: shared perceptron × shared × joint × mean."""
     scorer = SharedPerceptron(config.embedding_size, config.hidden)
     moving = tuple(leaf.name for leaf in scorer.leaves)
     return Method(

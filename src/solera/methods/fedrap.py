@@ -173,7 +173,7 @@ class ScorerAndTables:
 
 
 def fedrap(config: FedRAPConfig) -> Method:
-    """personal linear × additive × joint × mean."""
+    """Build FedRAP: personal linear × additive × joint × mean."""
     return _additive("fedrap", "Li et al. 2024", config, config.norm)
 
 

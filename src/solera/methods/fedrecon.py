@@ -77,7 +77,7 @@ class RebuildThenTrain:
 
 
 def fedrecon(config: FedReconConfig) -> Method:
-    """rebuilt dot × shared × user, then items × weighted mean."""
+    """Build FedRecon: rebuilt dot × shared × user, then items × weighted mean."""
     return Method(
         name="fedrecon",
         paper="Singhal et al. 2021",

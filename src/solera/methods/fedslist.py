@@ -66,11 +66,11 @@ class Memories:
 
     @property
     def channels(self) -> int:
-        """One per decay."""
+        """One memory channel per decay."""
         return len(self.decays)
 
     def weights(self, ages: Ints) -> Floats:
-        """decay^age."""
+        """Weights decay^age."""
         weights: Floats = np.power(np.array(self.decays)[:, None], ages)
         return weights
 
@@ -86,7 +86,7 @@ class NextItems:
 
     @property
     def sums(self) -> Mapping[str, Channels]:
-        """S and T."""
+        """The sums S and T."""
         channels = len(self.decays)
         return {"memories": Channels(channels, channels, symmetric=True), "next": Channels(channels, 1)}
 
@@ -149,7 +149,7 @@ class Ridge:
     label: str = "sum, then ridge regression"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
-        """B."""
+        """Solve for B."""
         memories, following = totals["memories"], totals["next"]
         popularity = memories.diagonal()[: following.shape[1]].clone()
         memories.diagonal().add_(self.ridge * memories.diagonal().mean())
@@ -158,7 +158,7 @@ class Ridge:
 
 
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
-    """fading memories × shared × own order × ridge."""
+    """Build FedSLIST: fading memories × shared × own order × ridge."""
     return ClosedForm(
         name="fedslist",
         paper="after Choi et al. 2021",

@@ -126,7 +126,7 @@ class UserGraph:
     target: str = "items"
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        """G + z_u (R_u − G)."""
+        """Mixing weights that give every client G + z_u (R_u − G)."""
         graph = self.graph(tables, context.hyper["threshold"])
         drawn = self.drawn(weights, tables.shape[2], context)[:, None]
         return (1 - drawn) * graph.mean(0) + drawn * graph
@@ -153,7 +153,7 @@ class UserGraph:
 
 
 def gpfedrec(config: GPFedRecConfig) -> Method:
-    """personal perceptron × fine-tuned and kept × joint × user graph."""
+    """Build GPFedRec: personal perceptron × fine-tuned and kept × joint × user graph."""
     d = config.embedding_size
     scorer = PersonalLinear(d) if config.scorer == "linear" else PersonalPerceptron(d, config.hidden)
     return Method(

@@ -30,7 +30,7 @@ class LocalConfig(MethodConfig):
 
 
 def local(config: LocalConfig) -> Method:
-    """dot × personal table × joint × none."""
+    """Build Local: dot × personal table × joint × none."""
     return Method(
         name="local",
         paper="no collaboration",

@@ -82,7 +82,7 @@ class ThreeLevels:
 
 
 def perfedrec(config: PerFedRecConfig) -> Method:
-    """dot × shared × joint × three levels."""
+    """Build PerFedRec: dot × shared × joint × three levels."""
     return Method(
         name="perfedrec",
         paper="Luo et al. 2022",

@@ -180,7 +180,7 @@ class Everything:
 
 
 def low_rank(method: Method, config: LowRankConfig) -> Method:
-    """The plug-in: calibration on any method with a shared item table."""
+    """Apply the plug-in: calibration on any method with a shared item table."""
     require_shared_table(method, "low-rank")
     if ITEMS in method.view.keeps:
         raise ConfigError(
@@ -195,7 +195,7 @@ def low_rank(method: Method, config: LowRankConfig) -> Method:
 
 
 def pfedclr(config: PFedCLRConfig) -> Method:
-    """dot × low-rank × items, upload, rest × weighted mean."""
+    """Build PFedCLR: dot × low-rank × items, upload, rest × weighted mean."""
     return replace(low_rank(_backbone(config), config), name="pfedclr", paper=PAPER)
 
 

@@ -68,7 +68,7 @@ class SinceStart:
         )
 
     def see(self, params: Params) -> Tensor:
-        """Q."""
+        """The current table Q."""
         return params["items"] + params["change"]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
@@ -87,7 +87,7 @@ class CollaborationGraph:
     target: str = "change"
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        """The projections, row by row."""
+        """The projections onto the simplex, row by row."""
         return onto_simplex(weights / weights.sum() + cosines(tables) / (2 * self.alpha))
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
@@ -96,7 +96,7 @@ class CollaborationGraph:
 
 
 def pfedgraph(config: PFedGraphConfig) -> Method:
-    """dot × since the start × joint × collaboration graph."""
+    """Build pFedGraph: dot × since the start × joint × collaboration graph."""
     return Method(
         name="pfedgraph",
         paper="Ye et al. 2023",

@@ -54,7 +54,7 @@ class ScoreThenItems:
 
 
 def pfedrec(config: PFedRecConfig) -> Method:
-    """personal linear × fine-tuned and kept × scorer then items × mean."""
+    """Build PFedRec: personal linear × fine-tuned and kept × scorer then items × mean."""
     return Method(
         name="pfedrec",
         paper="Zhang et al. 2023",

@@ -239,7 +239,7 @@ def _redundancy(method: Method, config: PLGCPlugConfig) -> Redundancy:
 
 
 def plgc(config: PLGCConfig) -> Method:
-    """dot × mixed by traces × joint × weighted mean."""
+    """Build PLGC: dot × mixed by traces × joint × weighted mean."""
     return replace(local_global_mixing(_backbone(config), config), name="plgc")
 
 
