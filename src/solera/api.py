@@ -1,6 +1,6 @@
-"""The Python interface: load data, train and compare methods, look at runs, recommend.
+"""The Python interface: load data, train and compare methods, inspect runs, recommend.
 
-Every function takes what the command of the same name takes; `runs.assembly` puts both together.
+Every function takes the same options as the command of the same name; `runs.assembly` handles both.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ __all__ = [
     "train",
 ]
 
-Data = Interactions | str | Path | Any  # what `load` takes, or gave
+Data = Interactions | str | Path | Any  # anything that `load` takes or returns
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def _in_python(function: Callable[P, R]) -> Callable[P, R]:
-    """Errors whose next step names arguments in the place of options."""
+    """Rewrite the hints of errors, so that they name arguments instead of command-line options."""
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,11 +80,11 @@ def load(
     data_dir: str | Path | None = None,
     name: str | None = None,
 ) -> Interactions:
-    """A data set by its name, a .csv, .tsv or .parquet file, or a table of pandas, polars or Arrow.
+    """Load a data set by name, from a .csv, .tsv or .parquet file, or from a pandas, polars or Arrow table.
 
-    `columns` says which columns are the user's, the item's, the time and the title, where they have other
-    names: {"user": "who", "item": "what"}. Users with fewer than `min_interactions` are left out (5 in files
-    and tables). `name` is what a table is called in results.
+    `columns` names the user, item, time and title columns if they have other names: {"user": "who", "item":
+    "what"}. Users with fewer than `min_interactions` are left out (5 in files and tables). `name` is the name
+    of a table in results.
 
     Examples:
         >>> import polars
@@ -130,10 +130,10 @@ def train(
 ) -> Run:
     """Train a method and return the finished run.
 
-    `data` is whatever `solera.load` takes, or what it gave; a `preset` names method and data itself. Further
-    keyword arguments are the method's own options, and those of its `plugins`. Nothing is written to disk
-    unless `out` names a folder, from which `solera.open_run` reads the run again. A notebook shows progress
-    below the cell, unless `progress` is False.
+    `data` is anything that `solera.load` takes or returns; a `preset` names method and data itself. Further
+    keyword arguments are options of the method and of its `plugins`. Nothing is written to disk unless `out`
+    names a folder, from which `solera.open_run` reads the run again. A notebook shows progress below the
+    cell, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
@@ -212,7 +212,7 @@ def baseline(
     columns: dict[str, str] | None = None,
     **options: Any,
 ) -> BaselineRun:
-    """Fit a centralized baseline under the same protocol; further keyword arguments are its options.
+    """Fit a centralized baseline under the same protocol. Further keyword arguments are its options.
 
     Examples:
         >>> solera.baseline("ease", "ml-100k", reg=200).metrics  # doctest: +SKIP
@@ -244,9 +244,10 @@ def compare(
     columns: dict[str, str] | None = None,
     threads: int = 0,
 ) -> pl.DataFrame:
-    """Train methods with their defaults, plug-ins as in "fedncf+elastic-merge", and baselines beside them.
+    """Train methods with default options, with plug-ins as in "fedncf+elastic-merge", and fit baselines.
 
-    A row for each, best first by the validation items; figures are those on test items in full ranking.
+    Returns one row for each, best first on validation. The metrics are those of the test items in full
+    ranking.
 
     Examples:
         >>> solera.compare(["fedmf", "fedease"], "ml-100k", rounds=10)  # doctest: +SKIP
@@ -272,9 +273,9 @@ def compare(
 
 @_in_python
 def evaluate(score: Score, data: Data, *, protocol: str = "strict", seed: int = 0) -> pl.DataFrame:
-    """The figures of a recommender of your own under a protocol.
+    """Evaluate your own recommender under a protocol.
 
-    `score` gets users' numbers, [n], and gives their scores of all items, [n, items], as a tensor.
+    `score` takes user numbers [n] and returns their scores of all items, [n, items], as a tensor.
     """
     interactions = load(data)
     evaluator = Evaluator(split(interactions, protocol), seed)
@@ -290,7 +291,7 @@ def report(
     no_data: bool = False,
     data_dir: str | Path | None = None,
 ) -> list[Path]:
-    """Write one HTML page about finished runs, with their charts; returns the files written.
+    """Write one HTML page about finished runs, with charts, and return the paths of the files written.
 
     Runs are folders, or `Run`s that were trained with `out`. With `figures`, every chart is also written as
     SVG, PNG and CSV. `no_data` leaves out what needs the data set: intervals and single users.
@@ -316,13 +317,13 @@ def _folder(run: Run | str | Path) -> Path:
 
 @_in_python
 def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None = None) -> Run:
-    """A finished run's folder. Its data are loaded again unless they are given."""
+    """Open the folder of a finished run. Its data are loaded again unless they are given."""
     given = None if data is None else load(data)
     return Run.open(path, data=given, data_dir=None if data_dir is None else Path(data_dir))
 
 
 def methods() -> pl.DataFrame:
-    """All methods, what they are made of, and where they come from; plug-ins for `plugins` below them."""
+    """A table of all methods, their parts and their papers, followed by the plug-ins for `plugins`."""
     rows = [{"name": name, **find(name).choices, "paper": find(name).paper} for name in names()]
     rows += [{"name": f"+{name}", "paper": plugin.about} for name, plugin in PLUGINS.items()]
     rows += [{"name": name, "paper": "centralized baseline"} for name in BASELINES]
@@ -330,12 +331,12 @@ def methods() -> pl.DataFrame:
 
 
 def datasets() -> pl.DataFrame:
-    """Data sets that can be loaded by name, and where each would come from."""
+    """A table of the data sets that can be loaded by name, and where each would be loaded from."""
     return pl.DataFrame([{"name": name, "from": known_data.available(name)} for name in known_data.names()])
 
 
 def presets() -> pl.DataFrame:
-    """Named settings: published rows, and the best that equal tuning found."""
+    """A table of presets: published rows, and the best settings from equal tuning."""
     return pl.DataFrame(
         [
             {"name": each.name, "method": each.full_method, "dataset": each.dataset, "source": each.source}

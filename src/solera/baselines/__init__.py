@@ -1,4 +1,4 @@
-"""Centralized baselines, one file each: what collecting everybody's history would give.
+"""Centralized baselines, one file each: the accuracy possible if all users' histories were collected.
 
 To add one, write the file and name it here.
 """
@@ -30,18 +30,18 @@ class Baseline(Protocol):
     """A fitted baseline."""
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """[len(users), n_items], where `history` is what each user of the data has when asked."""
+        """Scores [len(users), n_items]. `history` is what each user of the data has at that time."""
 
 
 class Recipe(NamedTuple):
-    """A baseline's config class and the function that fits it to a split, with a seed."""
+    """A baseline's config class and the function that fits it to a split with a seed."""
 
     config: type[BaseModel]
     fit: Callable[[Split, Any, int, OnEpoch | None], Baseline]
 
 
 class NoOptions(BaseModel):
-    """Settings of a baseline that has none."""
+    """Settings of a baseline without options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,7 +59,7 @@ BASELINES: dict[str, Recipe] = {
 
 
 def configure(name: str, options: Mapping[str, Any] | None = None) -> BaseModel:
-    """The settings of the baseline of that name; every wrong option is named at once."""
+    """The settings of a baseline. All wrong options are reported at once."""
     if name not in BASELINES:
         raise ConfigError(f"unknown baseline {name!r}", closest(name, list(BASELINES)))
     config = BASELINES[name].config
@@ -77,7 +77,7 @@ def _message(kind: str, message: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as the command line takes it."""
+    """Format a value for the command line."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

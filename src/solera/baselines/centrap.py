@@ -1,22 +1,21 @@
-"""CentRAP: FedRAP on one computer, its authors' upper bound for FedRAP.
+"""CentRAP: FedRAP trained centrally, which its authors use as an upper bound for FedRAP.
 
-Li et al., "Federated Recommendation with Additive Personalization" (ICLR 2024), whose Section 4.2 names it in
-one sentence; the public code does not have it. FedRAP itself is the method `fedrap`.
+Li et al., "Federated Recommendation with Additive Personalization" (ICLR 2024), which mentions it in one
+sentence of Section 4.2; the public code does not contain it. FedRAP itself is the method `fedrap`.
 
     score(u, i) = ⟨w_u, c_i + d_ui⟩ + b_u
     loss        = binary cross-entropy − λ · (d_ui − c_i)² + μ · |c_i| + reg · (‖w_u‖² + ‖c_i‖² + ‖d_ui‖²)
 
-The loss is a mean over the samples (u, i), the terms of λ and μ over the d coordinates too.
+The loss is a mean over the samples (u, i); the terms of λ and μ are also means over the d coordinates.
 
-"Centralized" means: there are no clients, rounds or averages. Everybody's samples lie in one place and are
-shuffled together, and the shared table C takes a step on every mini-batch of them, whoever they come from.
-What is personal in FedRAP, the scorer w_u, b_u and the table D_u, there still is once per user, but it lies
-beside C. All is trained by Adam, of D what a batch touches. D starts at zero; λ and μ are fixed, without a
-curriculum.
+"Centralized" means that there are no clients, rounds or averages. All users' samples are shuffled together,
+and the shared table C is updated on every mini-batch. The parts that are personal in FedRAP, the scorer w_u,
+b_u and the table D_u, still exist once per user, but are stored beside C. Everything is trained with Adam; of
+D, only the rows in a batch. D starts at zero. λ and μ are fixed, without a curriculum.
 
-d_ui belongs to one user *and* one item. For an item that the user has not met, all it can learn is how
+d_ui belongs to one user *and* one item. For an item that the user has not met, it can only learn how
 often the item was drawn as a negative. Under `strict` that is noise, and a larger `own_learning_rate` makes
-the model worse; under `paper`, where the held-out items are never drawn, it is the answer.
+the model worse. Under `paper`, where the held-out items are never drawn, it is the answer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from solera.core.errors import DataError
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
-MAX_BYTES = 2_000_000_000  # of D; Adam holds twice as much beside it
+MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 
 
 class CentRAPConfig(TrainedConfig):
@@ -61,7 +60,7 @@ class CentRAP:
     def fit(
         cls, split: Split, config: CentRAPConfig | None = None, seed: int = 0, on_epoch: OnEpoch | None = None
     ) -> CentRAP:
-        """Train everything together."""
+        """Train all parameters together."""
         config = config or CentRAPConfig()
         n_users, n_items, d = split.data.n_users, split.data.n_items, config.embedding_size
         _check_size(split, d)
@@ -85,10 +84,10 @@ class CentRAP:
         return cls(weights.detach(), biases.detach().squeeze(-1), shared.detach(), own.detach())
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """⟨w_u, c_i + d_ui⟩ + b_u of all items."""
+        """⟨w_u, c_i + d_ui⟩ + b_u for all items."""
         n_items = len(self.shared)
         rows = []
-        for user in users.tolist():  # one after the other: the tables of many users are a large copy
+        for user in users.tolist():  # one by one, because the tables of many users are a large copy
             own = self.own[user * n_items : (user + 1) * n_items]
             rows.append((self.shared + own) @ self.weights[user] + self.biases[user])
         return torch.stack(rows)

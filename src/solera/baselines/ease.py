@@ -1,4 +1,4 @@
-"""EASE: a linear item-to-item model in closed form, the honest ceiling for order-blind methods.
+"""EASE: a linear item-to-item model in closed form, an upper reference for methods that ignore item order.
 
 Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019. With the binary user-item matrix
 X, it minimises ‖X − XB‖² + reg·‖B‖² over B with a zero diagonal:
@@ -18,8 +18,8 @@ from solera.core.linear import without_diagonal
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
-MAX_ITEMS = 20_000  # items² doubles are 3.2 GB there, and the inverse needs a few of them
-CHUNK = 32_000_000  # numbers of X held densely at once
+MAX_ITEMS = 20_000  # here, items² doubles take 3.2 GB, and the inverse needs several of them
+CHUNK = 32_000_000  # entries of X held densely at once
 
 
 class EaseConfig(BaseModel):
@@ -51,12 +51,12 @@ class Ease:
         return cls(without_diagonal(gram, (config or EaseConfig()).reg).float())
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """x_u B, where x_u marks the items of the user's row of `history` (one row per user of the data)."""
+        """x_u B, where x_u marks the items in the user's row of `history` (one row per user of the data)."""
         return _dense(history.take(users), len(self.weights)) @ self.weights
 
 
 def _gram(train: Ragged, n_items: int) -> Tensor:
-    """XᵀX in double precision; the counts of a chunk are whole numbers that floats hold exactly."""
+    """XᵀX in double precision. The counts of a chunk are integers that floats hold exactly."""
     gram = torch.zeros(n_items, n_items, dtype=torch.float64)
     step = max(1, CHUNK // n_items)
     for start in range(0, len(train), step):
@@ -67,7 +67,7 @@ def _gram(train: Ragged, n_items: int) -> Tensor:
 
 
 def _dense(lists: Ragged, n_items: int) -> Tensor:
-    """The lists as rows of zeros and ones; an item that repeats counts once."""
+    """The lists as rows of zeros and ones. A repeated item counts once."""
     x = torch.zeros(len(lists), n_items)
     x[torch.from_numpy(lists.rows), torch.from_numpy(lists.values)] = 1.0
     return x

@@ -1,13 +1,14 @@
-"""iALS: weighted matrix factorization by alternating least squares, on every pair of user and item.
+"""iALS: weighted matrix factorization by alternating least squares over all pairs of user and item.
 
-Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets" (ICDM 2008), as the library
-`implicit` has it. With x_ui = 1 for training items and 0 otherwise, and confidence c_ui = alpha for training
-items and 1 otherwise, it minimises
+Hu, Koren & Volinsky, "Collaborative Filtering for Implicit Feedback Datasets" (ICDM 2008), as implemented in
+the library `implicit`. With x_ui = 1 for training items and 0 otherwise, and confidence c_ui = alpha for
+training items and 1 otherwise, it minimises
 
     Σ_ui c_ui (x_ui − ⟨p_u, q_i⟩)² + reg · (Σ_u ‖p_u‖² + Σ_i ‖q_i‖²)
 
-in turn over all p_u and all q_i. Nothing is sampled, so no protocol's negatives matter. For scoring, a user's
-vector is solved for anew, exactly, from the history given then (at test time with the validation item):
+alternately over all p_u and all q_i. Nothing is sampled, so a protocol's negatives have no effect. For
+scoring, a user's vector is solved again, exactly, from the current history (at test time with the validation
+item):
 
     p_u = (QᵀQ + (alpha − 1) · Q_uᵀQ_u + reg·I)⁻¹ · alpha · Q_uᵀ1,      Q_u the rows of the user's items
 """
@@ -45,7 +46,7 @@ class IALSConfig(BaseModel):
 
 
 class IALS:
-    """A fitted iALS, `model` being the library's."""
+    """A fitted iALS. `model` is the library's model."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -54,7 +55,7 @@ class IALS:
     def fit(
         cls, split: Split, config: IALSConfig | None = None, seed: int = 0, on_epoch: OnEpoch | None = None
     ) -> IALS:
-        """Factorize the training items, on one thread: the library's own would fight with BLAS's."""
+        """Factorize the training items on one thread: the library's own threads would compete with BLAS's."""
         config = config or IALSConfig()
         try:
             from implicit.cpu.als import AlternatingLeastSquares  # noqa: PLC0415 - needs the ials extra
@@ -79,14 +80,14 @@ class IALS:
         return cls(model)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """⟨p_u, q_i⟩ of all items, p_u solved for from the user's row of `history`."""
+        """⟨p_u, q_i⟩ for all items, with p_u solved from the user's row of `history`."""
         items = self.model.item_factors
         solved = self.model.recalculate_user(users, _matrix(history.take(users), len(items)))
         return torch.from_numpy(solved @ items.T)
 
 
 def _matrix(lists: Ragged, n_items: int) -> Any:
-    """The lists as a sparse matrix of ones; an item that repeats counts once."""
+    """The lists as a sparse matrix of ones. A repeated item counts once."""
     from scipy.sparse import csr_matrix  # noqa: PLC0415 - comes with implicit
 
     lists = lists.sorted_unique()

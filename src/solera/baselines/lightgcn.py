@@ -1,4 +1,4 @@
-"""LightGCN: vectors smoothed over the graph of who has what.
+"""LightGCN: embeddings smoothed over the user-item graph.
 
 He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation" (SIGIR 2020).
 Users and items are the nodes, training interactions the edges; E⁰ holds a vector for every node.
@@ -7,9 +7,9 @@ Users and items are the nodes, training interactions the edges; E⁰ holds a vec
     score(u, i) = ⟨e_u, e_i⟩                                                                         (Eq. 5)
     loss        = −log σ(score(u, i) − score(u, j)) + reg · (‖e⁰_u‖² + ‖e⁰_i‖² + ‖e⁰_j‖²) / 2       (Eq. 15)
 
-The loss is a mean over pairs of a positive i and a negative j, the penalty on the vectors of the batch as
-in the authors' code. Only E⁰ is trained, by Adam, with larger steps than theirs and fewer epochs. A user's
-vector comes from training alone, as in `mf`.
+The loss is a mean over pairs of a positive i and a negative j. As in the authors' code, the penalty applies
+to the vectors of the batch. Only E⁰ is trained, with Adam, with larger steps and fewer epochs than the
+authors use. A user's vector comes from training alone, as in `mf`.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class LightGCN:
         return cls(users, items)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """⟨e_u, e_i⟩ of all items."""
+        """⟨e_u, e_i⟩ for all items."""
         return self.users[torch.from_numpy(users)] @ self.items.T
 
 
 def adjacency(train: Ragged, n_items: int) -> Tensor:
-    """Â, sparse, users before items; an edge counts once, and a node without edges is a row of zeros."""
+    """Â as a sparse matrix, users before items. Repeated edges count once; isolated nodes are zero rows."""
     edges = train.sorted_unique()
     n_nodes = len(edges) + n_items
     users, items = torch.from_numpy(edges.rows), torch.from_numpy(edges.values) + len(edges)
@@ -103,7 +103,7 @@ def propagate(graph: Tensor, start: Tensor, layers: int) -> Tensor:
 
 
 class _Spread(torch.autograd.Function):
-    """Â E. Â is its own transpose, which torch does not know: its gradient would take ten times as long."""
+    """Â E with a fast gradient. Â is symmetric, but torch does not know it and would be ten times slower."""
 
     @staticmethod
     def forward(context: Any, graph: Tensor, vectors: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""MF: matrix factorization on implicit feedback, a user's and an item's vector.
+"""MF: matrix factorization on implicit feedback, with one vector per user and per item.
 
 Koren, Bell & Volinsky, "Matrix Factorization Techniques for Recommender Systems" (Computer 2009), with the
-loss and the sampled negatives of He et al., "Neural Collaborative Filtering" (WWW 2017), which is the form
-that federated papers compare with; `fedmf` is its federated counterpart.
+loss and the sampled negatives of He et al., "Neural Collaborative Filtering" (WWW 2017). Federated papers
+compare with this form; `fedmf` is its federated counterpart.
 
     score(u, i) = ⟨p_u, q_i⟩
     loss        = binary cross-entropy + reg · (‖p_u‖² + ‖q_i‖²)         mean over the samples (u, i)
@@ -52,5 +52,5 @@ class MF:
         return cls(users.detach(), items.detach())
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """⟨p_u, q_i⟩ of all items."""
+        """⟨p_u, q_i⟩ for all items."""
         return self.users[torch.from_numpy(users)] @ self.items.T

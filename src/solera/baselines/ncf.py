@@ -1,4 +1,4 @@
-"""NCF: neural collaborative filtering, a perceptron on a user's and an item's vector.
+"""NCF: neural collaborative filtering, a perceptron on the vectors of user and item.
 
 He et al., "Neural Collaborative Filtering" (WWW 2017), in its MLP form; `fedncf` is its federated
 counterpart.
@@ -27,11 +27,11 @@ from solera.core.context import Widths
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
-CHUNK = 1_000_000  # scores computed at once: the first layer is wider than that by its width
+CHUNK = 1_000_000  # scores computed at once; the first layer holds this many times its width
 
 
 class NCFConfig(TrainedConfig):
-    """Settings of NCF. It is at its best early, and a penalty does not change that; hence the defaults."""
+    """Settings of NCF. It peaks early, and regularization does not change that; hence the defaults."""
 
     epochs: int = Field(default=20, ge=1)
     """Passes over everybody's training items."""
@@ -42,7 +42,7 @@ class NCFConfig(TrainedConfig):
 
 
 class NCF:
-    """A fitted perceptron: user and item vectors, and weight and bias of every layer."""
+    """A fitted NCF: user and item vectors, and weight and bias of every layer."""
 
     def __init__(self, users: Tensor, items: Tensor, layers: list[tuple[Tensor, Tensor]]) -> None:
         self.users = users
@@ -78,7 +78,7 @@ class NCF:
         return model
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """The perceptron's output for vectors [..., d] that broadcast; W_1 is applied in two halves."""
+        """The perceptron's output for broadcastable vectors [..., d]. W_1 is applied in two halves."""
         (weight, bias), *others = self.layers
         for_users, for_items = weight.chunk(2, dim=1)
         x = linear(users, for_users, bias) + linear(items, for_items)

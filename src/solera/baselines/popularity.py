@@ -1,4 +1,4 @@
-"""The most popular items, the same for everybody: what any other method has to beat."""
+"""The most popular items, the same for everybody: the baseline that every other method should beat."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Popularity:
 
     @classmethod
     def fit(cls, split: Split) -> Popularity:
-        """Count the users of every item."""
+        """Count the users who have each item."""
         values = split.train.sorted_unique().values
         counts = np.bincount(values, minlength=split.data.n_items)
         return cls(torch.from_numpy(counts.astype(np.float32)))
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """[len(users), n_items], every row the same."""
+        """Scores [len(users), n_items], the same for every user."""
         return self.counts.expand(len(users), -1)

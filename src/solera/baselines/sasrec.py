@@ -1,23 +1,23 @@
-"""SASRec: self-attention reads a history, oldest first, and says at every place what comes next.
+"""SASRec: self-attention over a history, oldest first, that predicts the next item at every position.
 
-Kang & McAuley, "Self-Attentive Sequential Recommendation" (ICDM 2018). With item vectors E, place vectors P
-and a history s_1 … s_n of which the last max_length items are read, s_0 being a sign for the beginning,
+Kang & McAuley, "Self-Attentive Sequential Recommendation" (ICDM 2018). With item vectors E, position vectors
+P and a history s_1 … s_n of which the last max_length items are read, s_0 being a start token,
 
     x_t  = √d · E[s_t] + P[t]                                                                          (Eq. 1)
     x   ← x + attention(norm(x)),   x ← x + W_2 max(W_1 norm(x) + b_1, 0) + b_2     `layers` times  (Eq. 2–5)
     h    = norm(x),   score(i | s_0 … s_t) = ⟨h_t, E_i⟩                                                (Eq. 6)
 
-where attention sees no later place, and dropout falls on x and on what is added to it. The loss is not the
-paper's binary cross-entropy against one negative but the softmax over the whole catalogue,
+where attention is causal, and dropout is applied to x and to what is added to it. The loss is not the
+paper's binary cross-entropy against one negative but the softmax over all items,
 
     loss = −log softmax(score(· | s_0 … s_t))[s_{t+1}],      mean over the places of a batch,
 
 which is stronger and needs fewer epochs (Klenitskiy & Vasilev, "Turning Dross Into Gold Loss", RecSys 2023).
-Of a catalogue larger than `negatives`, that many items are drawn for every step and stand for the others.
+If there are more than `negatives` items, that many are sampled in every step to estimate the softmax.
 
-A long history is cut into windows that overlap by half: every training item is predicted once, after at
-least max_length / 2 earlier ones if there are as many. The model is the one after the last epoch, as with the
-other baselines; `epochs` is the setting to tune.
+A long history is cut into windows that overlap by half: every training item is predicted once, after at least
+max_length / 2 earlier ones if there are as many. The model after the last epoch is used, as in the other
+baselines; `epochs` is the setting to tune.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from solera.core.randomness import Purpose, generator
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
-CHUNK = 250_000  # logits held at once: few enough to stay in the cache of a core
+CHUNK = 250_000  # logits held in memory at once: few enough for the cache of a core
 
 
 class SASRecConfig(TrainedConfig):
@@ -84,7 +84,7 @@ class SASRec:
     def fit(
         cls, split: Split, config: SASRecConfig | None = None, seed: int = 0, on_epoch: OnEpoch | None = None
     ) -> SASRec:
-        """Train on all windows of everybody's training items."""
+        """Train on all windows of all users' training items."""
         config = config or SASRecConfig()
         n_items = split.data.n_items
         histories = _begun(split.train, n_items)
@@ -119,7 +119,7 @@ class SASRec:
         return cls(network, config.max_length)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """⟨h, E_i⟩ of all items, h being the state after the last item of the history."""
+        """⟨h, E_i⟩ for all items, where h is the state after the last item of the history."""
         n_items = len(self.network.items) - 1
         read = _begun(history.take(users), n_items)
         lengths, ends = np.minimum(read.lengths, self.max_length), read.offsets[1:]
@@ -131,15 +131,15 @@ class SASRec:
 
 
 def _begun(histories: Ragged, sign: int) -> Ragged:
-    """Every history behind the sign for the beginning."""
+    """Put the start token before every history."""
     signs = np.full(len(histories), sign, dtype=np.int64)
     return Ragged.of_lengths(np.ones_like(signs), signs).concat(histories)
 
 
 def windows(histories: Ragged, max_length: int) -> Ints:
-    """[n, 3]: the first place of a window in `histories.values`, the first asked what follows, and the end.
+    """Windows [n, 3]: start in `histories.values`, first position whose next item is predicted, and end.
 
-    They are cut from the end of a history backwards; its last place is never asked, for nothing follows.
+    They are cut backwards from the end of a history. Its last position has no next item to predict.
     """
     step = max(1, max_length // 2)
     asked = histories.lengths - 1
@@ -151,9 +151,9 @@ def windows(histories: Ragged, max_length: int) -> Ints:
 
 
 class Network(nn.Module):
-    """From items [n, length], `n_items` being the sign for the beginning, to states [n, length, d].
+    """Maps items [n, length] to states [n, length, d]. `n_items` is the start token.
 
-    Padding stands behind a history, where no earlier place sees it.
+    Padding comes after a history, where no earlier position can see it.
     """
 
     def __init__(self, n_items: int, config: SASRecConfig, random: np.random.Generator) -> None:
@@ -166,14 +166,14 @@ class Network(nn.Module):
         self.norm = nn.LayerNorm(d)
 
     def forward(self, items: Tensor) -> Tensor:
-        """The state at a place depends on the items up to it."""
+        """The states. The state at a position depends only on the items up to it."""
         x = math.sqrt(self.items.shape[1]) * embedding(items, self.items) + self.places[: items.shape[1]]
         states: Tensor = self.norm(self.blocks(self.drop(x)))
         return states
 
 
 class Block(nn.Module):
-    """Attention to the same and earlier places, and a perceptron at each, both added to what comes in."""
+    """A transformer block: causal attention and a position-wise perceptron, with residual connections."""
 
     def __init__(self, d: int, heads: int, drop: Dropout) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class Block(nn.Module):
         self.perceptron = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[n, length, d] to the same."""
+        """Map [n, length, d] to the same shape."""
         q, k, v = self.queries_keys_values(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         attended = scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.drop(self.mix(attended.transpose(1, 2).flatten(2)))
@@ -193,7 +193,7 @@ class Block(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout from a generator of one's own, to 1/65536; torch's takes nearly four times as long on a CPU."""
+    """Dropout with its own generator, to 1/65536. torch's takes nearly four times as long on a CPU."""
 
     def __init__(self, rate: float, random: np.random.Generator) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ class Dropout(nn.Module):
         self.random = random
 
     def forward(self, x: Tensor) -> Tensor:
-        """Without training, x itself."""
+        """Apply dropout, or return x unchanged outside training."""
         if not (self.training and self.rate):
             return x
         kept = self.random.integers(65536, size=x.shape, dtype=np.uint16) >= 65536 * self.rate
@@ -211,7 +211,7 @@ class Dropout(nn.Module):
 def sampled_cross_entropy(
     states: Tensor, items: Tensor, targets: Tensor, negatives: Tensor, n_items: int
 ) -> Tensor:
-    """−log softmax, the sum over all items but the target being estimated from uniform `negatives`."""
+    """−log softmax, with the sum over all other items estimated from uniform `negatives`."""
     own = (states * embedding(targets, items)).sum(1)
     others = states @ embedding(negatives, items).T + math.log((n_items - 1) / len(negatives))
     others = others.masked_fill(negatives == targets[:, None], -math.inf)
@@ -219,11 +219,11 @@ def sampled_cross_entropy(
 
 
 class CrossEntropy(torch.autograd.Function):
-    """Mean of −log softmax(⟨state, E_i⟩)[target]. Logits are made, used for the gradient and forgotten."""
+    """Mean of −log softmax(⟨state, E_i⟩)[target]. Logits are used for the gradient and not kept."""
 
     @staticmethod
     def forward(context: Any, states: Tensor, items: Tensor, targets: Tensor) -> Tensor:
-        """The loss, and its gradients on the way."""
+        """The loss. Its gradients are computed at the same time."""
         by_states, by_items = torch.empty_like(states), torch.zeros_like(items)
         total = states.new_zeros(())
         size = max(1, CHUNK // len(items))
@@ -240,6 +240,6 @@ class CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        """The gradients found before."""
+        """The gradients computed in `forward`."""
         by_states, by_items = context.saved_tensors
         return gradients[0] * by_states, gradients[0] * by_items, None

@@ -1,8 +1,8 @@
-"""What the trained baselines share: options, everybody's samples of an epoch, and the loop over mini-batches.
+"""Common parts of the trained baselines: options, samples of an epoch, and the loop over mini-batches.
 
-The samples are those of the federated methods, an epoch standing for a round: every training item once, and
-for each of them negatives drawn anew from what the protocol allows. Only their order differs, all users'
-samples being shuffled together. No epoch is chosen: the model is the one after the last.
+The samples are those of the federated methods, with an epoch in place of a round: every training item once,
+and for each of them newly drawn negatives that the protocol allows. Only the order differs, because all
+users' samples are shuffled together. No epoch is selected: the model after the last one is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Columns = tuple[Tensor, Tensor, Tensor]
 
 
 class Epoch(NamedTuple):
-    """What is reported after every epoch; `loss` is its mean, where there is one."""
+    """The report after every epoch. `loss` is its mean, if there is one."""
 
     done: int
     epochs: int
@@ -34,7 +34,7 @@ OnEpoch = Callable[[Epoch], None]
 
 
 class TrainedConfig(BaseModel):
-    """Settings of every trained baseline; each may change defaults and add its own."""
+    """Settings of every trained baseline. Each may change defaults and add its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -53,7 +53,7 @@ class TrainedConfig(BaseModel):
 
 
 class Draws:
-    """Everybody's samples, epoch by epoch."""
+    """All users' samples, epoch by epoch."""
 
     def __init__(self, split: Split, negatives: int, seed: int) -> None:
         self._data = ClientData(split.train, split.excluded, split.data.n_items)
@@ -61,13 +61,13 @@ class Draws:
         self._seed = seed
 
     def labelled(self, epoch: int) -> Columns:
-        """Users, items, and 1 for positives and 0 for negatives."""
+        """Users, items, and labels: 1 for positives and 0 for negatives."""
         users, items, positive = self._sample(epoch)
         order = generator(self._seed, Purpose.SHUFFLE, epoch).permutation(len(users))
         return _tensors(users[order], items[order], positive[order].astype(np.float32))
 
     def pairs(self, epoch: int) -> Columns:
-        """Users, positives and negatives: every negative once, beside a random positive of its user."""
+        """Users, positives and negatives. Every negative occurs once, with a random positive of its user."""
         users, items, positive = self._sample(epoch)
         random = generator(self._seed, Purpose.SHUFFLE, epoch)
         users, rivals, items = users[~positive], items[~positive], np.repeat(items[positive], self._negatives)
@@ -94,7 +94,7 @@ def train(
     config: TrainedConfig,
     on_epoch: OnEpoch | None,
 ) -> None:
-    """Step down the mean loss of every mini-batch, for the given number of epochs."""
+    """Minimize the mean loss of every mini-batch, for the given number of epochs."""
     for epoch in range(config.epochs):
         columns = draw(epoch)
         total = 0.0
@@ -111,12 +111,12 @@ def train(
 
 
 def normal(seed: int, name: str, *shape: int, scale: float = 0.1) -> Tensor:
-    """A parameter that starts with N(0, scale²)."""
+    """A parameter initialized from N(0, scale²)."""
     draw = generator(seed, Purpose.INIT, *name.encode())
     return torch.from_numpy(scale * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
 
 
 def uniform(seed: int, name: str, *shape: int, bound: float) -> Tensor:
-    """A parameter that starts uniform within ±bound."""
+    """A parameter initialized uniformly within ±bound."""
     values = generator(seed, Purpose.INIT, *name.encode()).uniform(-bound, bound, shape)
     return torch.from_numpy(values.astype(np.float32)).requires_grad_()

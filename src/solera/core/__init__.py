@@ -1,1 +1,1 @@
-"""The vocabulary: leaves and their homes, a method and its five parts, the round, randomness, errors."""
+"""The core vocabulary: leaves and their homes, methods and their five parts, rounds, randomness, errors."""

@@ -1,4 +1,4 @@
-"""Arrays by what they hold."""
+"""NumPy array types, named by what they hold."""
 
 from __future__ import annotations
 

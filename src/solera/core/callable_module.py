@@ -1,4 +1,4 @@
-"""A package that can be called, where a function of the interface has the same name."""
+"""Make a package callable when a public function has the same name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Any
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Let `package(…)` do what the function does: importing a package hides a function of its name."""
+    """Make `package(…)` call the function, because importing a package hides a function of the same name."""
     kind = type("CallableModule", (ModuleType,), {"__call__": staticmethod(function)})
     sys.modules[name].__class__ = kind

@@ -1,8 +1,8 @@
-"""The five choices: what a scorer, a view, an update, an aggregate and a wire are.
+"""Interfaces of a method's parts: scorer, view, update and aggregate.
 
-Parts are written over trailing axes. A leaf of a client has its own shape; the rows of a per-item leaf
-have shape [..., n, *shape] for the n items of a batch. Whatever stands in front (nothing in the reference
-engine, the clients of a block in the block engine) belongs to the engine and must be left alone.
+Parts operate on trailing axes. A client's leaf has its own shape; the rows of a per-item leaf have shape
+[..., n, *shape] for the n items of a batch. Leading axes (none in the reference engine, the clients of a
+block in the block engine) belong to the engine, and parts must leave them alone.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Scorer(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The leaves it needs."""
+        """The leaves this part needs."""
         ...
 
     def score(self, params: Params, items: Tensor) -> Tensor:
@@ -41,17 +41,17 @@ class View(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The leaves it needs."""
+        """The leaves this part needs."""
         ...
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Shared per-item leaves whose locally trained rows the client keeps, and is served with."""
+        """Shared per-item leaves whose locally trained rows stay on the client and are used to serve it."""
         ...
 
     def see(self, params: Params) -> Tensor:
@@ -60,41 +60,41 @@ class View(Protocol):
 
 
 class ScorerGradient(Scorer, Protocol):
-    """A scorer that knows its own gradient. Optional: without it autograd finds it, more slowly."""
+    """A scorer with an analytic gradient. Optional: without it, the slower autograd is used."""
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Gradients of the wanted leaves, from the slope [..., n] of the loss by the scores."""
+        """Gradients by the wanted leaves, given the derivative [..., n] of the loss by the scores."""
         ...
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """The gradient by the item vectors, [..., n, d]."""
+        """Gradient with respect to the item vectors, [..., n, d]."""
         ...
 
 
 class ViewGradient(View, Protocol):
-    """A view that knows its own gradient. Optional, like `ScorerGradient`."""
+    """A view with an analytic gradient. Optional, like `ScorerGradient`."""
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """Gradients of the view's leaves, from the slope [..., n, d] of the loss by the item vectors.
+        """Gradients of the view's leaves, given the derivative [..., n, d] of the loss by the item vectors.
 
-        Those of the view's own penalty included, if it has one.
+        Includes the gradient of the view's own penalty, if it has one.
         """
         ...
 
 
 def scorer_knows(scorer: Scorer) -> TypeGuard[ScorerGradient]:
-    """Whether a scorer is a `ScorerGradient`; asked at every step, where isinstance would take its time."""
+    """Whether a scorer is a `ScorerGradient`. Called at every step, where isinstance would be slow."""
     return hasattr(scorer, "item_gradient")
 
 
 def view_knows(view: View) -> TypeGuard[ViewGradient]:
-    """Whether a view is a `ViewGradient`; asked at every step."""
+    """Whether a view is a `ViewGradient`. Called at every step."""
     return hasattr(view, "gradient")
 
 
 @runtime_checkable
 class ViewPenalty(Protocol):
-    """A view with a penalty of its own, added to the loss."""
+    """A view that adds its own penalty to the loss."""
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
         """One penalty per client, [...]."""
@@ -103,33 +103,33 @@ class ViewPenalty(Protocol):
 
 @runtime_checkable
 class ViewSettles(Protocol):
-    """A view whose outcome becomes one of its leaves: of every item, also of those a client does not touch.
+    """A view whose result is stored in one of its leaves, including items the client does not touch.
 
     Such a method trains, stores and sends whole tables.
     """
 
     @property
     def settles(self) -> str:
-        """The personal per-item leaf that takes the outcome."""
+        """The personal per-item leaf that stores the view's result."""
         ...
 
     def settle(self, params: Params) -> Tensor:
-        """The leaf's rows [..., n, d] once the view's outcome is final."""
+        """The leaf's rows [..., n, d], computed from the final state of the view."""
         ...
 
 
 @runtime_checkable
 class ViewDerives(Protocol):
-    """A view with leaves that are computed from whole tables, and kept up to date from the touched rows."""
+    """A view with leaves that are computed from whole tables and updated from the touched rows."""
 
     def derive(self, tables: Params) -> Params:
         """The leaves `derived_from` the given tables [..., n_items, d]."""
         ...
 
     def observe(self, before: Params, now: Params) -> Params:
-        """The personal derived leaves, from the client's rows [..., n, d] before the round and as they are.
+        """Update the personal derived leaves from the client's rows [..., n, d] before the round and now.
 
-        Rows that are padding are zero in both. Called at the start of every epoch and after the last one.
+        Padding rows are zero in both. Called at the start of every epoch and after the last one.
         """
         ...
 
@@ -138,7 +138,7 @@ class ViewDerives(Protocol):
 class Sgd:
     """p ← S(p − rate · (gradient + reg · p)), where rate = learning_rate · decay^(steps taken this round).
 
-    S is soft-thresholding: it takes `shrink` off every absolute value, as far as there is any.
+    S is soft-thresholding: it reduces every absolute value by `shrink`, but not below zero.
     """
 
     learning_rate: float
@@ -149,7 +149,7 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma & Ba 2015) with its usual constants, started afresh every round."""
+    """Adam (Kingma & Ba 2015) with its usual constants. Its state is reset every round."""
 
     learning_rate: float
     reg: float = 0.0
@@ -157,9 +157,9 @@ class Adam:
 
 @dataclass(frozen=True)
 class Move:
-    """Leaves that take a step together, on the gradient of the same loss.
+    """Leaves that are updated together, with gradients of the same loss.
 
-    `along` are further leaves that step at the same time with an optimiser of their own.
+    `along` lists further leaves that are updated in the same step, each group with its own optimizer.
     """
 
     leaves: tuple[str, ...]
@@ -168,16 +168,16 @@ class Move:
 
     @property
     def parts(self) -> tuple[Move, ...]:
-        """This one and those along with it."""
+        """This move and the moves in `along`."""
         return (self, *self.along)
 
     def renamed(self, names: Mapping[str, str]) -> Move:
-        """The same with other leaves in the place of some."""
+        """A copy with some leaves replaced according to `names`."""
         leaves = tuple(names.get(name, name) for name in self.leaves)
         return Move(leaves, self.optimizer, tuple(part.renamed(names) for part in self.along))
 
     def only(self, names: Collection[str]) -> Move | None:
-        """The same for some of the leaves; None if it moves none of them."""
+        """A copy restricted to the given leaves, or None if it moves none of them."""
         parts = [
             Move(mine, part.optimizer)
             for part in self.parts
@@ -187,17 +187,17 @@ class Move:
 
     @property
     def all_leaves(self) -> tuple[str, ...]:
-        """The leaves of all parts."""
+        """The leaves of all parts of this move."""
         return tuple(name for part in self.parts for name in part.leaves)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Some epochs in which, on every batch, the moves are made one after the other.
+    """A number of epochs that apply the moves one after the other on every batch.
 
-    `view` replaces the method's view for the stage, where a part of it is yet to come into play. `settle`
-    makes the outcome of the method's view final before the first epoch, see `ViewSettles`. A client leaves
-    the stage after an epoch whose mean loss differs from the last one's by less than `stop` times that one.
+    `view` replaces the method's view during the stage, for example before one of its components is active.
+    `settle` stores the view's result before the first epoch, see `ViewSettles`. A client leaves the stage
+    after an epoch whose mean loss differs from the previous one by less than `stop` times the previous one.
     """
 
     epochs: int
@@ -209,26 +209,26 @@ class Stage:
 
 @runtime_checkable
 class Merging(Protocol):
-    """A view that merges the shared table into the client's own, and can say by which weights it did."""
+    """A view that merges the shared table into the client's own table and can report the merging weights."""
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
-        """ρ of a round, [..., n, 1] or fewer: 1 takes the shared table's row, 0 leaves the client's.
+        """ρ of a round, [..., n, 1] or fewer: 1 takes the shared table's row, 0 keeps the client's row.
 
-        `before` and `after` are the leaves as they stand on the clients before and after the round.
+        `before` and `after` are the client's leaves before and after the round.
         """
         ...
 
 
 class Update(Protocol):
-    """Which leaves move, in what order."""
+    """Which leaves are trained, and in what order."""
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """The local training of one round; the upload is taken after the last stage."""
+        """The local training of one round. The upload is computed after the last stage."""
         ...
 
 
@@ -237,12 +237,12 @@ class Aggregate(Protocol):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
     def weighted(self) -> bool:
-        """Whether clients count by their numbers of training items, or all alike."""
+        """Whether clients are weighted by their number of training items; otherwise all weigh the same."""
         ...
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
@@ -252,52 +252,53 @@ class Aggregate(Protocol):
 
 @runtime_checkable
 class FromSums(Protocol):
-    """An aggregate that says whether all it makes is made of the sums of the changes and of constants.
+    """An aggregate that states whether its result depends only on the sums of the changes and on constants.
 
-    Not of how many clients touched a row, nor of single uploads: only then does noise on the sums cover all.
+    Then it depends neither on how many clients touched a row nor on single uploads, and noise on the sums
+    protects the whole result.
     """
 
     @property
     def from_sums(self) -> bool:
-        """Whether that is so."""
+        """Whether the result depends only on sums."""
         ...
 
 
 @runtime_checkable
 class Remembering(Protocol):
-    """An aggregate that remembers something from round to round, on the server and for itself alone."""
+    """An aggregate that keeps server-side state between rounds."""
 
     def memory(self, sent: Params) -> Params:
-        """What it remembers before the first round, given the shared leaves that clients send changes for.
+        """The initial state, given the shared leaves that clients send changes for.
 
-        `combine` finds it beside the shared leaves, and gives back what is to be remembered. Clients get
-        nothing of it.
+        `combine` receives the state beside the shared leaves and returns the next state. Clients never
+        receive it.
         """
         ...
 
 
 @runtime_checkable
 class Tailoring(Protocol):
-    """An aggregate that gives every client a version of a table of its own, mixed of the clients' tables.
+    """An aggregate that gives every client its own version of a table, mixed from the clients' tables.
 
-    It needs to see single clients' uploads, so it cannot work under secure aggregation, and its state is of
-    the size clients × items.
+    It needs single clients' uploads, so it cannot work under secure aggregation. Its state has size
+    clients × items.
     """
 
     @property
     def source(self) -> str:
-        """The shared leaf whose versions on the clients are mixed."""
+        """The shared leaf whose client versions are mixed."""
         ...
 
     @property
     def target(self) -> str:
-        """The shared leaf that every client gets its own version of; may be the source."""
+        """The shared leaf of which every client receives its own version. May equal the source."""
         ...
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        """Weights [c, c]: row u says what client u's next table is made of.
+        """Mixing weights [c, c]: row u holds the weights of all clients' tables in client u's next table.
 
-        `tables` [c, n_items, d] are the round's clients' as they sent them, `weights` [c] their numbers of
+        `tables` [c, n_items, d] are the tables that the round's clients sent, `weights` [c] their numbers of
         training items.
         """
         ...
@@ -305,28 +306,28 @@ class Tailoring(Protocol):
 
 @runtime_checkable
 class Sifting(Protocol):
-    """An aggregate that looks at single clients' uploads before they are added up, and may mistrust some.
+    """An aggregate that inspects single clients' uploads before summing and may limit or discard some.
 
-    Like one that tailors tables, it cannot work under secure aggregation.
+    Like `Tailoring`, it cannot work under secure aggregation.
     """
 
     def sift(self, upload: Upload, weights: Tensor | None, totals: Totals) -> None:
-        """Put into the empty totals what is to be believed of the uploads of all the round's clients.
+        """Fill the empty totals with the accepted part of the uploads of all clients of the round.
 
-        `weights` [n_clients] are None where all weigh alike. `combine` gets these totals.
+        `weights` [n_clients] is None where all clients weigh the same. `combine` receives these totals.
         """
         ...
 
 
 def needs_single_uploads(aggregate: Aggregate) -> bool:
-    """Whether sums over clients are not enough for it: it cannot work under secure aggregation."""
+    """Whether the aggregate needs single uploads, so that it cannot work under secure aggregation."""
     return isinstance(aggregate, Tailoring | Sifting)
 
 
 @runtime_checkable
 class SequenceScorer(Protocol):
-    """A scorer that knows a user by the order of their items."""
+    """A scorer that represents a user by their item sequence."""
 
     def before(self, inputs: Tensor, places: range) -> Tensor:
-        """What is remembered before each of these places of a history, from the inputs of its items."""
+        """The memory before each of these positions of a history, from its items' input vectors."""
         ...

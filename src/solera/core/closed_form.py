@@ -1,8 +1,8 @@
-"""Methods of one round: clients send sums over their own history, and the server solves for a model.
+"""One-round methods: clients send sums over their own history, and the server solves for a model.
 
-No training, no stored user vector: a device scores items by what it remembers of its own history, so a user
-who has never taken part is served like any other. The server needs the total of the clients' sums and nothing
-else, which makes such a method fit for secure aggregation as it is.
+There is no training and no stored user vector. A device scores items from a memory of its own history, so a
+user who never took part is served like any other. The server only needs the total of the clients' sums, so
+these methods work with secure aggregation unchanged.
 
     scorer      memory [channels, items] of the own history, times the solved matrix
     view        the matrix as it is
@@ -27,20 +27,20 @@ from solera.core.errors import DataError
 from solera.core.spec import Home, Leaf
 
 WEIGHTS = "weights"  # the solved matrix
-MAX_BYTES = 6 << 30  # that the largest of the summed matrices may take
+MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
 
 
 class ClosedFormConfig(BaseModel):
-    """Settings of a method of one round."""
+    """Settings of a one-round method."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Channels(NamedTuple):
-    """How many numbers a summed matrix has for a pair of items, as rows × columns.
+    """The number of values a summed matrix holds per pair of items, as rows × columns.
 
-    Of a `symmetric` one, half is sent. A sketch has rows of items, and `width` columns that are of none.
-    No number of one client is above `largest`; clients cut theirs off there.
+    Only half of a `symmetric` matrix is sent. A sketch has one row per item and `width` columns that do not
+    belong to items. Clients clip every value at `largest`.
     """
 
     rows: int
@@ -50,18 +50,18 @@ class Channels(NamedTuple):
     largest: float = 1024.0
 
     def shape(self, items: int) -> tuple[int, int, int, int]:
-        """Of a block on so many items: row channels, items, column channels, and items or the width."""
+        """Shape of a block on `items` items: row channels, items, column channels, and items or the width."""
         return self.rows, items, self.columns, self.width or items
 
 
 class Contribution(NamedTuple):
-    """A client's part of every sum, which is zero outside its own items."""
+    """A client's part of every sum. It is zero outside the client's own items."""
 
     items: Ints  # distinct, [m]
-    blocks: Mapping[str, Floats]  # each of the `shape` that m items have
+    blocks: Mapping[str, Floats]  # block shapes as given by `Channels.shape(m)`
 
     def numbers(self, sums: Mapping[str, Channels]) -> int:
-        """How many numbers are sent: item numbers, and what is not zero of every sum."""
+        """How many numbers the client sends: its item ids and the non-zero entries of every sum."""
         sent = len(self.items)
         for name, block in self.blocks.items():
             filled = int(np.count_nonzero(block))
@@ -73,29 +73,29 @@ class Contribution(NamedTuple):
 
 
 class Memory(Protocol):
-    """What a device remembers of its history when it scores."""
+    """How a device weights its history when it scores items."""
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
     def channels(self) -> int:
-        """How many numbers are remembered of an item."""
+        """How many values are remembered per item."""
         ...
 
     def weights(self, ages: Ints) -> Floats:
-        """How strongly, [channels, m], an item of each age is remembered; the latest is of age 0."""
+        """Weights [channels, m] of items by age; the most recent item has age 0."""
         ...
 
 
 class Summary(Protocol):
-    """What a client sums up of its history."""
+    """What a client computes from its history."""
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     @property
@@ -104,26 +104,26 @@ class Summary(Protocol):
         ...
 
     def of(self, sequence: Ints) -> Contribution:
-        """From the client's items, oldest first."""
+        """The contribution of a client, given its items, oldest first."""
         ...
 
 
 class Solve(Protocol):
-    """What the server makes of the total."""
+    """How the server solves for the model, given the totals."""
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
-        """The matrix [channels · items, items] by which memories are multiplied. May overwrite the totals."""
+        """The matrix [channels · items, items] that memories are multiplied by. May overwrite the totals."""
         ...
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A method of one round and its config. Knows nothing of engines, data sets or evaluation."""
+    """A one-round method and its config. Independent of engines, data sets and evaluation."""
 
     name: str
     paper: str
@@ -134,7 +134,7 @@ class ClosedForm:
 
     @property
     def choices(self) -> dict[str, str]:
-        """The five choices in words."""
+        """Labels of the five choices."""
         return {
             "scorer": self.scorer.label,
             "view": "shared as it is",
@@ -153,11 +153,11 @@ class ClosedForm:
     serves_from_history: ClassVar[bool] = True
 
     def select(self, *, home: Home | None = None, per_item: bool | None = None) -> tuple[Leaf, ...]:
-        """Nothing is trained."""
+        """No leaves, because nothing is trained."""
         return ()
 
     def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
-        """The solved matrix."""
+        """The shape of the solved matrix."""
         return {WEIGHTS: (self.scorer.channels * n_items, n_items)}
 
     def bytes_needed(self, n_items: int) -> int:
@@ -166,7 +166,7 @@ class ClosedForm:
         return 8 * (sums + 2 * self.scorer.channels * n_items**2)
 
     def check(self, n_items: int) -> None:
-        """Refuse a catalogue whose square does not fit."""
+        """Raise an error if the item × item matrices would be too large."""
         solved = self.scorer.channels * n_items**2
         largest = max(solved, *(prod(each.shape(n_items)) for each in self.update.sums.values())) * 8
         if largest > MAX_BYTES:
@@ -178,7 +178,7 @@ class ClosedForm:
 
 
 def by_item(sequence: Ints, blocks: Mapping[str, Floats]) -> Contribution:
-    """Blocks whose rows and columns are places of a sequence; those of an item that repeats are added up."""
+    """Convert blocks over sequence positions to blocks over items; entries of repeated items add up."""
     items, place = np.unique(sequence, return_inverse=True)
     if len(items) == len(sequence):
         return Contribution(sequence, blocks)

@@ -1,4 +1,4 @@
-"""What holds for a method, for a round, and for a step."""
+"""Configuration of a method, context of a round, and samples of a step."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from solera.core.schedule import Schedule, Scheduled
 
 
 def split_commas(value: Any) -> Any:
-    """A list, from the command line like 32,16."""
+    """Split a comma-separated command-line value such as 32,16 into a list."""
     return [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-# Widths of layers.
+# Layer widths.
 Width = Annotated[int, Field(ge=1)]
 Widths = Annotated[tuple[Width, ...], BeforeValidator(split_commas)]
 TwoWidths = Annotated[tuple[Width, Width], BeforeValidator(split_commas)]
-# How fast memories fade: 0 remembers the last item alone, 1 forgets nothing.
+# Decay of memories: 0 remembers only the last item, 1 forgets nothing.
 Decay = Annotated[float, Field(ge=0, le=1)]
 Decays = Annotated[tuple[Decay, ...], Field(min_length=1), BeforeValidator(split_commas)]
 
 
 class MethodConfig(BaseModel):
-    """Hyper-parameters every method has. A method's own config adds its own and may change defaults."""
+    """Hyper-parameters that every method has. A method's own config adds fields and may change defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -46,7 +46,7 @@ class MethodConfig(BaseModel):
     )
 
     def resolve(self, round_: int) -> dict[str, float]:
-        """All numbers as they are in a round, the first being 0."""
+        """The values of all numeric options in a round, counted from 0."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return {
             name: value.at(round_) if isinstance(value, Schedule) else value
@@ -57,7 +57,7 @@ class MethodConfig(BaseModel):
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What holds for one round: frozen, every schedule already resolved."""
+    """The frozen settings of one round, with every schedule already resolved."""
 
     round: int
     n_items: int
@@ -70,7 +70,7 @@ class RoundContext:
         return cls(round_, n_items, config.resolve(round_), seed)
 
     def generator(self, purpose: Purpose, *more: int) -> np.random.Generator:
-        """A random stream of this round: the same for the same seed, purpose and `more`, wherever drawn."""
+        """A random generator for this round. It depends only on the seed, the purpose and `more`."""
         return generator(self.seed, purpose, self.round, *more)
 
     @property
@@ -93,7 +93,7 @@ class Batch(NamedTuple):
     """The samples of one step, [..., n].
 
     `weights` sum to 1 over the n samples and are 0 for padding; `positives` are the weights of the positives
-    and 0 for all others. Several samples of one item may stand as one, their weights added up.
+    and 0 for all others. Several samples of one item may be merged into one, with their weights added up.
     """
 
     weights: Tensor

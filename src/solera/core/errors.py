@@ -1,4 +1,4 @@
-"""One root for every error a user can cause, each with what to do next."""
+"""The root class of all errors a user can cause, each with a hint on what to do next."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 
 class SoleraError(Exception):
-    """Something the user can mend: says what is wrong and, in `hint`, the next step.
+    """An error the user can fix. The message says what is wrong and `hint` gives the next step.
 
-    The command line prints both in two lines and leaves with `exit_code`; a traceback appears only
-    when it is asked for.
+    The command line prints both on two lines and exits with `exit_code`. It shows a traceback only on
+    request.
     """
 
     exit_code = 2
@@ -36,11 +36,11 @@ class RunError(SoleraError):
 
 
 class BundleError(SoleraError):
-    """A bundle that is damaged, forged or of another version."""
+    """A bundle that is damaged, forged or has another version."""
 
 
 class DeviceError(SoleraError):
-    """A device's folder that cannot be written or read, or does not hold what was asked for."""
+    """A device folder that cannot be written or read, or does not hold the requested data."""
 
 
 class DeployError(SoleraError):
@@ -54,7 +54,7 @@ class DivergedError(SoleraError):
 
 
 def closest(name: str, known: list[str]) -> str:
-    """A next step for a misspelt name: the nearest known one, or all of them."""
+    """Suggest the known name closest to a misspelt one, or list all known names."""
     from difflib import get_close_matches  # noqa: PLC0415 - only ever needed on the way to an error
 
     near = get_close_matches(name, known, n=1)
@@ -62,6 +62,6 @@ def closest(name: str, known: list[str]) -> str:
 
 
 def in_python(hint: str) -> str:
-    """A next step in Python's words: --min-interactions is min_interactions, -o reg=1 is reg=1."""
+    """Rewrite a hint for Python: --min-interactions becomes min_interactions, -o reg=1 becomes reg=1."""
     hint = re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), hint)
     return re.sub(r"(?<![\w-])-([ok]) ", lambda found: "" if found[1] == "o" else "k=", hint)

@@ -1,4 +1,4 @@
-"""What trained and solved methods have in common: all that a run, a device or a server may ask of either."""
+"""The common interface of trained and one-round methods, used by runs, devices and servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FederatedMethod(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
+        """Name on the command line."""
         ...
 
     @property
@@ -29,31 +29,31 @@ class FederatedMethod(Protocol):
 
     @property
     def config(self) -> BaseModel:
-        """Its options."""
+        """Options of the method."""
         ...
 
     @property
     def choices(self) -> dict[str, str]:
-        """The five choices in words."""
+        """Labels of the five choices."""
         ...
 
     @property
     def rounds_needed(self) -> int | None:
-        """How many rounds it takes, if that is not for the user to say."""
+        """The number of rounds the method takes, or None if the user chooses it."""
         ...
 
     @property
     def client_share(self) -> float:
-        """Clients of a round: a share of all (up to 1), or their number (above 1)."""
+        """Clients per round: a fraction of all clients (up to 1), or a number of clients (above 1)."""
         ...
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Parameters that are trained; none of a method that is solved."""
+        """Trained parameters. Empty for one-round methods."""
         ...
 
     def select(self, *, home: Home | None = None, per_item: bool | None = None) -> tuple[Leaf, ...]:
-        """The leaves of one home, per item or not."""
+        """The leaves with the given home, per item or not."""
         ...
 
     @property
@@ -63,24 +63,24 @@ class FederatedMethod(Protocol):
 
     @property
     def popularity_power(self) -> float:
-        """How strongly popular items come up as negatives; 0 for all alike."""
+        """Exponent of item popularity in negative sampling; 0 samples uniformly."""
         ...
 
     @property
     def weighted(self) -> bool:
-        """Whether clients count by their number of training items."""
+        """Whether clients are weighted by their number of training items."""
         ...
 
     @property
     def sums_alone(self) -> bool:
-        """Whether the server needs sums over clients and no single uploads."""
+        """Whether the server needs only sums over clients, not single uploads."""
         ...
 
     @property
     def serves_from_history(self) -> bool:
-        """Whether a user is served from their history alone, without parameters of their own."""
+        """Whether a user is served from their history alone, without personal parameters."""
         ...
 
     def shared_shapes(self, n_items: int) -> Shapes:
-        """What the server holds; of a tailored leaf, one client's version."""
+        """Shapes of the server's leaves; for a tailored leaf, the shape of one client's version."""
         ...

@@ -1,4 +1,4 @@
-"""Files and folders that are on the disk in full or as they were, whatever interrupts their writing."""
+"""Atomic writes of files and folders: after an interruption, either the new or the old version is on disk."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PRIVATE = 0o600  # mode of a file that only its owner may read
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int = 0o666) -> None:
-    """Write a file, or leave the former one as it is. `mode` holds from the first byte, less the umask."""
+    """Write a file atomically, or keep the old one. `mode`, less the umask, holds from the first byte."""
     with replacing_file(path, mode) as partial:
         partial.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
 def replacing_file(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """An empty file beside `path`, which takes its place once the block has written it."""
+    """Yield an empty file beside `path` that replaces `path` when the block ends."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     try:
@@ -35,9 +35,10 @@ def replacing_file(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
-    """An empty folder beside `path`, which takes its place once the block has filled it.
+    """Yield an empty folder beside `path` that replaces `path` when the block ends.
 
-    What a kill leaves behind goes with the next folder of the same name, whatever number follows the name.
+    A partial folder left by a killed process is removed when the next folder with the same name, whatever its
+    number, is written.
     """
     partial = path.with_name(f".{path.name.partition('-')[0]}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -52,8 +53,8 @@ def replacing_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 
 
 def _sync_names(folder: Path) -> None:
-    """Make sure that what was renamed in a folder is on the disk under its new name."""
-    if os.name == "nt":  # Windows opens no folders
+    """Flush the renames in a folder to disk."""
+    if os.name == "nt":  # Windows cannot open folders
         return
     opened = os.open(folder, os.O_RDONLY)
     try:

@@ -1,13 +1,13 @@
-"""Uploads as whole numbers, the only ones that the masks of secure aggregation can hide.
+"""Fixed-point encoding of uploads as integers, which the masks of secure aggregation require.
 
-A number x that one user sends is cut off at ± clip; the sum over the users of one place, times their weights,
-is rounded to a multiple of one ulp, 2^−f. Added up over all places these are exact, so the order does not
-show. f follows from the largest sum that there can be, so that it never wraps:
+Each number x that a user sends is clipped at ± clip. The weighted sum over the users of one place is rounded
+to a multiple of one ulp, 2^−f. Sums of these over all places are exact, so their order does not matter. f
+follows from the largest possible sum, so that the sum never wraps around:
 
     places · 2^f · clip · heaviest  ≤  2^31 − 1,     heaviest = users in one place × the largest weight of one
 
-or, where that leaves too few fractional bits, 2^53 in numbers of 64 bits. Weights and numbers of users are
-whole as they are.
+or, where that leaves too few fractional bits, 2^53 in 64-bit numbers. Weights and numbers of users are
+integers already.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
 
-ROW_WEIGHTS, WEIGHT, USERS = "row_weights", "weight", "users"  # parts of an upload beside its changes
-CLIP = 4096.0  # of one user's change of one number: tuned PFedRec has come to 1300 on ml-100k
+ROW_WEIGHTS, WEIGHT, USERS = "row_weights", "weight", "users"  # parts of an upload besides its changes
+CLIP = 4096.0  # for one user's change of one number; tuned PFedRec reached 1300 on ml-100k
 _RANGE: dict[int, int] = {32: (1 << 31) - 1, 64: 1 << 53}
-_LEAST_BITS, _LEAST_BITS_OF_SUMS = 16, 8  # for the fraction, below which 32 in all are too few
-_MOST_BITS = 52  # for the fraction: a double has no more
+_LEAST_BITS, _LEAST_BITS_OF_SUMS = 16, 8  # fractional bits, below which 32-bit numbers are too short
+_MOST_BITS = 52  # fractional bits: a double has no more
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """How the numbers of one upload are written."""
+    """The fixed-point format of one upload."""
 
-    clip: float  # of one user's number
-    heaviest: int  # the largest weight that the users of one place have together
+    clip: float  # for one user's number
+    heaviest: int  # the largest total weight of the users of one place
     fraction_bits: int
     bits: Literal[32, 64]
-    margin: float = 0.0  # what one place may add beside its users' numbers: noise
+    margin: float = 0.0  # what one place may add to its users' numbers, for example noise
 
     @classmethod
     def of(
@@ -51,9 +51,9 @@ class FixedPoint:
         bound: float | None = None,
         margin: float = 0.0,
     ) -> FixedPoint:
-        """For a method's uploads from so many places with at most so many users each.
+        """The format for a method's uploads from `places` places with at most `users` users each.
 
-        `bound` is what one user's numbers are known to be cut off at, if that is known.
+        `bound` is the value at which a user's numbers are clipped, if it is known.
         """
         check_summable(method)
         heaviest = users * (n_items if method.weighted else 1)
@@ -76,22 +76,22 @@ class FixedPoint:
         return self.clip * self.heaviest + self.margin
 
     def rounded(self, values: Tensor) -> Tensor:
-        """Multiples of one ulp, nearest to the values; exact in double precision."""
+        """The values rounded to the nearest multiple of one ulp; exact in double precision."""
         scale = math.ldexp(1.0, self.fraction_bits)
         return values.double().mul(scale).round_().div_(scale)
 
 
 def largest_number(method: AnyMethod) -> float:
-    """Where every user cuts numbers off, whatever a round says."""
+    """The value at which every user clips numbers, independent of the round."""
     if isinstance(method, ClosedForm):
         return max(each.largest for each in method.update.sums.values())
     return CLIP
 
 
 def lengths(method: AnyMethod, n_items: int) -> dict[str, int]:
-    """How many numbers every part of an upload has: all rows of all items, whoever touched which.
+    """The number of values in each part of an upload. All rows are counted, whether touched or not.
 
-    Of a symmetric sum's channels, those on the diagonal are symmetric themselves: half of them is enough.
+    Diagonal channels of a symmetric sum are symmetric matrices, so only half of each is sent.
     """
     if isinstance(method, ClosedForm):
         half, sums = n_items * (n_items + 1) // 2, method.update.sums
@@ -109,12 +109,12 @@ def lengths(method: AnyMethod, n_items: int) -> dict[str, int]:
 
 
 def change(leaf: str) -> str:
-    """The name of a leaf's change."""
+    """The name of a leaf's change in an upload."""
     return f"change/{leaf}"
 
 
 def sum_blocks(method: ClosedForm) -> Iterator[tuple[str, str, int, int]]:
-    """The blocks that travel in a method of one round: name, sum, row and column channel."""
+    """The blocks that a one-round method sends: name, sum, row channel and column channel."""
     for of, each in method.update.sums.items():
         for row in range(each.rows):
             for column in range(row if each.symmetric else 0, each.columns):
@@ -127,7 +127,7 @@ def is_half(method: ClosedForm, of: str, row: int, column: int) -> bool:
 
 
 def check_summable(method: AnyMethod) -> None:
-    """Refuse a method whose server has to see single uploads."""
+    """Raise an error for a method whose server needs single uploads."""
     if not method.sums_alone:
         raise ConfigError(
             f"the server of {method.name!r} needs single clients' uploads, which secure aggregation hides",

@@ -1,9 +1,9 @@
-"""Sums over groups of clients, combined so that no single group decides.
+"""Robust combination of sums over groups of clients, so that no single group decides the result.
 
-A server that sees sums alone cannot judge a client. It can compare groups: of every number the mean over a
-group's clients is taken, and of these means the median, or a trimmed mean. One client, or one node with all
-its clients, spoils one group at most; as long as fewer than half of the groups are spoilt, the median lies
-between what honest groups say (Yin et al., ICML 2018, with groups as workers).
+A server that sees only sums cannot judge single clients, but it can compare groups. For every number it takes
+the mean over each group's clients, and then the median or a trimmed mean of these group means. One client, or
+one node with all its clients, corrupts at most one group. As long as fewer than half of the groups are
+corrupted, the median lies between values of honest groups (Yin et al., ICML 2018, with groups as workers).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def combine(
     trim: float = 0.2,
     over: Over = "touching",
 ) -> Sums:
-    """One sum, as if all clients of all groups had sent what the groups agree on.
+    """Combine group sums into one sum, as if every client had sent the robust mean of the groups.
 
-    A row is judged by the groups that have touched it, or by all, with zeros for those that have not.
+    A row is judged by the groups that touched it, or by all groups, with zeros for those that did not.
     """
     sent = tuple(leaf for leaf in leaves if leaf.sent_as)
     trim = {"mean": 0.0, "median": 0.5, "trimmed-mean": trim}[how]
@@ -42,7 +42,7 @@ def combine(
     for group in groups:
         row_weights.index_add_(0, group.rows, group.row_weights.double())
     row_weights = row_weights[found.rows]
-    # `found` holds a mean times the number of groups it is over; a sum is a mean times the weight of all.
+    # `found` holds the mean times the number of groups; a sum is the mean times the total weight.
     per_row = row_weights / found.row_weights if over == "touching" else torch.full_like(row_weights, weight)
     if over == "all":
         per_row /= len(groups)
@@ -55,7 +55,7 @@ def combine(
 
 
 def _means(groups: Sequence[Sums], leaves: tuple[Leaf, ...], over: Over) -> Upload:
-    """Every group as one client that sends the mean of its group."""
+    """Represent every group as one client that sends the group's mean."""
     changes = {}
     for leaf in leaves:
         parts = []

@@ -1,13 +1,14 @@
-"""A user known by its own history alone: parts of methods that learn from the order of a client's items.
+"""Parts of methods that represent a user by the order of the client's items.
 
-No user vector is stored. What a client remembers after some of its items is a fading sum of their inputs,
-and a 1 in front of it, so that the first number of an item's vector is the item's bias:
+No user vector is stored. A client's memory after some of its items is a decaying sum of their input vectors,
+preceded by a 1, so that the first number of an item's vector is the item's bias:
 
     m_t = [1 ; Σ_{k < t} a^(t−1−k) E[i_k] / √(Σ_{k < t} a^(t−1−k))]        each dimension with one of the a
 
-The root keeps memories of one item and of many at a similar length.
+The root keeps memories of one item and of many items at a similar length.
 
-Every item of a sequence is a target, found by what is remembered before it; the first one by its bias alone.
+Every item of a sequence is a prediction target, given the memory before it. The first item is predicted from
+its bias alone.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ INPUTS, MEMORY = "inputs", "memory"
 
 
 class Targets(NamedTuple):
-    """The places of one step, and what it takes to predict the items that stand there.
+    """The positions of one step and the data needed to predict the items there.
 
-    `history` [..., L] are the rows of a client's items up to the last of these places, oldest first, as far
-    as it has any; `drawn` [..., n] says how often each row was drawn as a negative; `weights` [...,
-    places] are 1/√n at the n places where a client has an item, and 0 where it has none left.
+    `history` [..., L] are the rows of a client's items up to the last of these positions, oldest first,
+    padded if the client has fewer; `drawn` [..., n] counts how often each row was drawn as a negative;
+    `weights` [..., places] are 1/√n at the n positions where a client has an item, and 0 elsewhere.
     """
 
     places: range
@@ -45,38 +46,38 @@ class Targets(NamedTuple):
 
     @property
     def items(self) -> Tensor:
-        """The rows of the items at these places."""
+        """The rows of the items at these positions."""
         return self.history[..., self.places.start :]
 
 
 @dataclass(frozen=True)
 class FadingHistory:
-    """⟨what is remembered of the own history, item⟩, of which nothing is stored."""
+    """⟨memory of the own history, item⟩. No user vector is stored."""
 
     decays: tuple[float, ...]
     leaves: tuple[Leaf, ...] = ()
     label: str = "own history, fading"
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """Of the memory that the engine has made of the client's history."""
+        """Scores from the memory that the engine computed from the client's history."""
         return inner(params[MEMORY], items)
 
     def fading(self, ages: Tensor, counts: Tensor) -> Tensor:
-        """How strongly items of these ages are remembered, of so many in all, per decay: [decays, ...].
+        """Memory weights of items by age and history length, per decay: [decays, ...].
 
-        Nothing is remembered of what is yet to come: below age 0.
+        Items with an age below 0 are in the future and have weight 0.
         """
         most = int(counts.max()) if counts.numel() else 0
         powers = torch.tensor(self.decays, dtype=torch.float64).unsqueeze(-1) ** torch.arange(most + 1)
-        roots = powers.cumsum(-1).sqrt_()  # of the sums for 1, 2, … items
+        roots = powers.cumsum(-1).sqrt_()  # of the sums over 1, 2, … items
         return powers[:, ages.clamp(min=0)].mul_(ages >= 0) / roots[:, (counts - 1).clamp(min=0)]
 
     def of_dimensions(self, size: int) -> Tensor:
-        """Which decay each of the memory's dimensions has."""
+        """The index of the decay that each memory dimension uses."""
         return torch.arange(size) * len(self.decays) // size
 
     def last(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """Memories [clients, 1 + d] of whole histories, given their inputs [sum(lengths), d] in a row."""
+        """Memories [clients, 1 + d] of whole histories, given their concatenated inputs [sum(lengths), d]."""
         ends = lengths.cumsum(0)
         ages = ends.repeat_interleave(lengths) - 1 - torch.arange(len(inputs))
         weights = self.fading(ages, lengths.repeat_interleave(lengths))
@@ -86,16 +87,16 @@ class FadingHistory:
         return _with_one(memory)
 
     def before(self, inputs: Tensor, places: range) -> Tensor:
-        """Memories [..., places, 1 + d] before each place, from the inputs [..., L, d] of a history."""
+        """Memories [..., places, 1 + d] before each position, from the inputs [..., L, d] of a history."""
         return _with_one(self._through(inputs, self._steps(places, inputs)))
 
     def gradient(self, slope: Tensor, places: range) -> Tensor:
-        """By the inputs, [..., L, d], from the slope by what `before` gives."""
+        """Gradient with respect to the inputs, [..., L, d], given the gradient by the output of `before`."""
         steps = self._steps(places, slope).transpose(-1, -2)
         return self._through(slope[..., 1:], steps)
 
     def _steps(self, places: range, like: Tensor) -> Tensor:
-        """[decays, places, L]: what is left at a place of each item."""
+        """[decays, places, L]: the weight of each item in the memory at each position."""
         counts = torch.arange(places.start, places.stop).unsqueeze(-1)
         return self.fading(counts - 1 - torch.arange(places.stop), counts).to(like)
 
@@ -111,7 +112,7 @@ def _with_one(memory: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class InputsAndItems:
-    """Two shared tables: what an item says about its user, and the vector by which it is found."""
+    """Two shared item tables: input vectors, which form a user's memory, and item vectors to score."""
 
     embedding_size: int
     label: str = "shared as it is"
@@ -119,7 +120,7 @@ class InputsAndItems:
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The items, which start at zero, and the inputs."""
+        """The item vectors, which start at zero, and the input vectors."""
         d = self.embedding_size
         return (
             Leaf(ITEMS, (1 + d,), Home.SHARED, Init.ZEROS, per_item=True, upload=True),
@@ -127,11 +128,11 @@ class InputsAndItems:
         )
 
     def see(self, params: Params) -> Tensor:
-        """The items."""
+        """The item vectors."""
         return params[ITEMS]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The slope as it comes."""
+        """The incoming gradient, unchanged."""
         return {ITEMS: slope}
 
 
@@ -141,7 +142,7 @@ def remembers(scorer: Scorer) -> TypeGuard[FadingHistory]:
 
 
 class NextItem(NamedTuple):
-    """The loss of every place, and the gradients by the wanted leaves."""
+    """The loss at every position, and the gradients with respect to the wanted leaves."""
 
     losses: Tensor  # [..., places]
     gradients: Params
@@ -156,7 +157,7 @@ def next_item_gradient(
     *,
     view: View | None = None,
 ) -> NextItem:
-    """Of the weighted sum over the places of the sampled softmax, and of the view's penalty."""
+    """Gradient of the weighted sum of the sampled softmax over all positions, plus the view's penalty."""
     scorer, view, (targets, batch) = method.scorer, view or method.view, step
     assert remembers(scorer)
     where = targets.history.unsqueeze(-1)

@@ -1,13 +1,13 @@
-"""Linear algebra of closed forms."""
+"""Linear algebra for closed-form methods."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_BLOCK = 256  # rows taken at a time
-_LOW = 1 / 3  # rank, in items, up to which the factors of a matrix beat the matrix itself
-_ZERO = 1e-10  # what is left of the largest diagonal where nothing is left
+_BLOCK = 256  # rows per block
+_LOW = 1 / 3  # rank, as a fraction of n, up to which the factors are faster than the full matrix
+_ZERO = 1e-10  # residual that counts as zero, relative to the largest diagonal entry
 
 
 def without_diagonal(gram: Tensor, reg: float) -> Tensor:
@@ -19,10 +19,10 @@ def without_diagonal(gram: Tensor, reg: float) -> Tensor:
 
 
 def ridge_inverse(gram: Tensor, reg: float) -> Tensor:
-    """(gram + reg · I)⁻¹ of a symmetric matrix without negative eigenvalues, which may be overwritten.
+    """(gram + reg · I)⁻¹ of a positive semi-definite matrix, which may be overwritten.
 
-    A sum over few clients is of low rank: with gram = LᵀL it is (I − Lᵀ(reg · I + LLᵀ)⁻¹L) / reg, which takes
-    a fraction of the time where there are far fewer clients than items.
+    A sum over few clients has low rank: with gram = LᵀL it is (I − Lᵀ(reg · I + LLᵀ)⁻¹L) / reg, which is much
+    faster to compute if there are far fewer clients than items.
     """
     factor = low_rank_factor(gram)
     if factor is None:
@@ -37,9 +37,10 @@ def ridge_inverse(gram: Tensor, reg: float) -> Tensor:
 
 
 def low_rank_factor(gram: Tensor) -> Tensor | None:
-    """L [rank, n] with gram = LᵀL, or None if the rank is no small part of n.
+    """L [rank, n] with gram = LᵀL, or None if the rank is not small compared with n.
 
-    Takes the rows with the largest diagonals of what is left, some at a time, until nothing is left.
+    A blocked pivoted factorization: takes the rows with the largest residual diagonals until the residual is
+    zero.
     """
     n = len(gram)
     left = gram.diagonal().clone()

@@ -1,8 +1,8 @@
-"""Methods whose clients keep an item table of their own beside the shared one that is made of them.
+"""Methods whose clients keep their own item table beside the shared one, which is aggregated from them.
 
-The shared table "items" is downloaded and only looked at; the client trains "items.local", which starts like
-it, stays on the client from round to round, and is sent. Any method with a shared item table can be turned
-into one: wherever its parts say "items", they get the client's table instead.
+Clients download the shared table "items" but do not train it. They train "items.local", which has the same
+initial values, stays on the client between rounds, and is what they upload. Any method with a shared item
+table can be converted: its parts then use the client's table in place of "items".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCAL = "items.local"
 
 
 def require_shared_table(method: Method, plugin: str) -> None:
-    """Refuse a method that has no shared item table, or already has a local one."""
+    """Raise an error for a method that has no shared item table, or already has a local one."""
     tables = {leaf.name: leaf for leaf in method.leaves if leaf.per_item}
     if LOCAL in tables:
         raise ConfigError(
@@ -39,14 +39,14 @@ def require_shared_table(method: Method, plugin: str) -> None:
 
 
 def with_local_table(leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
-    """A view's leaves, the shared table no longer trained but fed by a local one."""
+    """A view's leaves, with an added local table that is trained and sent in place of the shared one."""
     (items,) = (leaf for leaf in leaves if leaf.name == ITEMS)
     local = replace(items, name=LOCAL, home=Home.PERSONAL, upload=False, feeds=ITEMS)
     return (*(replace(leaf, upload=False) if leaf is items else leaf for leaf in leaves), local)
 
 
 def on_local_table(stage: Stage, view: View) -> Stage:
-    """A stage that trains the local table where it trained the shared one, and sees it so."""
+    """A stage that trains and sees the local table instead of the shared one."""
     return replace(
         stage,
         moves=tuple(move.renamed({ITEMS: LOCAL}) for move in stage.moves),
@@ -55,39 +55,39 @@ def on_local_table(stage: Stage, view: View) -> Stage:
 
 
 def on_local(view: View) -> View:
-    """The view with the local table in the place of the shared one."""
+    """The view with the local table in place of the shared one."""
     return OnLocalKnowing(view) if view_knows(view) else OnLocal(view)
 
 
 @dataclass(frozen=True)
 class OnLocal(Around):
-    """What a view sees if "items" is the client's local table."""
+    """A view that uses the client's local table as "items"."""
 
     @property
     def label(self) -> str:
-        """As the view says it, on the local table."""
+        """The inner view's label, on the local table."""
         return f"{self.inner.label}, on the local table"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """With the local table."""
+        """The inner view's leaves and the local table."""
         return with_local_table(self.inner.leaves)
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """All but the item table, which is the client's own."""
+        """The leaves the inner view keeps, except the item table, which is the client's own."""
         return tuple(name for name in self.inner.keeps if name != ITEMS)
 
     def table(self, params: Params) -> Tensor:
-        """The local one."""
+        """The local table."""
         return params[LOCAL]
 
 
 @dataclass(frozen=True)
 class OnLocalKnowing(OnLocal):
-    """The same for a view that knows its gradient."""
+    """`OnLocal` for a view with an analytic gradient."""
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The view's gradient by "items" is that by the local table."""
+        """The inner view's gradients, with the gradient by "items" assigned to the local table."""
         found = self.inner_gradient(params, slope, batch, context)
         return {LOCAL if name == ITEMS else name: value for name, value in found.items()}

@@ -1,6 +1,6 @@
-"""The losses that methods choose from: binary cross-entropy, and sampled softmax over the next item.
+"""The available losses: binary cross-entropy, and sampled softmax over the next item.
 
-Samples of the same item collapse into one with a weight: `weights` are the weights of the samples, and
+Samples of the same item are merged into one with a weight: `weights` are the weights of the samples, and
 `positives` the part of them that belongs to positives.
 """
 
@@ -18,11 +18,11 @@ from solera.core.context import Batch
 
 @runtime_checkable
 class Loss(Protocol):
-    """What training minimises, of scores for single items, some of them positives."""
+    """A training loss over the scores of single items, some of which are positives."""
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def value(self, scores: Tensor, batch: Batch) -> Tensor:
@@ -30,31 +30,31 @@ class Loss(Protocol):
         ...
 
     def slope(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Its derivative by each score, [..., n]."""
+        """The derivative of the loss by each score, [..., n]."""
         ...
 
 
 @runtime_checkable
 class NextItemLoss(Protocol):
-    """What training minimises, where every item of a sequence is to be found by the items before it."""
+    """A training loss for predicting every item of a sequence from the items before it."""
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this choice."""
         ...
 
     def value_and_slope(self, scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss [..., places] of scores [..., places, n], and its derivative by them; may overwrite them.
+        """The loss [..., places] of scores [..., places, n] and its derivative by them. May overwrite them.
 
-        `targets` [..., places] are the rows of the places' own items, `drawn` [..., n] says how often each
-        row is a negative.
+        `targets` [..., places] are the rows of the target items, `drawn` [..., n] counts how often each row
+        is a negative.
         """
         ...
 
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy:
-    """Binary cross-entropy of positives against negatives, each item by itself."""
+    """Binary cross-entropy of positives against negatives, with each item scored independently."""
 
     label: str = "binary cross-entropy"
 
@@ -63,7 +63,7 @@ class BinaryCrossEntropy:
         return binary_cross_entropy(scores, *batch)
 
     def slope(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Its derivative by each score."""
+        """The derivative of the loss by each score."""
         return binary_cross_entropy_slope(scores, *batch)
 
 
@@ -74,27 +74,27 @@ class SampledSoftmax:
     label: str = "sampled softmax, next item"
 
     def value_and_slope(self, scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Of every place of a sequence; see `sampled_softmax`."""
+        """Loss and derivative at every position of a sequence; see `sampled_softmax`."""
         return sampled_softmax(scores, targets, drawn)
 
 
 def binary_cross_entropy(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
     """Σ weight · log(1 + e^logit) − positive · logit, over the last axis."""
-    # not softplus: torch cuts its gradient off at 20
+    # Not softplus: torch cuts off its gradient at 20.
     return -(logsigmoid(-logits) * weights + positives * logits).sum(-1)
 
 
 def binary_cross_entropy_slope(logits: Tensor, weights: Tensor, positives: Tensor) -> Tensor:
-    """Its derivative by each logit, weight · σ(logit) − positive."""
+    """The derivative of the binary cross-entropy by each logit, weight · σ(logit) − positive."""
     return torch.sigmoid(logits).mul_(weights).sub_(positives)
 
 
 def sampled_softmax(scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-    """−log of the target's share of e^score among itself and the negatives, and its slope by the scores.
+    """−log of the target's share of e^score among it and the negatives, and its derivative by the scores.
 
     `scores` [..., places, n] of all rows are overwritten.
 
-    `targets` [..., places] are the rows of the places' own items, `drawn` [..., n] says how often each row is
+    `targets` [..., places] are the rows of the target items, `drawn` [..., n] counts how often each row is
     a negative.
     """
     target = targets.unsqueeze(-1)

@@ -32,9 +32,9 @@ from solera.core.spec import Home, Leaf, Params
 
 @dataclass(frozen=True)
 class Method:
-    """Five choices and a config. Knows nothing of engines, data sets or evaluation.
+    """Five choices and a config. Independent of engines, data sets and evaluation.
 
-    Negatives for training come up in proportion to (number of clients who train on the item +
+    Training negatives are sampled in proportion to (number of clients who train on the item +
     1)^`popularity_power`.
     """
 
@@ -49,7 +49,7 @@ class Method:
     popularity_power: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, all problems at once."""
+        """Validate that the parts fit together, and report all problems at once."""
         names = [leaf.name for leaf in self.leaves]
         problems = [
             f"leaf {name!r} is declared twice" for name in sorted({n for n in names if names.count(n) > 1})
@@ -104,7 +104,7 @@ class Method:
         return (*self.scorer.leaves, *self.view.leaves)
 
     def select(self, *, home: Home | None = None, per_item: bool | None = None) -> tuple[Leaf, ...]:
-        """The leaves of one home, per item or not."""
+        """The leaves with the given home, per item or not."""
         return tuple(
             leaf
             for leaf in self.leaves
@@ -122,39 +122,39 @@ class Method:
 
     @property
     def rounds_needed(self) -> None:
-        """As many as the user says."""
+        """None: the user chooses the number of rounds."""
         return None
 
     @property
     def client_share(self) -> float:
-        """Clients of a round: a share of all (up to 1), or their number (above 1)."""
+        """Clients per round: a fraction of all clients (up to 1), or a number of clients (above 1)."""
         return self.config.clients_per_round
 
     @property
     def weighted(self) -> bool:
-        """Whether clients count by their number of training items."""
+        """Whether clients are weighted by their number of training items."""
         return self.aggregate.weighted
 
     @property
     def sums_alone(self) -> bool:
-        """Whether the server needs sums over clients and no single uploads."""
+        """Whether the server needs only sums over clients, not single uploads."""
         return not needs_single_uploads(self.aggregate)
 
     @property
     def serves_from_history(self) -> bool:
-        """Whether a user is served from their history alone, without parameters of their own."""
+        """Whether a user is served from their history alone, without personal parameters."""
         personal = self.select(home=Home.PERSONAL) or self.view.keeps or self.tailored
         return isinstance(self.scorer, SequenceScorer) and not personal
 
     def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
-        """What the server holds; of a tailored leaf, one client's version."""
+        """Shapes of the server's leaves; for a tailored leaf, the shape of one client's version."""
         return {
             leaf.name: (n_items, *leaf.shape) if leaf.per_item else leaf.shape
             for leaf in self.select(home=Home.SHARED)
         }
 
     def memory(self, shared: Params) -> Params:
-        """What the server remembers for itself before the first round."""
+        """The aggregate's server-side state before the first round."""
         if not isinstance(self.aggregate, Remembering):
             return {}
         return self.aggregate.memory(
@@ -162,31 +162,31 @@ class Method:
         )
 
     def derive(self, tables: Params) -> Params:
-        """What the view computes from whole tables."""
+        """The leaves that the view computes from whole tables."""
         return self.view.derive(tables) if isinstance(self.view, ViewDerives) else {}
 
     def context(self, round_: int, n_items: int, seed: int = 0) -> RoundContext:
-        """The context of a round of a run with this seed."""
+        """The context of a round in a run with this seed."""
         return RoundContext.of(self.config, round_, n_items, seed)
 
     def score(self, params: Params, view: View | None = None) -> Tensor:
-        """What is served and evaluated: scores [..., n] of the items whose rows are in `params`."""
+        """Scores [..., n] of the items whose rows are in `params`, as used for serving and evaluation."""
         return self.scorer.score(params, (view or self.view).see(params))
 
     def batch_loss(self, params: Params, batch: Batch, view: View | None = None) -> Tensor:
-        """The loss of a batch, [...]: one per client."""
+        """The loss of a batch, one value per client, [...]."""
         return self.item_loss.value(self.score(params, view), batch)
 
     @property
     def item_loss(self) -> Loss:
-        """The loss of methods whose clients train on single items, not on sequences."""
+        """The loss of a method whose clients train on single items, not on sequences."""
         assert isinstance(self.loss, Loss)
         return self.loss
 
     def penalty(
         self, params: Params, batch: Batch, context: RoundContext, view: View | None = None
     ) -> Tensor | float:
-        """What the view adds to the loss, [...]."""
+        """The penalty the view adds to the loss, [...]."""
         view = view or self.view
         return view.penalty(params, batch, context) if isinstance(view, ViewPenalty) else 0.0
 
@@ -200,8 +200,8 @@ class Method:
     ) -> tuple[Tensor, Params]:
         """The scores [..., n] of a batch, and the gradients of loss and penalty by the wanted leaves.
 
-        The loss's slope by the scores is known, so everything starts there; from there on the parts say their
-        gradients where they know them, and autograd finds them where they do not.
+        Starts from the known derivative of the loss by the scores. Uses analytic gradients if both scorer and
+        view have them, and autograd otherwise.
         """
         view = view or self.view
         if not (scorer_knows(self.scorer) and view_knows(view)):
@@ -226,7 +226,7 @@ class Method:
 
     @property
     def choices(self) -> dict[str, str]:
-        """The five choices in words."""
+        """Labels of the five choices."""
         return {
             "scorer": self.scorer.label,
             "view": self.view.label,

@@ -1,16 +1,16 @@
-"""Tables of every client's own, mixed of all clients' tables: distances, projections, and what is common."""
+"""Personalized tables, mixed from all clients' tables: distances and projections."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_COLUMNS = 4_096  # of the clients' tables that are compared at once
-_ROWS = 512  # that are projected at once
+_COLUMNS = 4_096  # columns of the clients' tables compared at once
+_ROWS = 512  # rows projected at once
 
 
 def products(tables: Tensor) -> Tensor:
-    """The inner products [c, c] of clients' tables [c, n, d], each less the mean table."""
+    """Inner products [c, c] of clients' tables [c, n, d] after subtracting the mean table."""
     flat = tables.flatten(1)
     total = flat.new_zeros(len(flat), len(flat), dtype=torch.float64)
     for part in torch.split(flat, _COLUMNS, dim=1):
@@ -27,10 +27,10 @@ def squared_distances(tables: Tensor) -> Tensor:
 
 
 def onto_simplex(points: Tensor) -> Tensor:
-    """The nearest points with non-negative entries that sum to one, row by row.
+    """Project each row onto the simplex: the nearest point with non-negative entries that sum to one.
 
-    The projection takes the same amount off all entries and cuts at zero; sorted, the amount is found at once
-    (Held, Wolfe & Crowder 1974).
+    The projection subtracts the same amount from all entries and cuts at zero. Sorting yields this amount
+    directly (Held, Wolfe & Crowder 1974).
     """
     rows = points.reshape(-1, points.shape[-1])
     return torch.cat([_onto_simplex(part) for part in torch.split(rows, _ROWS)]).view(points.shape)

@@ -1,4 +1,4 @@
-"""Of many clients' changes those in the middle: trimmed means, medians, and Krum's choice of clients."""
+"""Robust statistics of clients' changes: trimmed means, medians, and Krum's selection of clients."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from solera.core.spec import Leaf, Params
 from solera.core.trust import owners
 from solera.core.upload import Sums, Totals, Upload
 
-_NUMBERS = 1 << 23  # held at once
+_NUMBERS = 1 << 23  # numbers held in memory at once
 
 Over = Literal["touching", "all"]
 
 
 def trimmed_mean(values: Tensor, counts: Tensor, trim: float) -> Tensor:
-    """[groups, d] from values [groups, width, d], of which the first `counts` of a group are meant.
+    """Trimmed means [groups, d] of values [groups, width, d], using the first `counts` values of a group.
 
-    Without the ⌊trim · count⌋ least and as many of the greatest, as long as one or two are left: with a trim
-    of 0.5 it is the median.
+    Drops the ⌊trim · count⌋ smallest and as many of the largest values, but keeps at least one or two: a trim
+    of 0.5 gives the median.
     """
     place = torch.arange(values.shape[1], device=values.device)[:, None]
     counts = counts.to(values.device)[:, None, None]
@@ -35,7 +35,7 @@ def trimmed_mean(values: Tensor, counts: Tensor, trim: float) -> Tensor:
 def trimmed_totals(upload: Upload, leaves: tuple[Leaf, ...], n_items: int, trim: float, over: Over) -> Sums:
     """Sums whose means are the trimmed means of every number, over the clients that touch a row, or over all.
 
-    The latter takes those who do not as zeros.
+    Over all clients, those that did not touch a row count as zeros.
     """
     n, device = upload.n_clients, upload.rows.device
     everybody = torch.tensor([n], device=device)
@@ -54,12 +54,12 @@ def trimmed_totals(upload: Upload, leaves: tuple[Leaf, ...], n_items: int, trim:
 
 
 def _by_row(upload: Upload, values: Tensor, counts: Tensor, trim: float, over: Over) -> Tensor:
-    """[n_items, d]: trimmed means times the number of clients they are over."""
+    """[n_items, d]: trimmed means times the number of clients they are taken over."""
     order = upload.rows.argsort(stable=True)
     rows, begin = upload.rows[order], counts.cumsum(0) - counts
     rank = torch.arange(len(rows), device=rows.device) - begin[rows]
     found = values.new_zeros(len(counts), values.shape[1])
-    by_size = counts.argsort(descending=True)  # groups of similar size go together
+    by_size = counts.argsort(descending=True)  # groups of similar size are processed together
     start = 0
     while start < len(counts) and int(counts[by_size[start]]):
         width = upload.n_clients if over == "all" else int(counts[by_size[start]])
@@ -76,10 +76,10 @@ def _by_row(upload: Upload, values: Tensor, counts: Tensor, trim: float, over: O
 
 
 def krum(upload: Upload, totals: Totals, suspected: int, wanted: int) -> Tensor:
-    """The places of the `wanted` clients whose nearest others are nearest, ascending.
+    """Indices of the `wanted` clients with the lowest Krum scores, ascending.
 
-    The score of a client is the sum of its squared distances to the n − suspected − 2 nearest others, the
-    rows that a client did not touch being zero.
+    The score of a client is the sum of its squared distances to the n − suspected − 2 nearest other clients.
+    Rows that a client did not touch are zero.
     """
     n = upload.n_clients
     products = _products(upload, totals)
@@ -91,7 +91,7 @@ def krum(upload: Upload, totals: Totals, suspected: int, wanted: int) -> Tensor:
 
 
 def _products(upload: Upload, totals: Totals) -> Tensor:
-    """⟨Δ_u, Δ_v⟩ of all clients u and v, some items at a time."""
+    """⟨Δ_u, Δ_v⟩ of all clients u and v, computed for blocks of items."""
     n, owner = upload.n_clients, owners(upload)
     found = torch.zeros(n, n, dtype=torch.float64, device=owner.device)
     for leaf in totals.leaves:

@@ -1,4 +1,4 @@
-"""Parts that several methods use."""
+"""Parts shared by several methods."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ class Dot:
         return inner(params["user"], items)
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Σ slope · item."""
+        """Σ slope · item, for the user vector."""
         return {"user": weighted_sum(slope, items)} if "user" in wanted else {}
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """Slope · user."""
+        """slope · user, the gradient by each item vector."""
         return slope.unsqueeze(-1) * params["user"].unsqueeze(-2)
 
 
 @dataclass(frozen=True)
 class PersonalLinear:
-    """A linear layer of the user's own: ⟨w, item⟩ + b."""
+    """A personal linear layer: ⟨w, item⟩ + b."""
 
     embedding_size: int
     label: str = "personal linear layer"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Weight and bias, started like an ordinary linear layer."""
+        """Weight and bias, initialized like an ordinary linear layer."""
         d = self.embedding_size
         return (
             Leaf("score.weight", (d,), Home.PERSONAL, Init.LINEAR, fan_in=d),
@@ -72,7 +72,7 @@ class PersonalLinear:
         return inner(params["score.weight"], items) + params["score.bias"]
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Σ slope · item for w, Σ slope for b."""
+        """Σ slope · item for w, Σ slope for b, where slope is the derivative of the loss by the scores."""
         found = {}
         if "score.weight" in wanted:
             found["score.weight"] = weighted_sum(slope, items)
@@ -81,13 +81,13 @@ class PersonalLinear:
         return found
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """Slope · w."""
+        """slope · w, the gradient by each item vector."""
         return slope.unsqueeze(-1) * params["score.weight"].unsqueeze(-2)
 
 
 @dataclass(frozen=True)
 class ItemTable:
-    """One item table, seen as it is: `home` says whose, `keep` whether trained rows stay on the client."""
+    """One item table, used directly. `home` says where it is, `keep` whether trained rows stay there."""
 
     embedding_size: int
     home: Home = Home.SHARED
@@ -102,34 +102,34 @@ class ItemTable:
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The table."""
+        """The item table."""
         shared = self.home is Home.SHARED
         return (Leaf("items", (self.embedding_size,), self.home, per_item=True, upload=shared),)
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The table itself, where it is fine-tuned and kept."""
+        """The table, if it is fine-tuned and kept."""
         return ("items",) if self.keep else ()
 
     def see(self, params: Params) -> Tensor:
-        """The rows themselves."""
+        """The rows of the table."""
         return params["items"]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The slope as it comes."""
+        """The incoming gradient, unchanged."""
         return {"items": slope}
 
 
 @dataclass(frozen=True)
 class Joint:
-    """All leaves take every step together."""
+    """Train all leaves together in every step."""
 
     leaves: tuple[str, ...]
     optimizer: type[Sgd | Adam] = Sgd
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage, one move."""
+        """One stage with one move."""
         optimizer = self.optimizer(context.hyper["learning_rate"], context.hyper["reg"])
         return (Stage(context.local_epochs, (Move(self.leaves, optimizer),)),)
 
@@ -138,8 +138,8 @@ class Joint:
 class Mean:
     """The mean of the clients' tables: shared + Σ weight · change / Σ weight.
 
-    All clients weigh alike, or with `weighted` each as much as it has training items. With `by_row` the mean
-    of an item's row is that over the clients who touched it, not over all.
+    All clients weigh the same, or with `weighted` in proportion to their number of training items. With
+    `by_row`, an item's row is averaged over the clients who touched it, not over all.
     """
 
     weighted: bool = False
@@ -153,11 +153,11 @@ class Mean:
 
     @property
     def from_sums(self) -> bool:
-        """Unless rows are divided by how many touched them."""
+        """True unless rows are divided by the number of clients who touched them."""
         return not self.by_row
 
     def change(self, totals: Totals, name: str) -> Tensor:
-        """The mean change of one leaf, in doubles; zero where nobody changed anything."""
+        """The mean change of one leaf, in double precision; zero where nobody changed anything."""
         change, weight = totals.leaf(name)
         if not self.by_row:
             return change / totals.weight
@@ -165,7 +165,7 @@ class Mean:
         return torch.where(weight > 0, change / weight, 0.0)
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """FedAvg on all leaves in `shared`; a row nobody touched stays as it is."""
+        """FedAvg on all leaves in `shared`. A row that nobody touched does not change."""
         moved = {
             name: (shared[name].double() + self.change(totals, name)).to(shared[name].dtype)
             for name in totals.names
@@ -182,5 +182,5 @@ class Nothing:
     weighted: bool = False
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """The shared state as it was."""
+        """The shared state, unchanged."""
         return shared

@@ -1,10 +1,10 @@
 """Protection of uploads: a chain of steps between a client's training and the server's aggregate.
 
 Every step has a client half, which changes an upload before it is sent, and a server half, which changes the
-sums before anything is made of them. Client halves run in the order of the chain, server halves in reverse.
+sums before the aggregate sees them. Client halves run in the order of the chain, server halves in reverse.
 A chain belongs to a run, not to a method. Steps are implemented elsewhere: `dp` has clipping with noise.
 
-Masks come last: under them, uploads are added up as whole numbers (`core.fixed_point`).
+Masks come last: with them, uploads are added up as integers (`core.fixed_point`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from solera.core.upload import Sums, Totals, Upload
 
 
 class RoundStep:
-    """A step in one round. As it stands it changes nothing; steps override what they do."""
+    """A step in one round. The base class changes nothing; steps override what they need."""
 
     def send(self, clients: Ints, upload: Upload) -> Upload:
-        """Client half: what some clients send in the place of their uploads."""
+        """Client half: transform the uploads of some clients before they are sent."""
         return upload
 
     def take_sums(self, sums: Sums) -> Sums:
-        """Check a sum over several clients, whose client halves ran elsewhere."""
+        """Check a sum over several clients whose client halves ran elsewhere."""
         return sums
 
     @property
     def counts_alike(self) -> bool:
-        """Whether every client counts alike, whatever weights the method gives them."""
+        """Whether every client has the same weight, regardless of the method's weights."""
         return False
 
     @property
@@ -43,16 +43,16 @@ class RoundStep:
         return False
 
     def release(self, totals: Totals) -> Totals:
-        """Server half: all that the aggregate may see."""
+        """Server half: transform the totals before the aggregate sees them."""
         return totals
 
     def memory(self) -> Params:
-        """What the server remembers for the next round."""
+        """State that the server keeps for the next round."""
         return {}
 
 
 class Step(Protocol):
-    """One protection of a run with many rounds."""
+    """A protection step of a run with many rounds."""
 
     @property
     def dense(self) -> bool:
@@ -60,20 +60,20 @@ class Step(Protocol):
         ...
 
     def choose(self, able: Ints, round_: int) -> Ints | None:
-        """The clients of a round, where the protection depends on how they are drawn."""
+        """Draw the clients of a round, if the protection depends on how they are drawn; otherwise None."""
         ...
 
     def memory(self) -> Params:
-        """What the server has to remember from the start."""
+        """Initial state that the server keeps."""
         ...
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> RoundStep:
-        """The step in one round."""
+        """Start the step for one round."""
         ...
 
 
 class SumStep(Protocol):
-    """One protection of a method of one round, whose clients send sums over their histories."""
+    """A protection step of a one-round method, whose clients send sums over their histories."""
 
     @property
     def dense(self) -> bool:
@@ -81,22 +81,22 @@ class SumStep(Protocol):
         ...
 
     def take(self, part: Contribution) -> Contribution:
-        """Client half."""
+        """Client half: transform a client's contribution."""
         ...
 
     def release(self, totals: Mapping[str, Tensor], channels: Mapping[str, Channels], clients: int) -> None:
-        """Server half, in place."""
+        """Server half: transform the totals in place."""
         ...
 
 
 @dataclass(frozen=True)
 class RoundChain:
-    """The steps of one round, as one."""
+    """The steps of one round, combined into one."""
 
     steps: tuple[RoundStep, ...] = ()
 
     def send(self, clients: Ints, upload: Upload) -> Upload:
-        """All client halves, in order."""
+        """Apply all client halves, in order."""
         for step in self.steps:
             upload = step.send(clients, upload)
         return upload
@@ -109,28 +109,28 @@ class RoundChain:
 
     @property
     def counts_alike(self) -> bool:
-        """Whether a step makes every client count alike."""
+        """Whether any step gives every client the same weight."""
         return any(step.counts_alike for step in self.steps)
 
     @property
     def given_up(self) -> bool:
-        """Whether a step has given the round up."""
+        """Whether any step requires discarding the round."""
         return any(step.given_up for step in self.steps)
 
     def release(self, totals: Totals) -> Totals:
-        """All server halves, the last step's first."""
+        """Apply all server halves, last step first."""
         for step in reversed(self.steps):
             totals = step.release(totals)
         return totals
 
     def memory(self) -> Params:
-        """What all steps remember."""
+        """The state of all steps."""
         return {name: value for step in self.steps for name, value in step.memory().items()}
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The protections of a run, in the order in which clients apply them; masks come last."""
+    """The protections of a run, in the order in which clients apply them. Masks come last."""
 
     steps: tuple[Step, ...] = ()
     masked: bool = False
@@ -141,14 +141,14 @@ class Chain:
         return any(step.dense for step in self.steps)
 
     def choose(self, able: Ints, round_: int) -> Ints | None:
-        """The clients of a round by the first step that draws them; None if none does."""
+        """The clients drawn by the first step that draws any, or None."""
         drawn = (step.choose(able, round_) for step in self.steps)
         return next((clients for clients in drawn if clients is not None), None)
 
     def memory(self) -> Params:
-        """What the server has to remember from the start."""
+        """Initial state that the server keeps."""
         return {name: value for step in self.steps for name, value in step.memory().items()}
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> RoundChain:
-        """All steps in one round."""
+        """Start all steps for one round."""
         return RoundChain(tuple(step.begin(round_, leaves, memory) for step in self.steps))

@@ -1,8 +1,8 @@
-"""Random streams that depend on (seed, purpose, round, client) and on nothing else.
+"""Random streams that depend only on (seed, purpose, round, client).
 
 A client's draws must not change with the engine, the order of the clients or the blocking, and a device
-must be able to make them alone. So there is no generator with a state: draw number i of a stream is a
-hash of the stream's key and i (SplitMix64, Steele et al. 2014), computed for any number of clients at once.
+must be able to reproduce them alone. So there is no stateful generator: draw number i of a stream is a
+hash of the stream's key and i (SplitMix64, Steele et al. 2014), computed for many clients at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 class Purpose(IntEnum):
-    """What a stream is for; two purposes never share draws. Values are part of every saved run."""
+    """What a stream is used for. Two purposes never share draws. Values are part of every saved run."""
 
     INIT = 0
     CLIENTS = 1
@@ -33,7 +33,7 @@ class Purpose(IntEnum):
 
 
 def mix(x: Bits) -> Bits:
-    """SplitMix64's finalizer: a bijection of 64 bits that scatters neighbours."""
+    """SplitMix64's finalizer: a bijection on 64 bits that maps nearby inputs to distant outputs."""
     x = x ^ (x >> np.uint64(30))
     x *= _MIX_1
     x ^= x >> np.uint64(27)
@@ -43,12 +43,12 @@ def mix(x: Bits) -> Bits:
 
 
 def generator(seed: int, purpose: Purpose, *path: int) -> np.random.Generator:
-    """An ordinary generator, for draws that belong to no client."""
+    """A NumPy generator for draws that do not belong to a client."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
 
 
 def client_keys(seed: int, purpose: Purpose, round_: int, clients: Ints) -> Bits:
-    """The key of every client's stream."""
+    """The stream keys of the given clients."""
     source = np.random.SeedSequence(seed, spawn_key=(int(purpose), round_))
     base = source.generate_state(1, np.uint64)[0]
     with np.errstate(over="ignore"):
@@ -56,7 +56,7 @@ def client_keys(seed: int, purpose: Purpose, round_: int, clients: Ints) -> Bits
 
 
 class Streams:
-    """Streams of several clients side by side: every `next` is the next `counts[c]` draws of each of them."""
+    """Streams of several clients. Each call of `next` gives the next `counts[c]` draws of every client c."""
 
     def __init__(self, keys: Bits, counts: Ints) -> None:
         ends = np.cumsum(counts)
@@ -68,7 +68,7 @@ class Streams:
         self._started = False
 
     def next(self) -> Bits:
-        """One client's draws after the other's."""
+        """The next draws of all clients, concatenated."""
         if self._started:
             self._state += np.repeat(self._stride, self._counts)
         self._started = True
@@ -76,11 +76,11 @@ class Streams:
 
 
 def draws(keys: Bits, counts: Ints) -> Bits:
-    """The first `counts[c]` draws of every stream, one stream after the other."""
+    """The first `counts[c]` draws of every stream, concatenated."""
     return Streams(keys, counts).next()
 
 
 def below(bits: Bits, bounds: Ints) -> Ints:
-    """Whole numbers uniform in [0, bound), from the upper 53 bits."""
+    """Uniform integers in [0, bound), computed from the upper 53 bits."""
     unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return (unit * bounds).astype(np.int64)

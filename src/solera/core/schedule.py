@@ -1,4 +1,4 @@
-"""Hyper-parameters that may change from round to round."""
+"""Schedules for hyper-parameters that change from round to round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Schedule(BaseModel):
     decay: float = Field(default=1.0, ge=0)
 
     def at(self, round_: int) -> float:
-        """The value in a round, the first being 0."""
+        """The value in a round, counted from 0."""
         return self.start * self.decay**round_
 
 
@@ -38,5 +38,5 @@ def _show(value: Schedule) -> float | str:
     return value.start if value.decay == 1.0 else f"{value.start!r}*{value.decay!r}^round"
 
 
-# A number, or a text like "0.1*0.97^round".
+# A number, or a text such as "0.1*0.97^round".
 Scheduled = Annotated[Schedule, BeforeValidator(_parse), PlainSerializer(_show, return_type=float | str)]

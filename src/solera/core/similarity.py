@@ -1,4 +1,4 @@
-"""Which clients are alike, told from the tables they sent: cosines and clusters."""
+"""Similarity of clients, computed from the tables they sent: cosines and clusters."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from solera.core.mixing import products
 
-_COLUMNS = 16_384  # of the clients' tables that are compared at once
-_PASSES = 100  # of k-means, if it has not come to rest before
-_STARTS = 5  # of k-means, the best of which counts
+_COLUMNS = 16_384  # columns of the clients' tables compared at once
+_PASSES = 100  # maximum number of k-means iterations
+_STARTS = 5  # k-means runs, of which the best is used
 
 
 def cosines(tables: Tensor) -> Tensor:
     """⟨Q_u, Q_v⟩ / (‖Q_u‖ ‖Q_v‖) for all pairs of clients' tables [c, n, d], as [c, c].
 
-    What the tables have in common is taken off before they are multiplied and added again in double
-    precision: tables that are nearly the same would otherwise differ by rounding alone.
+    The mean table is subtracted before the multiplication and added back in double precision. Otherwise
+    nearly equal tables would differ only by rounding errors.
     """
     inner = products(tables)
     along = inner.new_zeros(len(tables))
@@ -29,11 +29,11 @@ def cosines(tables: Tensor) -> Tensor:
 
 
 def clusters(tables: Tensor, count: int, draw: np.random.Generator) -> Tensor:
-    """A number below `count` for every client's table [c, n, d]: k-means, on inner products alone.
+    """Cluster index, below `count`, of every client's table [c, n, d]: k-means, on inner products alone.
 
-    What counts is the direction in which a table departs from the mean; how far it does depends on how much
-    data a client has. The best of a few runs, whose first centres are far from one another (k-means++, Arthur
-    & Vassilvitskii 2007). A cluster that loses its last client starts again from the mean of all.
+    Tables are compared by the direction of their difference from the mean, because its length depends on how
+    much data a client has. Returns the best of several runs with k-means++ initialization (Arthur &
+    Vassilvitskii 2007). A cluster that becomes empty restarts from the mean of all clients.
     """
     inner = _of_unit_length(products(tables))
     runs = [_k_means(inner, count, draw) for _ in range(_STARTS)]
@@ -46,7 +46,7 @@ def _of_unit_length(inner: Tensor) -> Tensor:
 
 
 def _k_means(inner: Tensor, count: int, draw: np.random.Generator) -> tuple[float, Tensor]:
-    """The sum of squared distances to the centres, less Σ ‖Q_u‖², and every client's centre."""
+    """The sum of squared distances to the centres, less Σ ‖Q_u‖², and the centre of every client."""
     centres = _far_apart(inner, count, draw)
     labels = (inner.diagonal()[centres] - 2 * inner[:, centres]).argmin(1)
     for _ in range(_PASSES):
@@ -61,7 +61,7 @@ def _k_means(inner: Tensor, count: int, draw: np.random.Generator) -> tuple[floa
 
 
 def _far_apart(inner: Tensor, count: int, draw: np.random.Generator) -> list[int]:
-    """Clients, each drawn by its squared distance to the nearest one before."""
+    """Initial centres: clients drawn in proportion to the squared distance to the nearest earlier one."""
     norms = inner.diagonal()
     centres = [int(draw.integers(len(inner)))]
     nearest = torch.full_like(norms, torch.inf)
@@ -71,5 +71,5 @@ def _far_apart(inner: Tensor, count: int, draw: np.random.Generator) -> list[int
         nearest[last] = 0
         reached = nearest.cumsum(0).cpu().numpy()
         further = int(np.searchsorted(reached, draw.random() * reached[-1], side="right"))
-        centres.append(min(further, len(inner) - 1))  # there may be nobody further away
+        centres.append(min(further, len(inner) - 1))  # no client may be further away
     return centres

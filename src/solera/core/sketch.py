@@ -1,33 +1,33 @@
-"""Sketches of the sums of one-round methods: short, dense, and linear, so that masks can hide them.
+"""Sketches of the sums of one-round methods: short, dense and linear, so that masks can hide them.
 
-A client's part of a sum is zero outside its own items. Under the masks of secure aggregation every place must
-be sent, zero or not, or the pattern would show: items² numbers. A sketch is shorter, and as it is linear, the
-sketch of the sum is the sum of the clients' sketches.
+A client's part of a sum is zero outside its own items. Under the masks of secure aggregation every entry must
+be sent, zero or not, or the pattern would be visible: items² numbers. A sketch is shorter. It is linear, so
+the sketch of the sum is the sum of the clients' sketches.
 
-Of a symmetric sum G = Σ_u G_u without negative eigenvalues, as FedEASE has it, with a test matrix Ω that all
-know, [items, size]:
+For a symmetric sum G = Σ_u G_u without negative eigenvalues, as in FedEASE, and a public test matrix Ω,
+[items, size]:
 
     client:     Y_u = G_u Ω                     for G_u = x xᵀ: at the own items the sum of Ω's rows there
     server:     Y = Σ_u Y_u = G Ω,     Ĝ = Y (ΩᵀY)⁺ Yᵀ
 
 This is Nyström's approximation (Tropp et al., "Fixed-rank approximation of a positive-semidefinite matrix
 from streaming data", NeurIPS 2017). Ĝ never exceeds G and equals it if its rank is at most `size`. For
-Gaussian Ω the sum of the eigenvalues of G − Ĝ is at most 1 + k / (size − k − 1) times what the best matrix of
-rank k leaves, on average and for every k < size − 1. Small eigenvalues are what a ridge wipes out anyway.
+Gaussian Ω the sum of the eigenvalues of G − Ĝ is at most 1 + k / (size − k − 1) times the residual of the
+best matrix of rank k, on average and for every k < size − 1. A ridge suppresses small eigenvalues anyway.
 
-Of any other sum T, as FedSLIST has one, with a second test matrix Ψ:
+For any other sum T, as in FedSLIST, with a second test matrix Ψ:
 
     client:     Y_u = T_u Ω,     W_u = Ψᵀ T_u
     server:     Y = Q R,     T̂ = Q (ΨᵀQ)⁺ W
 
 (Tropp et al., "Practical sketching algorithms for low-rank matrix approximation", SIAM 2017.)
 
-Here a loss of rank is a loss of accuracy, as nothing but the large directions of T is kept: `solera bench
-sketch --method fedslist` shows how much, and whole sums are the better choice.
+Here a loss of rank is a loss of accuracy, because only the large directions of T are kept. `solera bench
+sketch --method fedslist` shows how much; whole sums are the better choice.
 
-Test matrices are of ±1: with them the sketch of counts is of whole numbers, no larger than the history is
-long, and fixed-point encoding with `fraction_bits` 0 and that clip is exact. A test matrix hides nothing;
-masks do. What the server learns is Y, so no more than it would from the sum itself.
+Test matrices have entries ±1. The sketch of counts then consists of integers no larger than the length of the
+history, and fixed-point encoding with `fraction_bits` 0 and that clip is exact. A test matrix hides nothing;
+masks do. The server learns Y, so no more than it would from the sum itself.
 
 Hashing pairs of items into buckets (a count sketch) is linear too, but spreads its error evenly over all
 directions, where the ridge does not help.
@@ -44,16 +44,16 @@ from solera.core.arrays import Floats, Ints
 
 Signs = NDArray[np.int8]
 
-_ZERO = 1e-10  # of the largest eigenvalue: below it, there is none
+_ZERO = 1e-10  # eigenvalues below this fraction of the largest count as zero
 
 
 def signs(rows: int, size: int, seed: int) -> Signs:
-    """A test matrix of ±1, the same for all that know the seed; one with more rows begins with the same."""
+    """A test matrix of ±1 that depends only on the seed. One with more rows starts with the same rows."""
     return np.random.default_rng(seed).integers(0, 2, (rows, size), dtype=np.int8) * np.int8(2) - np.int8(1)
 
 
 def of_items(items: Ints, size: int) -> Signs:
-    """The rows of some items, [m, size], of a test matrix that is the same for all, however many items."""
+    """Rows [m, size] of the common test matrix for the given items, independent of the number of items."""
     return _whole(1 << int(items.max()).bit_length(), size)[items]
 
 
@@ -63,7 +63,7 @@ def _whole(rows: int, size: int) -> Signs:
 
 
 def sketched(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
-    """M Ω, of a client's matrix M that is zero but for a block [row channels, m, column channels, m].
+    """M Ω for a client's matrix M that is zero except for a block [row channels, m, column channels, m].
 
     M has the channels one after the other: [row channels · items, column channels · items].
     """
@@ -76,18 +76,18 @@ def sketched(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
 
 
 def sketched_left(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
-    """Ψᵀ M of the same matrix."""
+    """Ψᵀ M for the same matrix."""
     return sketched(items, block.transpose(2, 3, 0, 1), n_items, test).T
 
 
 def places(items: Ints, channels: int, n_items: int) -> Ints:
-    """Where distinct items stand in a matrix that has the channels one after the other."""
+    """Indices of distinct items in a matrix that has the channels one after the other."""
     found: Ints = (np.arange(channels)[:, None] * n_items + items).ravel()
     return found
 
 
 def symmetric_from(sketch: Floats, test: Signs) -> Floats:
-    """Ĝ = Y (ΩᵀY)⁺ Yᵀ; directions of the small matrix that are but rounding are left out."""
+    """Ĝ = Y (ΩᵀY)⁺ Yᵀ, without the directions of the small matrix that are only rounding errors."""
     core = test.T @ sketch
     values, vectors = np.linalg.eigh((core + core.T) / 2)
     kept = values > _ZERO * max(values[-1], 0.0)
@@ -97,7 +97,7 @@ def symmetric_from(sketch: Floats, test: Signs) -> Floats:
 
 
 def rectangular_from(sketch: Floats, left_sketch: Floats, left_test: Signs) -> Floats:
-    """T̂ = Q (ΨᵀQ)⁺ W; Ψ has more columns than Ω, twice as many and one are good."""
+    """T̂ = Q (ΨᵀQ)⁺ W. Ψ has more columns than Ω; twice as many plus one is a good choice."""
     basis, _ = np.linalg.qr(sketch)
     found: Floats = basis @ np.linalg.lstsq(left_test.T @ basis, left_sketch, rcond=None)[0]
     return found

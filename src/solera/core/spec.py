@@ -1,4 +1,4 @@
-"""What a method's parameters are, where they live, and which of them may travel."""
+"""Specification of a method's parameters: what they are, where they live, and which may leave the device."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class Home(StrEnum):
     """Where a leaf lives between rounds."""
 
     SHARED = "shared"  # on the server, the same for everybody
-    PERSONAL = "personal"  # on the client, and nowhere else
+    PERSONAL = "personal"  # only on the client
 
 
 class Init(StrEnum):
-    """How a leaf starts. Every client starts from the same draw, as a freshly installed device would."""
+    """How a leaf is initialized. Every client starts from the same draw, like a freshly installed device."""
 
     ZEROS = "zeros"
     NORMAL = "normal"  # N(0, 1)
-    LINEAR = "linear"  # U(−1/√fan_in, 1/√fan_in), fan_in being `Leaf.fan_in`
+    LINEAR = "linear"  # U(−1/√fan_in, 1/√fan_in), where fan_in is `Leaf.fan_in`
 
 
 @dataclass(frozen=True)
 class Leaf:
     """One named parameter.
 
-    `shape` is the shape of one item's row where `per_item`, of the whole leaf otherwise. Two kinds of leaf
-    leave a device, and no other: shared ones with `upload`, and personal ones that say by `feeds` which
-    shared leaf is made of them, and start as that one does. A `fresh` personal leaf starts anew in every
-    round, and lasts only to serve its user. A leaf `derived_from` a table is computed from it by the
-    view's `derive`.
+    `shape` is the shape of one item's row if `per_item`, and of the whole leaf otherwise. Only two kinds of
+    leaf leave a device: shared leaves with `upload`, and personal leaves whose `feeds` names the shared leaf
+    that is aggregated from them. The latter start with that leaf's initial values. A `fresh` personal leaf is
+    initialized again in every round and is kept only to serve its user. A leaf `derived_from` a table is
+    computed from it by the view's `derive`.
     """
 
     name: str
@@ -64,11 +64,11 @@ class Leaf:
 
     @property
     def sent_as(self) -> str:
-        """The shared leaf that its changes are sent for; empty if they stay on the device."""
+        """The shared leaf that changes of this leaf are sent for; empty if they stay on the device."""
         return self.feeds or (self.name if self.upload else "")
 
     def initial(self, n_items: int, seed: int) -> Tensor:
-        """The value before the first round: [n_items, *shape] where per item, else [*shape], in doubles."""
+        """The initial value, in double precision: [n_items, *shape] if per item, else [*shape]."""
         shape = (n_items, *self.shape) if self.per_item else self.shape
         draw = generator(seed, Purpose.INIT, *(self.feeds or self.name).encode())
         match self.init:
@@ -83,5 +83,5 @@ class Leaf:
 
     @property
     def size(self) -> int:
-        """Numbers in one row, or in the whole leaf."""
+        """Number of values in one row, or in the whole leaf."""
         return math.prod(self.shape)

@@ -1,4 +1,4 @@
-"""HTML from templates in the package, in which everything that is filled in is escaped."""
+"""HTML templates of the package. All inserted values are escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def render(package: str, name: str, **content: Any) -> str:
-    """The template of that name in the package's folder `templates`, filled in."""
+    """Render a template from the package's `templates` folder."""
     return _environment(package).get_template(name).render(content)
 
 

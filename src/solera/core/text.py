@@ -1,18 +1,19 @@
-"""Text that somebody else wrote, made safe to show."""
+"""Make text from others safe to display."""
 
 from __future__ import annotations
 
 from unicodedata import category
 
 _BREAKS = "\t\n\r\u2028\u2029"
-_JOINERS = "\u200c\u200d"  # Persian and Indian names need them, and many emoji
-_REMOVED = ("Cc", "Cf", "Cs")  # control and format characters, and halves of a character
+_JOINERS = "\u200c\u200d"  # needed by Persian and Indian names, and by many emoji
+_REMOVED = ("Cc", "Cf", "Cs")  # control characters, format characters and surrogates
 
 
 def clean_text(text: str) -> str:
-    """The text without characters that command a terminal, hide, or change the order of what is shown.
+    """Remove characters that control a terminal, are invisible, or change the display order.
 
-    Tabs and line breaks become spaces. Halves of a character go as well, because no file can hold them.
+    Tabs and line breaks become spaces. Unpaired surrogates are removed too, because they cannot be written to
+    a file.
     """
     if text.isprintable():
         return text

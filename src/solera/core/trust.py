@@ -1,4 +1,4 @@
-"""Uploads no longer than others': bounds on a client's whole change, and on its change of a row."""
+"""Bounds on the size of uploads: on a client's whole change, and on its change of a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from solera.core.upload import Upload
 
 
 def bound_norms(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
-    """No client's change longer than `bound` times the median client's."""
+    """Limit every client's change to `bound` times the norm of the median client's."""
     owner = owners(upload)
     squares = _squares(upload, leaves, per_item=False)
     squares = squares.index_add(0, owner, _squares(upload, leaves, per_item=True))
@@ -19,11 +19,11 @@ def bound_norms(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Uploa
 
 
 def cap_rows(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
-    """No client's change of a row longer than `bound` times what is usual.
+    """Limit every client's change of a row to `bound` times the typical size.
 
-    That is the median client's root mean square over its rows. (Not its median row: where most rows hardly
-    change any more, that is next to nothing.) What is not per item counts as one more row, with a median of
-    its own.
+    The typical size is the median over clients of the root mean square over a client's rows. (The median row
+    would be close to zero once most rows hardly change.) Leaves that are not per item count as one more row,
+    with a median of their own.
     """
     squares = _squares(upload, leaves, per_item=True)
     counts = upload.row_counts.to(squares.device)
@@ -34,18 +34,18 @@ def cap_rows(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
 
 
 def cut_peaks(upload: Upload, leaves: tuple[Leaf, ...], bound: float) -> Upload:
-    """No number of a client larger than `bound` times the median client's largest."""
+    """Limit every number of a client to `bound` times the median client's largest."""
     return upload.clipped(bound * float(upload.peaks(leaves).median()))
 
 
 def owners(upload: Upload) -> Tensor:
-    """Of every row, the client by its place."""
+    """The index of the client that sent each row."""
     places = torch.arange(upload.n_clients).repeat_interleave(upload.row_counts)
     return places.to(upload.rows.device)
 
 
 def _squares(upload: Upload, leaves: tuple[Leaf, ...], *, per_item: bool) -> Tensor:
-    """Squared lengths of all rows, or of what clients send beside them, in doubles."""
+    """Squared norms of all rows, or of each client's leaves that are not per item, in double precision."""
     count = len(upload.rows) if per_item else upload.n_clients
     found = torch.zeros(count, dtype=torch.float64, device=upload.rows.device)
     for leaf in leaves:

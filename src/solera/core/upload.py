@@ -1,4 +1,4 @@
-"""What leaves a device, and what the server gets to see of it."""
+"""What leaves a device, and what the server sees of it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from solera.core.spec import Leaf, Params
 
 _FLOAT, _ROW_ID = 4, 4  # bytes on the wire: float32 values, 32-bit row numbers
 
-PLAIN = "plain"  # how an upload travels that nothing protects
+PLAIN = "plain"  # an unprotected upload
 
 
 @dataclass(frozen=True)
 class Upload:
-    """The changes some clients send: the only thing that leaves them.
+    """The changes that some clients send. Nothing else leaves them.
 
     `rows` are item numbers, one client after the other, `row_counts[c]` of them for client c. A per-item
     leaf holds the change of each of these rows, [sum(row_counts), *shape]; any other leaf holds one change
-    per client, [n_clients, *shape]. Made by `declared`, so that nothing but the allow-list can be in it.
+    per client, [n_clients, *shape]. Created by `declared`, so it can only contain leaves on the allow-list.
     """
 
     rows: Tensor
@@ -36,26 +36,26 @@ class Upload:
     def declared(
         cls, leaves: tuple[Leaf, ...], rows: Tensor, row_counts: Tensor, before: Params, after: Params
     ) -> Upload:
-        """The change of every leaf whose spec lets it travel, under the name of the shared leaf it is for."""
+        """The changes of all leaves that may be sent, each under the name of its shared leaf."""
         sent = {leaf.sent_as: leaf.name for leaf in leaves if leaf.sent_as}
         return cls(rows, row_counts, {to: after[name] - before[name] for to, name in sent.items()})
 
     @property
     def n_clients(self) -> int:
-        """How many clients these uploads come from."""
+        """The number of clients these uploads come from."""
         return len(self.row_counts)
 
     def of_client(self, place: int, leaves: tuple[Leaf, ...]) -> Upload:
-        """One client's, by its place among them."""
+        """The upload of one client, by its index among them."""
         return self.take(torch.tensor([place]), leaves)
 
     def clipped(self, limit: float) -> Upload:
-        """The same, every number cut off at ± limit."""
+        """A copy with every number clipped at ± limit."""
         changes = {name: values.clamp(-limit, limit) for name, values in self.changes.items()}
         return Upload(self.rows, self.row_counts, changes)
 
     def peaks(self, leaves: tuple[Leaf, ...]) -> Tensor:
-        """The largest number that every client sends, [n_clients], in doubles."""
+        """The largest absolute value that each client sends, [n_clients], in double precision."""
         found = torch.zeros(self.n_clients, dtype=torch.float64, device=self.rows.device)
         owner = torch.arange(self.n_clients).repeat_interleave(self.row_counts).to(self.rows.device)
         for leaf in (leaf for leaf in leaves if leaf.sent_as):
@@ -67,7 +67,7 @@ class Upload:
         return found
 
     def take(self, places: Tensor, leaves: tuple[Leaf, ...]) -> Upload:
-        """Those of some clients, by their places among all, in the given order."""
+        """The uploads of some clients, by their indices, in the given order."""
         counts = self.row_counts[places]
         shift = (self.row_counts.cumsum(0) - self.row_counts)[places] - (counts.cumsum(0) - counts)
         rows = (torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)).to(self.rows.device)
@@ -80,7 +80,7 @@ class Upload:
 
     @classmethod
     def joined(cls, uploads: Sequence[Upload]) -> Upload:
-        """Several groups of clients as one, one group after the other."""
+        """Concatenate the uploads of several groups of clients."""
         names = uploads[0].changes
         return cls(
             torch.cat([each.rows for each in uploads]),
@@ -98,10 +98,11 @@ class Upload:
 
 
 class Sums(NamedTuple):
-    """What several clients in one place send together: the total of their changes, and of nobody else's.
+    """The summed changes of several clients in one place.
 
-    `rows` are the items that any of them touched, ascending, and `row_weights` the weight of those who did. A
-    per-item leaf holds the total change of each of these rows, any other leaf that of the whole leaf.
+    `rows` are the items that any of them touched, ascending, and `row_weights` the total weight of the
+    clients who touched each. A per-item leaf holds the total change of each of these rows, any other leaf the
+    total change of the whole leaf.
     """
 
     rows: Tensor
@@ -111,11 +112,11 @@ class Sums(NamedTuple):
 
     @property
     def length(self) -> float:
-        """L2, all leaves together."""
+        """L2 norm over all leaves together."""
         return math.sqrt(sum(float(change.double().square().sum()) for change in self.changes.values()))
 
     def peak(self, leaves: tuple[Leaf, ...]) -> float:
-        """The largest number of the mean over those who touched it: not more than any of them sent."""
+        """The largest absolute mean over the clients who touched it; at most what any of them sent."""
         found = 0.0
         for leaf in (leaf for leaf in leaves if leaf.sent_as):
             change = self.changes[leaf.sent_as].double().abs()
@@ -128,9 +129,9 @@ class Sums(NamedTuple):
 
 
 class LeafTotal(NamedTuple):
-    """The weighted sum of all clients' changes of one leaf, and the weight of those who changed each row.
+    """The weighted sum of all clients' changes of one leaf, and the weight of the clients behind each row.
 
-    Where the leaf is not per item, that is the weight of all clients.
+    If the leaf is not per item, this is the weight of all clients.
     """
 
     change: Tensor
@@ -138,22 +139,22 @@ class LeafTotal(NamedTuple):
 
 
 class Rounding(Protocol):
-    """What becomes of a client's number where it is added under masks, see `fixed_point`."""
+    """Clipping and rounding of clients' numbers under secure aggregation, see `fixed_point`."""
 
     @property
     def clip(self) -> float:
-        """Where a change is cut off."""
+        """The value at which a change is clipped."""
         ...
 
     def rounded(self, values: Tensor) -> Tensor:
-        """Changes, times their client's weight, to the precision in which they are added."""
+        """Weighted changes, rounded to the precision in which they are added."""
         ...
 
 
 class Totals:
-    """Sums over clients: all that a sum-based aggregation needs, whoever adds them up.
+    """Sums over clients: all that a sum-based aggregation needs, regardless of who computes them.
 
-    Sums are kept in double precision, so that the order of the clients does not show in the result.
+    Sums are kept in double precision, so that the order of the clients does not affect the result.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class Totals:
         self._row_weight = torch.zeros(n_items, dtype=torch.float64, device=device)
 
     def add(self, upload: Upload, weights: Tensor | None = None) -> None:
-        """Take one more group of clients into the sums, each with its weight (or all with weight 1)."""
+        """Add the uploads of a group of clients, each with its weight (or all with weight 1)."""
         if self._rounding:
             upload = upload.clipped(self._rounding.clip)
         self.weight += upload.n_clients if weights is None else float(weights.sum())
@@ -183,7 +184,7 @@ class Totals:
             change = upload.changes[name].double()
             if weights is not None:
                 each = weights.repeat_interleave(upload.row_counts) if leaf.per_item else weights
-                change = change * each.view(-1, *[1] * len(leaf.shape))  # the upload stays as it is
+                change = change * each.view(-1, *[1] * len(leaf.shape))  # leaves the upload unchanged
             if self._rounding:
                 change = self._rounding.rounded(change)
             if leaf.per_item:
@@ -192,7 +193,7 @@ class Totals:
                 self._sums[name] += change.sum(0)
 
     def merge(self, sums: Sums) -> None:
-        """Take in what several clients sent together."""
+        """Add the sums of several clients."""
         self.weight += sums.weight
         self._row_weight.index_add_(0, sums.rows, sums.row_weights.to(self._row_weight))
         for name, leaf in self._leaves.items():
@@ -203,7 +204,7 @@ class Totals:
                 self._sums[name] += change
 
     def sums(self) -> Sums:
-        """The same without the rows that nobody touched."""
+        """The sums without the rows that nobody touched."""
         rows = self._row_weight.nonzero().squeeze(1)
         changes = {
             name: self._sums[name].index_select(0, rows) if leaf.per_item else self._sums[name]
@@ -212,9 +213,9 @@ class Totals:
         return Sums(rows, self._row_weight.index_select(0, rows), self.weight, changes)
 
     def covered(self, cover: Callable[[Tensor], Tensor], clients: float) -> Totals:
-        """Every sum as `cover` makes it, as of so many clients who all touched every row.
+        """A copy with every sum transformed by `cover`, as if `clients` clients had all touched every row.
 
-        Neither who touched what nor how many came is in it.
+        The copy reveals neither which rows were touched nor how many clients took part.
         """
         made = copy(self)
         made.weight = clients
@@ -224,7 +225,7 @@ class Totals:
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Those whose changes are added up."""
+        """The leaves whose changes are added up."""
         return tuple(self._leaves.values())
 
     @property

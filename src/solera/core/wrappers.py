@@ -1,6 +1,6 @@
-"""A part inside another one: a scorer made personal, a view whose table is kept or replaced.
+"""Wrappers around parts: a scorer made personal, a view whose table is kept or replaced.
 
-A part may know its gradient or leave it to autograd, so every wrapper comes in two kinds.
+A part may have an analytic gradient or use autograd, so every wrapper comes in two kinds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ITEMS = "items"
 
 
 def personal(scorer: Scorer) -> Scorer:
-    """The scorer with all its leaves on the client, and nothing of it sent; as it is, if it has none."""
+    """The scorer with all its leaves on the client and none of them sent. Unchanged if it has no leaves."""
     if not scorer.leaves:
         return scorer
     return PersonalScorerKnowing(scorer) if scorer_knows(scorer) else PersonalScorer(scorer)
@@ -27,62 +27,62 @@ def personal(scorer: Scorer) -> Scorer:
 
 @dataclass(frozen=True)
 class PersonalScorer:
-    """A scorer that every client has for itself."""
+    """A scorer whose leaves are all personal."""
 
     inner: Scorer
 
     @property
     def label(self) -> str:
-        """Personal, if it was not so before."""
+        """The inner label, marked as personal unless the scorer already was."""
         own = all(leaf.home is Home.PERSONAL for leaf in self.inner.leaves)
         return self.inner.label if own else f"personal, not {self.inner.label}"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The same, none of them sent."""
+        """The inner scorer's leaves, all personal and none of them sent."""
         return tuple(replace(leaf, home=Home.PERSONAL, upload=False) for leaf in self.inner.leaves)
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """As the scorer does."""
+        """The inner scorer's scores."""
         return self.inner.score(params, items)
 
 
 @dataclass(frozen=True)
 class PersonalScorerKnowing(PersonalScorer):
-    """The same for a scorer that knows its gradient."""
+    """`PersonalScorer` for a scorer with an analytic gradient."""
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """As the scorer says it."""
+        """The inner scorer's gradients."""
         assert scorer_knows(self.inner)
         return self.inner.gradient(params, items, slope, wanted)
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """As the scorer says it."""
+        """The inner scorer's gradient by the item vectors."""
         assert scorer_knows(self.inner)
         return self.inner.item_gradient(params, slope)
 
 
 @dataclass(frozen=True)
 class Around:
-    """A view around another one, which sees another item table than "items". To be derived from."""
+    """Base class of a view that wraps another one and shows it a different table as "items"."""
 
     inner: View
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """As the inner view does."""
+        """The leaves the inner view keeps."""
         return self.inner.keeps
 
     def table(self, params: Params) -> Tensor:
-        """What the inner view is to see as "items"."""
+        """The table that the inner view sees as "items"."""
         return params[ITEMS]
 
     def inside(self, params: Params) -> Params:
-        """What the inner view is shown."""
+        """The parameters that are passed to the inner view."""
         return params | {ITEMS: self.table(params)}
 
     def see(self, params: Params) -> Tensor:
-        """What the inner view makes of the table."""
+        """The inner view's item vectors."""
         return self.inner.see(self.inside(params))
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
@@ -92,7 +92,7 @@ class Around:
         return torch.zeros((), dtype=params[ITEMS].dtype, device=params[ITEMS].device)
 
     def inner_gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The inner view's gradients; "items" is that by the table it is shown."""
+        """The inner view's gradients. "items" is the gradient by the table it is shown."""
         assert view_knows(self.inner)
         return self.inner.gradient(self.inside(params), slope, batch, context)
 
@@ -108,24 +108,24 @@ class Kept(Around):
 
     @property
     def label(self) -> str:
-        """Kept."""
+        """The inner label, marked as kept."""
         return f"{self.inner.label}, fine-tuned and kept"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The same."""
+        """The inner view's leaves."""
         return self.inner.leaves
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The item table as well."""
+        """The leaves the inner view keeps, and the item table."""
         return (*self.inner.keeps, ITEMS)
 
 
 @dataclass(frozen=True)
 class KeptKnowing(Kept):
-    """The same for a view that knows its gradient."""
+    """`Kept` for a view with an analytic gradient."""
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The inner view's."""
+        """The inner view's gradients."""
         return self.inner_gradient(params, slope, batch, context)

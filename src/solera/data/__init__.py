@@ -1,4 +1,4 @@
-"""Data sets: one type, loaders for the publishers' formats, splits and negative sampling."""
+"""Data sets: one common type, loaders for the publishers' formats, splits and negative sampling."""
 
 from solera.core.arrays import Ints
 from solera.data.datasets import available, info, load, names, stats

@@ -1,4 +1,4 @@
-"""Load a data set by its name, or a file of one's own by its path."""
+"""Load a data set by its name, or your own file by its path."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Place = Literal["folder", "cache", "download", "by hand"]
 
 
 def names() -> list[str]:
-    """The data sets that can be loaded by name."""
+    """Names of the data sets that can be loaded by name."""
     return list(REGISTRY)
 
 
 def info(name: str) -> DataSet:
-    """What is known of a data set."""
+    """The registry entry of a data set."""
     try:
         return REGISTRY[name]
     except KeyError:
@@ -34,7 +34,7 @@ def info(name: str) -> DataSet:
 
 
 def available(name: str, data_dir: Path | None = None) -> Place:
-    """Where a data set would come from now."""
+    """Where a data set would be loaded from at present."""
     entry = info(name)
     if any(_form_in(folder / name, entry) for folder in user_dirs(data_dir)):
         return "folder"
@@ -51,13 +51,12 @@ def load(
     columns: dict[str, str] | None = None,
     name: str | None = None,
 ) -> Interactions:
-    """A data set by its name, a .csv, .tsv or .parquet file, or a table of pandas, polars or Arrow.
+    """Load a data set by name, from a .csv, .tsv or .parquet file, or from a pandas, polars or Arrow table.
 
-    A name is looked for in `data_dir`, then in the folder SOLERA_DATA names, as `<folder>/<name>/`,
-    then in the cache; then it is downloaded. Users of fewer than `min_interactions` rows are left
-    out: None is the papers' own number for the set, 0 keeps everybody. `columns` names the columns
-    of an own file or table, as in {"user": "who", "item": "what"}. `name` is what a table is called in
-    results ("table").
+    A name is looked up in `data_dir`, then in the folder given by SOLERA_DATA, as `<folder>/<name>/`, then in
+    the cache; otherwise it is downloaded. Users with fewer than `min_interactions` rows are left out: None
+    uses the papers' own number for the data set, 0 keeps everybody. `columns` names the columns of your own
+    file or table, as in {"user": "who", "item": "what"}. `name` is the name of a table in results ("table").
     """
     if not isinstance(source, str | Path):
         return _loaded(_load_frame(source, columns, name or "table"), LEAST, min_interactions)
@@ -75,7 +74,7 @@ def load(
 
 
 def _loaded(data: Interactions, usual: int, given: int | None) -> Interactions:
-    """Without users who have too few interactions."""
+    """The data without users who have too few interactions."""
     least = usual if given is None else given
     return data.min_interactions(least) if least > 1 else data
 
@@ -93,7 +92,7 @@ def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Inter
 
 
 def stats(data: Interactions) -> dict[str, Any]:
-    """The figures of a data set, as plain JSON types."""
+    """Statistics of a data set, as plain JSON types."""
     per_user = data.by_user.lengths
     pairs = len(data.distinct())
     first, last = _span(data.times)
@@ -158,12 +157,12 @@ def _locate(entry: DataSet, data_dir: Path | None) -> tuple[Path, Form]:
 
 
 def _form_in(folder: Path, entry: DataSet) -> Form | None:
-    """The first form all of whose files are there."""
+    """The first form whose files are all in the folder."""
     return next((f for f in entry.forms if all((folder / file).is_file() for file in f.files)), None)
 
 
 def _wanted(entry: DataSet) -> list[str]:
-    """The files to keep of an archive; titles first, so that a set that is there has its titles."""
+    """The files to extract from an archive. Titles come first, so that a complete set has its titles."""
     titles = [form.titles.file for form in entry.forms if form.titles]
     return titles + [file for form in entry.forms for file in form.files]
 
@@ -176,10 +175,10 @@ def _by_hand(entry: DataSet) -> str:
 
 
 def _span(times: Ints | None) -> tuple[str | None, str | None]:
-    """The first and last time as ISO 8601 if they count seconds or milliseconds since 1970."""
+    """The first and last time in ISO 8601, if times are seconds or milliseconds since 1970."""
     if times is None:
         return None, None
-    # ranks and basket numbers are far too small for a date after 1990, seconds for one in milliseconds
+    # Ranks and basket numbers are far too small for a date after 1990, as are seconds read as milliseconds.
     for unit in (timedelta(seconds=1), timedelta(milliseconds=1)):
         low, high = (timedelta(days=365.25 * years) // unit for years in (20, 130))
         if low <= times.max() < high:

@@ -1,4 +1,4 @@
-"""Where a data set's files are: the user's folder, then the cache, then the publisher."""
+"""Find a data set's files: in the user's folder, then in the cache, then at the publisher."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ ENVIRONMENT = "SOLERA_DATA"
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip file at its publisher's, and what its bytes must hash to ("md5:…" or "sha256:…")."""
+    """A publisher's zip file and its expected hash ("md5:…" or "sha256:…")."""
 
     url: str
     checksum: str
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept."""
+    """The folder where downloads are kept."""
     return Path(pooch.os_cache("solera"))
 
 
 def user_dirs(data_dir: Path | None) -> list[Path]:
-    """The user's folders in the order they are searched: the one given, then the environment's."""
+    """The user's folders in search order: the given one, then the one from the environment."""
     if data_dir and not data_dir.is_dir():
         raise DataError(f"the data folder {data_dir} does not exist", "check --data-dir")
     named = os.environ.get(ENVIRONMENT)
@@ -39,23 +39,23 @@ def user_dirs(data_dir: Path | None) -> list[Path]:
 
 
 def download(name: str, archive: Archive, wanted: Sequence[str]) -> None:
-    """Put the wanted files of an archive into the cache, in the given order."""
+    """Download an archive and put the wanted files into the cache, in the given order."""
     home = cache_dir() / name
     home.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=f".{name}-") as scratch:
             members = _unpack(_retrieve(name, archive, Path(scratch)), Path(scratch))
-            # a file appears whole or not at all, whatever interrupts this or runs beside it
+            # Each file appears complete or not at all, despite interruptions and parallel processes.
             for file in wanted:
                 if file in members:
                     members[file].replace(home / file)
     finally:
         with contextlib.suppress(OSError):
-            home.rmdir()  # only an empty folder goes
+            home.rmdir()  # removes only an empty folder
 
 
 def _retrieve(name: str, archive: Archive, folder: Path) -> Path:
-    pooch.get_logger().setLevel("WARNING")  # it would announce the scratch folder
+    pooch.get_logger().setLevel("WARNING")  # otherwise it would announce the scratch folder
     try:
         file = pooch.retrieve(archive.url, archive.checksum, fname="archive.zip", path=folder)
     except ValueError:
@@ -74,7 +74,7 @@ def _retrieve(name: str, archive: Archive, folder: Path) -> Path:
 
 
 def _unpack(archive: Path, folder: Path) -> dict[str, Path]:
-    """The archive's files by their bare names: nothing in it can point outside the folder."""
+    """Extract the archive's files under their base names, so that no path can point outside the folder."""
     members = {}
     with zipfile.ZipFile(archive) as zipped:
         for number, member in enumerate(m for m in zipped.namelist() if not m.endswith("/")):

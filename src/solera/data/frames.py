@@ -1,4 +1,4 @@
-"""Interactions from a table in memory: pandas, polars, Arrow, or whatever else narwhals reads."""
+"""Read interactions from a table in memory: pandas, polars, Arrow, or anything else narwhals supports."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NAME = "the table"
 
 
 def is_frame(source: object) -> bool:
-    """Whether something is a table in memory, of a library that is known."""
+    """Whether an object is a table in memory from a supported library."""
     return nw.from_native(source, eager_only=True, pass_through=True) is not source
 
 
 def read_frame(source: Any, columns: dict[str, str] | None = None) -> Rows:
-    """A table with a row for every interaction; `columns` names its user, item, time and title columns."""
+    """Read a table with one row per interaction. `columns` names its user, item, time and title columns."""
     frame = nw.from_native(source, eager_only=True)
     if not len(frame):
         raise DataError(f"{_NAME} has no rows", "check where it comes from")

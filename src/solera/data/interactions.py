@@ -1,4 +1,4 @@
-"""Who interacted with what, and when: the one data type every other room reads."""
+"""User–item interactions with times: the data type that all other packages read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from solera.data.ragged import Ragged
 
 
 class IdMap:
-    """The publisher's ids and our dense indices, both ways."""
+    """A two-way mapping between the publisher's ids and dense indices."""
 
     def __init__(self, ids: Sequence[str] | NDArray[np.str_]) -> None:
         self.ids: NDArray[np.str_] = np.asarray(ids, dtype=np.str_)
@@ -30,11 +30,11 @@ class IdMap:
         return {id_: index for index, id_ in enumerate(self.ids.tolist())}
 
     def id(self, index: int) -> str:
-        """The publisher's id of an index."""
+        """The publisher's id at an index."""
         return str(self.ids[index])
 
     def index(self, id_: str, kind: str = "id") -> int:
-        """The index of a publisher's id; an unknown one is an error that names `kind`."""
+        """The index of a publisher's id. An unknown id raises an error that names `kind`."""
         try:
             return self._index[id_]
         except KeyError:
@@ -47,9 +47,9 @@ class IdMap:
 
 
 class Origin(NamedTuple):
-    """Where interactions come from: what it takes to load them again."""
+    """Where interactions come from, with everything needed to load them again."""
 
-    dataset: str  # a name, or the path of a file
+    dataset: str  # a name, or a file path
     columns: dict[str, str] | None = None
     min_interactions: int | None = None
 
@@ -58,9 +58,9 @@ class Origin(NamedTuple):
 class Interactions:
     """Interactions sorted by user, then time; equal times keep the order of the file.
 
-    `times` is None where the publisher gives none: the order of the file then stands in for it. They may
-    be mere ranks within a user; `one_clock` says whether times of different users can be compared.
-    `origin` is None for a table in memory, which cannot be loaded again.
+    `times` is None if the publisher gives none: the order of the file is used instead. Times may be ranks
+    within a user; `one_clock` says whether times of different users can be compared. `origin` is None for a
+    table in memory, which cannot be loaded again.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Interactions:
         times: Ints | None = None,
         titles: dict[str, str] | None = None,
     ) -> Interactions:
-        """Number the ids in their natural order (numbers as numbers) and sort the rows."""
+        """Build from columns: number the ids in natural order (numbers as numbers) and sort the rows."""
         if not len(users):
             raise DataError(f"data set {name!r} has no interactions", "check the file and its columns")
         user_map, user_index = _number(pl.Series(users, dtype=pl.String))
@@ -103,14 +103,14 @@ class Interactions:
         return len(self.users)
 
     def __repr__(self) -> str:
-        """Its size in words."""
+        """A short description with the size."""
         return (
             f"<{self.name}: {self.n_users:,} users, {self.n_items:,} items, {len(self):,} interactions"
             f"{', with times' if self.times is not None else ''}>"
         )
 
     def frame(self) -> pl.DataFrame:
-        """A row for every interaction: user, item, and time and title where they are known."""
+        """A data frame with one row per interaction: user, item, and time and title if known."""
         columns = {"user": self.user_map.ids[self.users], "item": self.item_map.ids[self.items]}
         frame = pl.DataFrame(columns)
         if self.times is not None:
@@ -135,11 +135,11 @@ class Interactions:
         return Ragged.from_pairs(self.users, self.items, self.n_users)
 
     def title(self, item: int) -> str:
-        """The item's title, or its id where no title is known."""
+        """The item's title, or its id if no title is known."""
         return (self.titles[item] if self.titles else "") or self.item_map.id(item)
 
     def select(self, keep: NDArray[np.bool_] | Ints) -> Interactions:
-        """Some of the rows, with the id maps unchanged."""
+        """A subset of the rows, with the id maps unchanged."""
         times = None if self.times is None else self.times[keep]
         return replace(self, users=self.users[keep], items=self.items[keep], times=times)
 
@@ -149,7 +149,7 @@ class Interactions:
         return self.select(np.sort(first))
 
     def min_interactions(self, least: int) -> Interactions:
-        """Without users of fewer than `least` rows, and without items nobody is left for."""
+        """The data without users who have fewer than `least` rows, and without items that nobody has left."""
         counts = np.bincount(self.users, minlength=self.n_users)
         kept = self.select(counts[self.users] >= least)
         if not len(kept):
@@ -174,7 +174,7 @@ class Interactions:
 
 
 def _number(ids: pl.Series) -> tuple[IdMap, Ints]:
-    """Dense indices for ids; ids that are all whole numbers are ordered as numbers."""
+    """Map ids to dense indices. Ids that are all integers are ordered as numbers."""
     distinct = ids.unique().to_list()
     numeric = all(id_.isascii() and id_.isdigit() for id_ in distinct)
     ordered = sorted(distinct, key=_as_number if numeric else None)
@@ -182,6 +182,6 @@ def _number(ids: pl.Series) -> tuple[IdMap, Ints]:
 
 
 def _as_number(digits: str) -> tuple[int, str, str]:
-    """Orders digits by their value without an upper bound; "1" and "01" stay two ids."""
+    """Sort key that orders digit strings by value without an upper bound. "1" and "01" stay two ids."""
     significant = digits.lstrip("0")
     return len(significant), significant, digits

@@ -1,4 +1,4 @@
-"""Lists of different lengths, one per user, as two arrays."""
+"""Lists of different lengths, one per user, stored in two arrays."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Ragged:
 
     @classmethod
     def of_lengths(cls, lengths: Ints, values: Ints) -> Ragged:
-        """Values that already stand one row after the other."""
+        """Build from values that are already ordered row by row."""
         return cls(cls._offsets(lengths), values)
 
     @classmethod
     def from_lists(cls, lists: list[list[int]]) -> Ragged:
-        """One list per row."""
+        """Build from one list per row."""
         values = np.array([v for row in lists for v in row], dtype=np.int64)
         return cls(cls._offsets(np.array([len(row) for row in lists], dtype=np.int64)), values)
 
@@ -42,12 +42,12 @@ class Ragged:
 
     @property
     def lengths(self) -> Ints:
-        """How many values each row has."""
+        """The number of values in each row."""
         return np.diff(self.offsets)
 
     @property
     def rows(self) -> Ints:
-        """The row of every value."""
+        """The row index of every value."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
 
     def row(self, index: int) -> Ints:
@@ -62,7 +62,7 @@ class Ragged:
         return Ragged(offsets, self.values[source])
 
     def sorted_unique(self) -> Ragged:
-        """Every row sorted, without repetitions."""
+        """Every row sorted, without duplicates."""
         if not len(self.values):
             return self
         width = int(self.values.max()) + 1
@@ -71,7 +71,7 @@ class Ragged:
         return Ragged(self._offsets(np.bincount(rows, minlength=len(self))), keys % width)
 
     def concat(self, other: Ragged) -> Ragged:
-        """Row by row, this one's values followed by the other's."""
+        """Concatenate row by row: this row's values, then the other's."""
         values = np.empty(len(self.values) + len(other.values), dtype=np.int64)
         values[np.arange(len(self.values)) + np.repeat(other.offsets[:-1], self.lengths)] = self.values
         values[np.arange(len(other.values)) + np.repeat(self.offsets[1:], other.lengths)] = other.values

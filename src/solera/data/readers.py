@@ -1,4 +1,4 @@
-"""The publishers' formats and a user's own file, each read into the same three columns."""
+"""Readers for the publishers' formats and for users' own files, all with the same columns."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from solera.core.errors import DataError, closest
 from solera.data.table import Table, malformed, read_lines, read_table, read_text
 
 _HETREC = {"userID": "user", "artistID": "item", "movieID": "item", "timestamp": "time"}
-_OWN = {  # the names a user's own columns are looked for under, compared without case, "_" and "-"
+_OWN = {  # accepted names for a user's own columns, compared without case, "_" and "-"
     "user": ("user", "userid", "uid", "customer", "customerid", "reviewerid"),
     "item": ("item", "itemid", "iid", "movieid", "productid", "artistid", "bookid", "asin"),
     "time": ("time", "timestamp", "ts", "date", "datetime", "unixreviewtime"),
     "title": ("title", "itemtitle", "movietitle", "itemname"),
 }
-SUFFIXES = (".csv", ".tsv", ".parquet")  # a user's own file
+SUFFIXES = (".csv", ".tsv", ".parquet")  # of a user's own file
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a reader makes of a file: the publisher's ids as text, and times and titles if it has any."""
+    """The content of a file: the publisher's ids as text, and times and titles if it has any."""
 
     users: pl.Series
     items: pl.Series
@@ -36,9 +36,9 @@ class Rows:
 
 
 def delimited(separator: str, names: Sequence[str] | None = None) -> Callable[[list[Path]], Rows]:
-    """A reader of one interaction a line.
+    """Make a reader for files with one interaction per line.
 
-    `names` are the columns, of which "user", "item" and "time" are read; None where the file has
+    `names` are the columns, of which "user", "item" and "time" are read; None if the file has
     the header of the HetRec 2011 files.
     """
 
@@ -57,7 +57,7 @@ def delimited(separator: str, names: Sequence[str] | None = None) -> Callable[[l
 
 
 def read_lists(paths: list[Path]) -> Rows:
-    """Files of `user item item …`, one after the other; a user may have no item in one of them."""
+    """Read files with lines `user item item …`, in order. A user may have no item in one of them."""
     users, items = [], []
     for path in paths:
         lines = read_lines(path)
@@ -73,7 +73,7 @@ def read_lists(paths: list[Path]) -> Rows:
 
 
 def read_baskets(paths: list[Path]) -> Rows:
-    """A JSON object of every user's baskets, oldest first; the basket's number is the time."""
+    """Read a JSON object with every user's baskets, oldest first. The basket's number is the time."""
     path = paths[0]
     text = read_text(path)
     try:
@@ -106,9 +106,9 @@ def _baskets(path: Path, user: str, history: Any) -> list[list[int | str]]:
 def titles(
     separator: str, *, encoding: str = "utf-8", header: bool = False, year: int | None = None
 ) -> Callable[[Path], dict[str, str]]:
-    """A reader of a file of items: the id, then the title; `year` is the year's field, if apart.
+    """Make a reader for a file of items: id, then title. `year` is the index of a separate year field.
 
-    Fields after the title are not counted: some files leave the empty ones at a line's end out.
+    Fields after the title are not counted, because some files omit empty fields at the end of a line.
     """
 
     def read(path: Path) -> dict[str, str]:
@@ -128,18 +128,18 @@ def titles(
 
 
 def read_own(path: Path, columns: dict[str, str] | None = None) -> Rows:
-    """A user's own CSV, TSV or Parquet file; `columns` names its user, item, time and title columns."""
+    """Read a user's own CSV, TSV or Parquet file. `columns` names its user, item, time and title columns."""
     return rows_of(_own_table(path), columns)
 
 
 def rows_of(table: Table, columns: dict[str, str] | None = None) -> Rows:
-    """The interactions in a table, whose columns have the usual names or those in `columns`."""
+    """The interactions in a table whose columns have the usual names or those in `columns`."""
     names = _own_columns(table, columns or {})
     items = table.ids(names["item"])
     titled = None
     if "title" in names:
         text = table.columns[names["title"]].cast(pl.String)
-        # reversed: of several titles for one item the first in the file stands
+        # Reversed, so that the first of several titles for one item wins.
         pairs = zip(items.reverse().to_list(), text.reverse().to_list(), strict=True)
         titled = {item: title for item, title in pairs if title}
     times = table.times(names["time"]) if "time" in names else None
@@ -165,7 +165,7 @@ def _own_table(path: Path) -> Table:
 
 
 def _own_columns(table: Table, given: dict[str, str]) -> dict[str, str]:
-    """The file's name of every kind of column it has."""
+    """Map every kind of column that the file has to the file's name for it."""
     found = f"{table.path} has the columns {', '.join(table.columns)}"
     plain = {name.lower().replace("_", "").replace("-", ""): name for name in reversed(table.columns)}
     names = {}

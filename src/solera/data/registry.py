@@ -1,4 +1,4 @@
-"""The data sets the papers report on: what each is, where it comes from, what comes out of it."""
+"""Registry of the data sets used in papers: description, source and expected counts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from solera.data.fetch import Archive
 from solera.data.readers import Rows, delimited, read_baskets, read_lists, titles
 
-LEAST = 5  # rows a user needs for a leave-last-out split that still has something to learn from
+LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to train on
 
 
 @dataclass(frozen=True)
 class Titles:
-    """A file of the items' titles, which a folder may lack."""
+    """A file with item titles, which may be missing from a folder."""
 
     file: str
     read: Callable[[Path], dict[str, str]]
@@ -22,17 +22,17 @@ class Titles:
 
 @dataclass(frozen=True)
 class Form:
-    """One shape a data set is found in: its files and how to read them, and where titles are if any."""
+    """One file layout of a data set: its files, how to read them, and where titles are, if any."""
 
     files: tuple[str, ...]
     read: Callable[[list[Path]], Rows]
     titles: Titles | None = None
-    one_clock: bool = True  # False: times are ranks within a user, not moments
+    one_clock: bool = True  # False: times are ranks within a user, not timestamps
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a data set should come to, counted over the users of at least `least` rows."""
+    """Expected counts of a data set, over users with at least `least` rows."""
 
     users: int
     items: int
@@ -50,16 +50,16 @@ class Licence:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: what it is, where it comes from, and what should come out of it."""
+    """A data set: description, source and expected counts."""
 
     name: str
     about: str
     page: str
     licence: Licence
-    forms: tuple[Form, ...]  # the first one found in a folder is read
+    forms: tuple[Form, ...]  # the first one found in a folder is used
     expected: Counts
     has_time: bool
-    archive: Archive | None = None  # None: fetched by hand, as no checksum is known to trust
+    archive: Archive | None = None  # None: downloaded by hand, because no trusted checksum is known
     min_interactions: int = LEAST
     notes: str = ""
 

@@ -1,6 +1,6 @@
-"""A client's samples of one round: its positives, negatives drawn anew, and the order of its batches.
+"""A client's samples in one round: its positives, newly drawn negatives, and the order of its batches.
 
-Everything is computed for many clients at once, and gives each client exactly what it would draw alone.
+Everything is computed for many clients at once. Each client gets exactly what it would draw on its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from solera.core.errors import DataError
 from solera.core.randomness import Bits, Purpose, Streams, below, client_keys, draws
 from solera.data.ragged import Ragged
 
-_WHOLE_MASS = 2**40  # of all items together, about; times 4 million clients still fits into 63 bits
-_SAMPLE_BITS, _RANDOM_BITS = 24, 24  # up to 16 million samples of 32 thousand clients are shuffled at once
+_WHOLE_MASS = 2**40  # approximate total over all items; times 4 million clients it still fits into 63 bits
+_SAMPLE_BITS, _RANDOM_BITS = 24, 24  # enough to shuffle 16 million samples of 32 thousand clients at once
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """What the clients of a simulation hold: training items, and what is never a negative (sorted).
+    """The data of simulated clients: training items, and sorted items that are never drawn as negatives.
 
-    A negative comes up in proportion to its whole-numbered `mass`; without any, all items weigh alike.
-    Clients that are some of a larger federation draw by the `numbers` they have there.
+    Negatives are drawn in proportion to their integer `mass`; without it, all items weigh the same. Clients
+    that are part of a larger federation draw with their `numbers` there.
     """
 
     train: Ragged
@@ -39,18 +39,18 @@ class ClientData:
         return len(self.train)
 
     def drawn_by(self, clients: Ints) -> Ints:
-        """The numbers by which clients draw."""
+        """The client numbers that select the random streams."""
         return clients if self.numbers is None else self.numbers[clients]
 
     @cached_property
     def mass_before(self) -> Ints:
-        """The mass of all items before each, and in the end of all of them: [n_items + 1]."""
+        """The cumulative mass before each item, followed by the total: [n_items + 1]."""
         if self.mass is None:
             return np.arange(self.n_items + 1)
         return np.concatenate([[0], np.cumsum(self.mass)])
 
     def by_popularity(self, power: float) -> ClientData:
-        """The same with masses in proportion to (number of clients who train on the item + 1)^power."""
+        """A copy with masses in proportion to (number of clients who train on the item + 1)^power."""
         popularity = (np.bincount(self.train.values, minlength=self.n_items) + 1.0) ** power
         mass = np.rint(popularity * (_WHOLE_MASS / popularity.sum())).astype(np.int64)
         return replace(self, mass=np.maximum(mass, 1))
@@ -58,14 +58,14 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of some clients, one client after the other; each client's positives come first."""
+    """Samples of several clients, one client after the other. Each client's positives come first."""
 
     items: Ragged
-    positives: Ints  # how many of a client's samples are positives
+    positives: Ints  # number of positives of each client
 
     @property
     def negatives(self) -> Ragged:
-        """What was drawn, without the positives."""
+        """The drawn negatives, without the positives."""
         lengths = self.items.lengths
         place = np.arange(len(self.items.values)) - np.repeat(self.items.offsets[:-1], lengths)
         drawn = place >= np.repeat(self.positives, lengths)
@@ -73,7 +73,7 @@ class Samples:
 
 
 def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: int) -> Samples:
-    """Every training item once, and for each of them `negatives` items drawn by mass with replacement."""
+    """Draw the samples: every training item once, and for each `negatives` items by mass with replacement."""
     train = data.train.take(clients)
     excluded = data.excluded.take(clients)
     counts = train.lengths * negatives
@@ -89,19 +89,20 @@ def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: i
 
 
 def _draw(data: ClientData, bits: Bits, counts: Ints, excluded: Ragged) -> Ints:
-    """`counts[c]` items of each client's catalogue without its excluded items, ascending.
+    """Draw `counts[c]` items for every client c, without the client's excluded items; ascending.
 
-    All items stand side by side, each as wide as its mass, the excluded ones e_0 < e_1 < … taken out. What is
-    found at r there was at r + Σ mass(e_j) before, over all j with (mass before e_j) − Σ_k<j mass(e_k) ≤ r.
+    Lay out all items side by side, each as wide as its mass, and remove the excluded ones e_0 < e_1 < ….
+    Position r of what remains was at r + Σ mass(e_j) before, over all j with (mass before e_j) − Σ_k<j
+    mass(e_k) ≤ r.
     """
     before = data.mass_before
     whole, start = before[-1], before[excluded.values]
-    taken = np.concatenate([[0], np.cumsum(before[excluded.values + 1] - start)])  # by all clients so far
+    taken = np.concatenate([[0], np.cumsum(before[excluded.values + 1] - start)])  # over all clients
     by_former = taken[excluded.offsets[:-1]]
     thresholds = excluded.rows * whole + start - (taken[:-1] - np.repeat(by_former, excluded.lengths))
     free = whole - np.diff(taken[excluded.offsets])
     base = np.repeat(np.arange(len(counts)) * whole, counts)
-    # In any order: samples are shuffled later, and a sorted search is faster.
+    # The order does not matter: samples are shuffled later, and a sorted search is faster.
     asked = np.sort(base + below(bits, np.repeat(free, counts)))
     skipped = taken[np.searchsorted(thresholds, asked, side="right")] - np.repeat(by_former, counts)
     place: Ints = asked - base + skipped
@@ -109,10 +110,10 @@ def _draw(data: ClientData, bits: Bits, counts: Ints, excluded: Ragged) -> Ints:
 
 
 def shuffles(lengths: Ints, clients: Ints, epochs: int, seed: int, round_: int) -> Ints:
-    """For every epoch the samples of each client in random order: [epochs, sum(lengths)] sample numbers.
+    """Shuffle each client's samples for every epoch: [epochs, sum(lengths)] sample numbers.
 
-    `clients` are the numbers they draw by. They keep their places one after the other. Sorting (client,
-    random bits, sample) packed into one integer is much faster than sorting each client.
+    `clients` are the numbers they draw by. Clients stay in the same order. Sorting (client, random bits,
+    sample) packed into one integer is much faster than sorting each client.
     """
     total = int(lengths.sum())
     if total >= 1 << _SAMPLE_BITS or len(lengths) >= 1 << (63 - _SAMPLE_BITS - _RANDOM_BITS):

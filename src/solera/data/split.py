@@ -1,4 +1,4 @@
-"""What a protocol makes of a data set: what trains, what is held out, what may be a negative."""
+"""A data set split by a protocol: training items, held-out items, and items excluded as negatives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Part = Literal["validation", "test"]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One data set under one protocol. Every `Ragged` has one row per user of `data`.
+    """One data set split by one protocol. Every `Ragged` has one row per user of `data`.
 
     `excluded` are the items that are never drawn as a user's training negatives, sorted. Under an
-    honest protocol these are the training items alone; a held-out item in it is the papers' leak.
+    honest protocol these are only the training items; a held-out item among them is the papers' leak.
     """
 
     data: Interactions
@@ -29,5 +29,5 @@ class Split:
 
 
 def history(split: Split, part: Part) -> Ragged:
-    """What a device knows when `part` is asked: its training items, and at test time validation too."""
+    """The items a device knows when `part` is evaluated: training items, for the test also validation."""
     return split.train if part == "validation" else split.train.concat(split.validation)

@@ -1,7 +1,7 @@
-"""Text files as columns, every record with the line it stands in. Nothing is dropped in silence.
+"""Read text files as columns, with the line number of every record. No record is dropped silently.
 
-Lines are split by polars' string functions rather than by its CSV reader: that takes separators of
-more than one character ("::"), never guesses a type, and keeps the line number for the message.
+Lines are split by polars' string functions rather than by its CSV reader. This supports separators of
+more than one character ("::"), never guesses a type, and keeps the line number for error messages.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A file's columns, with what it takes to point at the line a fault is in."""
+    """A file's columns, with the line numbers needed to report errors."""
 
     path: Path
     columns: dict[str, pl.Series]
-    lines: Ints  # the line, or in a binary file the row, of every record: 1-based
-    texts: pl.Series | None  # every record's line as it stands in the file; None in a binary file
+    lines: Ints  # 1-based line of every record, or its row in a binary file
+    texts: pl.Series | None  # the line of every record as it is in the file; None for a binary file
 
     def fault(self, row: int, problem: str) -> DataError:
-        """The error to raise for a record."""
+        """The error to raise for a bad record."""
         if self.texts is None:
             return DataError(f"{self.path}, row {self.lines[row]}: {problem}", "mend the row")
         return malformed(self.path, int(self.lines[row]), problem, self.texts[row])
 
     def ids(self, column: str) -> pl.Series:
-        """A column of ids, none of them empty."""
+        """A column of ids. Raises an error if one is empty."""
         ids = self.columns[column].cast(pl.String)
         empty = (ids.is_null() | (ids.str.strip_chars() == "")).arg_true()
         if len(empty):
@@ -46,10 +46,10 @@ class Table:
         return ids
 
     def times(self, column: str) -> Ints:
-        """A column of times as whole numbers.
+        """A column of times as integers.
 
-        Whole numbers stay as they are, whatever their unit; dates become milliseconds since 1970
-        (UTC where they name no zone); numbers with a fraction are counted in thousandths.
+        Integers stay as they are, whatever their unit; dates become milliseconds since 1970 (UTC if they have
+        no time zone); numbers with a fraction are counted in thousandths.
         """
         values = self.columns[column]
         if values.dtype in (pl.Date, pl.Datetime):
@@ -75,22 +75,22 @@ class Table:
 
 
 def malformed(path: Path, line: int, problem: str, text: str) -> DataError:
-    """The error for one line of a file."""
+    """The error for a bad line of a file."""
     short = text if len(text) <= 60 else text[:57] + "…"
     return DataError(f"{path}, line {line}: {problem}: {short!r}", "mend the line, or fetch the file again")
 
 
 def read_table(path: Path, separator: str, names: Sequence[str] | None = None, quoted: bool = False) -> Table:
-    """A text file of one record a line, all with the same number of fields.
+    """Read a text file with one record per line, all with the same number of fields.
 
     `names` are the columns; None takes them from the file's first line. With `quoted`, a field in
-    double quotes may hold the separator or a line's end.
+    double quotes may contain the separator or a line break.
     """
     texts = read_lines(path)
     lines: Ints = np.arange(1, len(texts) + 1, dtype=np.int64)
     if quoted and texts.str.contains('"', literal=True).any():
         fields, lines = _split_quoted(path, texts, separator)
-        texts = texts.gather(lines.clip(max=len(texts)) - 1)  # csv counts single returns as lines, too
+        texts = texts.gather(lines.clip(max=len(texts)) - 1)  # csv also counts single returns
     else:
         fields = texts.str.split(separator)
     if names is None:
@@ -109,8 +109,8 @@ def read_table(path: Path, separator: str, names: Sequence[str] | None = None, q
 
 
 def _split_quoted(path: Path, texts: pl.Series, separator: str) -> tuple[pl.Series, Ints]:
-    """Every record's fields, and the line it begins at."""
-    # newline="" and the joined text: the csv module must see the line ends that are inside quotes
+    """The fields of every record, and the line where it starts."""
+    # newline="" and the joined text, because the csv module must see line breaks inside quotes.
     source = io.StringIO("\n".join(texts.to_list()), newline="")
     reader = csv.reader(source, delimiter=separator, strict=True)
     fields: list[list[str]] = []
@@ -127,7 +127,7 @@ def _split_quoted(path: Path, texts: pl.Series, separator: str) -> tuple[pl.Seri
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> pl.Series:
-    """A file's lines as an editor counts them, without the empty ones at its end."""
+    """A file's lines as an editor counts them, without empty lines at the end."""
     text = read_text(path, encoding).replace("\r\n", "\n").rstrip("\n")
     if not text.strip():
         raise DataError(f"{path} is empty", "fetch the file again")
@@ -135,7 +135,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> pl.Series:
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """A file's text, without the mark some editors put before it."""
+    """A file's text, without a byte order mark."""
     try:
         raw = path.read_bytes()
         return raw.decode(encoding).removeprefix("\ufeff")
@@ -150,7 +150,7 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 
 def _milliseconds(text: str | None) -> int | None:
-    """An ISO 8601 date or time as milliseconds since 1970; None where it is not one."""
+    """Convert an ISO 8601 date or time to milliseconds since 1970; None if it is not one."""
     try:
         moment = datetime.fromisoformat((text or "").strip())
     except ValueError:

@@ -1,13 +1,13 @@
-"""Differential privacy of a user: what bounds an upload, what covers it, and what that is worth.
+"""User-level differential privacy: clipping, noise and accounting.
 
-Knows the core alone, so that engines, runs and deployed nodes can all use it.
+Depends only on the core, so that engines, runs and deployed nodes can all use it.
 
     mechanism    a clip, and noise in proportion to it
-    rounds       many rounds: clipped uploads, a covered sum, clients drawn by coin
+    rounds       many rounds: clipped uploads, a noisy sum, Poisson sampling of clients
     one_round    one round of sums over histories
-    settings     what is asked for, and the noise that gives it
+    settings     the requested privacy, and the noise it needs
     accounting   from noise to ε and back
-    fitness      which methods may, and why others may not
-    guarantee    what is stated in the end
-    laplace      what the papers do instead, which guarantees nothing
+    supported    which methods are supported, and why others are not
+    guarantee    the privacy statement of a run
+    laplace      the papers' noise, which guarantees nothing
 """

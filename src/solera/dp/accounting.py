@@ -1,22 +1,21 @@
-"""From noise to ε and back.
+"""Privacy accounting: from noise to ε and back.
 
 `analytic` is exact: without sampling, T rounds of a Gaussian mechanism are one with √T times the
 sensitivity (Balle & Wang, ICML 2018). With Poisson sampling, `pld` (privacy loss distributions, the
 tightest) and `rdp` (Rényi) are upper bounds, both by Google's dp-accounting.
 
-**Discrete noise** is accounted for by `rdp` alone. Let μ be what a user adds, whole numbers, and P(x) in
-proportion to exp(−‖x‖² / 2σ²) on whole numbers. Then E_P[(P(x − μ) / P(x))^k] = exp((k² − k) ‖μ‖² / 2σ²) for
-whole k, as with normal noise: the sums that normalise both are the same, shifted by a whole number. The
-moments of a sampled mechanism are made of these by the binomial theorem, so at whole orders its divergences
-are those of normal noise; and the other direction is no larger, by reflection at μ / 2 (Mironov, Talwar &
-Zhang 2019, Theorem 5), which maps whole numbers to whole numbers. Without sampling it is ρ-zCDP as normal
-noise is.
+**Discrete noise** is accounted for by `rdp` alone. Let μ be a user's contribution, in integers, and P(x)
+proportional to exp(−‖x‖² / 2σ²) on integers. Then E_P[(P(x − μ) / P(x))^k] = exp((k² − k) ‖μ‖² / 2σ²) for
+integer k, as with normal noise: the normalising sums of both are the same, shifted by an integer. The
+moments of a sampled mechanism follow from these by the binomial theorem, so at integer orders its divergences
+are those of normal noise. The other direction is no larger, by reflection at μ / 2 (Mironov, Talwar &
+Zhang 2019, Theorem 5), which maps integers to integers. Without sampling it is ρ-zCDP, as normal noise is.
 
-Sampling and rounds go together although clients keep a state between rounds: let everything about the other
-users be known. Then in every round, whatever came before, one federation releases N(s, σ²) and the other a
-mixture of that with probability 1 − q and, with q, of N(s + u, σ²) over what the user's state may be, ‖u‖ ≤
-clip. Hockey-stick divergences are convex, so the mixture is no worse than its worst u, which is what is
-accounted for.
+Sampling and composition can be combined although clients keep a state between rounds. Assume that everything
+about the other users is known. Then in every round, whatever came before, one federation releases N(s, σ²)
+and the other a mixture: N(s, σ²) with probability 1 − q, and with probability q N(s + u, σ²) over the
+possible states of the user, ‖u‖ ≤ clip. Hockey-stick divergences are convex, so the mixture is no worse than
+its worst u, which is accounted for.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from typing import Any, Literal, NamedTuple
 from solera.core.errors import ConfigError
 
 Accountant = Literal["pld", "rdp", "analytic"]
-_ORDERS = [*range(2, 65), 80, 96, 128, 192, 256, 512, 1024]  # whole ones, whose formula is a finite sum
+_ORDERS = [*range(2, 65), 80, 96, 128, 192, 256, 512, 1024]  # integer orders, whose formula is a finite sum
 _INTERVAL = 1e-3  # of the discretised privacy loss; rounded so that ε is never too small
-_LEAST, _MOST = 0.02, 1e6  # multipliers that are looked at
-_CLOSE = 1e-3  # relative, of a multiplier
+_LEAST, _MOST = 0.02, 1e6  # range of multipliers searched
+_CLOSE = 1e-3  # relative tolerance of a multiplier
 
 
 class Releases(NamedTuple):
@@ -42,7 +41,7 @@ class Releases(NamedTuple):
 
 
 def epsilon(multiplier: float, releases: Releases, delta: float, accountant: Accountant) -> float:
-    """Such that the rounds together are (ε, δ)-private, for noise of `multiplier` sensitivities."""
+    """The ε for which all rounds together are (ε, δ)-private, given noise of `multiplier` sensitivities."""
     if accountant == "analytic":
         if releases.rate < 1:
             raise ConfigError(
@@ -56,9 +55,9 @@ def epsilon(multiplier: float, releases: Releases, delta: float, accountant: Acc
 
 @cache
 def multiplier_for(wanted: float, releases: Releases, delta: float, accountant: Accountant) -> float:
-    """The smallest noise multiplier that gives ε = `wanted`, rounded up: ε is met, not missed."""
+    """The smallest noise multiplier that gives ε = `wanted`, rounded up so that ε is not exceeded."""
     low, high = _LEAST, 1.0
-    if accountant == "pld":  # the looser and faster one is a bound, and near
+    if accountant == "pld":  # start from rdp, a looser, faster and close bound
         high = multiplier_for(wanted, releases, delta, "rdp")
         low = 0.85 * high
         if epsilon(low, releases, delta, accountant) <= wanted:
@@ -93,11 +92,11 @@ def analytic_delta(mu: float, epsilon_: float) -> float:
     """Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)   (Balle & Wang 2018, Theorem 8)."""
     first = _log_phi(mu / 2 - epsilon_ / mu)
     second = epsilon_ + _log_phi(-mu / 2 - epsilon_ / mu)
-    return math.exp(first) - math.exp(min(first, second))  # second > first is rounding, of a huge ε
+    return math.exp(first) - math.exp(min(first, second))  # second > first is a rounding error
 
 
 def concentrated_epsilon(rho2: float, delta: float) -> float:
-    """ε of releases that are ρ-zCDP together, for 2ρ = `rho2`: of Gaussian noise, the sum of 1 / multiplier².
+    """ε of releases that are together ρ-zCDP, with 2ρ = `rho2`: for Gaussian noise, Σ 1 / multiplier².
 
     It holds for discrete Gaussian noise as well: min over α > 1 of αρ + log(1 − 1/α) − log(αδ) / (α − 1)
     (Canonne, Kamath & Steinke, NeurIPS 2020, Proposition 12).
@@ -121,7 +120,7 @@ def concentrated_epsilon(rho2: float, delta: float) -> float:
 
 
 def _log_phi(x: float) -> float:
-    """log Φ(x), also far out where Φ is too small to be a number."""
+    """log Φ(x), also in the far tail where Φ underflows."""
     if x > -30:
         return math.log(math.erfc(-x / math.sqrt(2)) / 2)
     return -x * x / 2 - math.log(-x * math.sqrt(2 * math.pi)) + math.log1p(-1 / (x * x))

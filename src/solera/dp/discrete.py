@@ -1,14 +1,14 @@
-"""Discrete Gaussian noise, exact: whole numbers k with probability in proportion to exp(−k² / 2σ²).
+"""Exact discrete Gaussian noise: integers k with probability proportional to exp(−k² / 2σ²).
 
-The rejection sampler of Canonne, Kamath & Steinke (NeurIPS 2020) for whole σ, for many numbers at once. It
-decides with whole numbers from the operating system's secure generator alone, so no rounding of
-floating-point numbers is in what it gives (Mironov, CCS 2012). A candidate is drawn from a discrete Laplace
-distribution of scale σ, and kept with probability exp(−γ), where with a = ||k| − σ| = qσ + r
+The rejection sampler of Canonne, Kamath & Steinke (NeurIPS 2020) for integer σ, vectorised. All decisions use
+integers from the operating system's secure generator, so the output has no floating-point rounding
+(Mironov, CCS 2012). A candidate is drawn from a discrete Laplace distribution of scale σ, and accepted with
+probability exp(−γ), where with a = ||k| − σ| = qσ + r
 
     γ = a² / 2σ² = q² / 2 + q · r/σ + (r/σ)² / 2.
 
 That is a product of events of probability exp(−½), exp(−r/σ) and exp(−(r/σ)² / 2), each of which is decided
-by coins of probability r/σ, ½ and 1/k. How long it takes does not depend on what is covered.
+by coins of probability r/σ, ½ and 1/k. The running time does not depend on the protected data.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from solera.core.arrays import Ints
 
 Coins = NDArray[np.bool_]
-LARGEST = 1 << 40  # σ: whole numbers of 64 bits hold what is drawn then
-_CHUNK = 1 << 16  # numbers at a time: they stay in the processor's cache
+LARGEST = 1 << 40  # σ: up to here, draws fit into 64-bit integers
+_CHUNK = 1 << 16  # numbers at a time, to stay in the processor's cache
 
 
 def discrete_gaussian(sigma: int, count: int) -> Ints:
-    """So many independent draws."""
+    """Draw `count` independent values."""
     if not 0 < sigma <= LARGEST:
         raise ValueError(f"σ is a whole number from 1 to {LARGEST}, not {sigma}")
     drawn = np.empty(count, np.int64)
@@ -42,9 +42,9 @@ def discrete_gaussian(sigma: int, count: int) -> Ints:
 
 
 def uniform(below: int | Ints, count: int) -> Ints:
-    """Whole numbers from 0, each with the same probability; `below` may differ from draw to draw."""
+    """Draw uniform integers from 0 up to, but excluding, `below`, which may differ between draws."""
     limits = np.broadcast_to(np.asarray(below, np.uint64), (count,))
-    # All bits below the highest that the largest number has; what is too large is drawn again.
+    # All bits up to the highest bit of the largest number. Values that are too large are drawn again.
     mask = limits - np.uint64(1)
     for shift in (1, 2, 4, 8, 16, 32):
         mask = mask | mask >> np.uint64(shift)
@@ -58,7 +58,7 @@ def uniform(below: int | Ints, count: int) -> Ints:
 
 
 def _laplace(sigma: int, count: int) -> Ints:
-    """Draws with probability in proportion to exp(−|k| / σ); about as many as are asked for, or fewer."""
+    """Draw with probability proportional to exp(−|k| / σ). Returns about `count` values, or fewer."""
     low = uniform(sigma, count)
     low = low[_exponential(lambda who: _coins(low[who], sigma), count)]
     high = np.zeros(len(low), np.int64)
@@ -67,13 +67,13 @@ def _laplace(sigma: int, count: int) -> Ints:
         going = going[_exponential(lambda who: np.ones(len(who), np.bool_), len(going))]
         high[going] += 1
     sizes, negative = low + sigma * high, uniform(2, len(low)) == 1
-    kept = ~(negative & (sizes == 0))  # or 0 would count twice
+    kept = ~(negative & (sizes == 0))  # otherwise 0 would count twice
     drawn: Ints = np.where(negative, -sizes, sizes)[kept]
     return drawn
 
 
 def _accepted(candidates: Ints, sigma: int) -> Ints:
-    """Those that are kept."""
+    """The accepted candidates."""
     whole, rest = np.divmod(np.abs(np.abs(candidates) - sigma), sigma)
     kept = np.arange(len(candidates))
     kept = kept[
@@ -94,9 +94,9 @@ def _accepted(candidates: Ints, sigma: int) -> Ints:
 
 
 def _exponential(coin: Callable[[Ints], Coins], count: int) -> Coins:
-    """Events of probability exp(−x), where `coin` tosses coins of probability x ≤ 1 for whom it is given.
+    """Draw events of probability exp(−x). `coin` tosses coins of probability x ≤ 1 for the given indices.
 
-    Tosses of probability x/k, for k = 1, 2, … until one fails: it fails at an odd k with probability exp(−x)
+    Toss with probability x/k, for k = 1, 2, … until one fails: it fails at an odd k with probability exp(−x)
     (von Neumann 1951; Forsythe 1972).
     """
     odd, going, k = np.zeros(count, np.bool_), np.arange(count), 1
@@ -111,7 +111,7 @@ def _exponential(coin: Callable[[Ints], Coins], count: int) -> Coins:
 
 
 def _coins(numerators: Ints, denominator: int) -> Coins:
-    """Tosses of probability numerator / denominator."""
+    """Toss coins of probability numerator / denominator."""
     heads: Coins = uniform(denominator, len(numerators)) < numerators
     return heads
 

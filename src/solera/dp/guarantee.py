@@ -1,4 +1,4 @@
-"""What a run states about its privacy."""
+"""The privacy statement of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOT_COVERED_OVER_DEVICES = (
 
 
 def deployed(dp: DP, releases: Releases) -> dict[str, Any]:
-    """The same for a federation over devices."""
+    """The privacy statement of a federation over devices."""
     stated = guarantee(dp, releases)
     if dp.mode == "distributed":
         stated["dropout"] = (
@@ -46,7 +46,7 @@ def deployed(dp: DP, releases: Releases) -> dict[str, Any]:
 
 
 def guarantee(dp: DP, releases: Releases) -> dict[str, Any]:
-    """ε and δ, whom they protect against what, and what they rest on. `dp` is resolved."""
+    """ε and δ, what they protect against, and the assumptions. `dp` must be resolved."""
     assert dp.noise is not None and dp.accountant is not None
     local = dp.mode == "local"
     sampling = f"Poisson, each user with probability {releases.rate:g} a round, kept secret"

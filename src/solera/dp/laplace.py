@@ -1,8 +1,8 @@
-"""The papers' setting: Laplace noise of a fixed scale on every number that is sent, and no clip.
+"""The papers' setting: Laplace noise of a fixed scale on every number that is sent, without clipping.
 
-It guarantees nothing: an upload may be as long as it likes, so for any noise there are two that it does not
-make alike. Were every upload clipped to length c in L1, a round would be private with ε = 2c / scale for a
-user's own upload.
+It guarantees nothing: an upload may have any length, so for any noise there are two uploads that it does not
+make indistinguishable. If every upload were clipped to length c in L1, a round would be private with
+ε = 2c / scale for a user's own upload.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXAMPLE = "write --wire paper-laplace=0.5"
 
 
 class PaperLaplace(BaseModel):
-    """Noise without a clip, to be measured and not to be relied on."""
+    """Laplace noise without clipping, for measurements only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -36,7 +36,7 @@ class PaperLaplace(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> PaperLaplace:
-        """`paper-laplace=0.5`."""
+        """Parse `paper-laplace=0.5`."""
         kind, _, scale = text.partition("=")
         try:
             if kind != "paper-laplace" or not 0 < float(scale) < np.inf:
@@ -47,13 +47,13 @@ class PaperLaplace(BaseModel):
 
     @property
     def label(self) -> str:
-        """The choice in a few words."""
+        """A short label for this noise."""
         return f"Laplace noise {self.scale:g}, no clip: {NO_GUARANTEE}"
 
     def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits) -> Upload:
-        """Noise on every number that is sent; which rows are sent stays as plain as it was.
+        """Add noise to every number that is sent. The sent rows are not hidden.
 
-        `keys` are those of the clients' streams.
+        `keys` are the keys of the clients' random streams.
         """
         changes, rows = {}, upload.row_counts.cpu().numpy()
         for place, leaf in enumerate(leaf for leaf in leaves if leaf.sent_as):
@@ -65,7 +65,7 @@ class PaperLaplace(BaseModel):
         return Upload(upload.rows, upload.row_counts, changes)
 
     def statement(self, rounds: int) -> dict[str, Any]:
-        """What a run says of it."""
+        """The privacy statement of a run with this noise."""
         return {
             "guarantee": NO_GUARANTEE,
             "why": "noise without a clip: an upload may be as long as it likes",
@@ -79,21 +79,21 @@ class PaperLaplace(BaseModel):
 
 @dataclass(frozen=True)
 class LaplaceNoise:
-    """That noise as a step of a run's protection: a client half alone, the same in every engine."""
+    """Laplace noise as a protection step. It only has a client half, the same in every engine."""
 
     noise: PaperLaplace
     seed: int
     dense: bool = False
 
     def choose(self, able: Ints, round_: int) -> None:
-        """Whoever takes part: noise without a guarantee depends on no draw."""
+        """None: the noise does not depend on how clients are drawn."""
 
     def memory(self) -> Params:
-        """Nothing is remembered."""
+        """No state."""
         return {}
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> LaplaceRound:
-        """The step in one round."""
+        """Start the step for one round."""
         return LaplaceRound(self, round_, leaves)
 
 

@@ -1,15 +1,14 @@
-"""The Gaussian mechanism on sums over users: a clip, and noise in proportion to it.
+"""The Gaussian mechanism on sums over users: clipping, and noise in proportion to the clip.
 
 **Sensitivity.** Two federations are neighbours if one has one user more. All that a user sends in a round
-is one vector: every number of every leaf, zero in the rows it did not touch. `Clip` makes it at most `norm`
-long in L2, over all leaves together, and every user counts with weight 1. So the sums of neighbours differ
-by one vector, at most `norm` long: that is their L2 sensitivity, whatever the user's data, its state and
-the model are. The sum is covered in all its numbers alike, those of rows nobody touched too; who touched
-what, and how many did, is not used.
+is one vector: every number of every leaf, zero in the rows it did not touch. `Clip` limits its L2 norm to
+`norm`, over all leaves together, and every user has weight 1. So the sums of neighbours differ by one vector
+of norm at most `norm`: that is their L2 sensitivity, whatever the user's data, its state and the model are.
+All numbers of the sum get the same noise, including rows that nobody touched. Which rows were touched, and by
+how many users, is not used.
 
-**Mean.** The noisy sum is divided by the number of clients that was to be expected, q · n, and not by how
-many came: that would be a number from the data, and the mean would move with it. n, the number of users, is
-taken as known.
+**Mean.** The noisy sum is divided by the expected number of clients, q · n, and not by the actual number,
+which depends on the data and would change the mean. n, the number of users, is taken as known.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from solera.core.upload import Upload
 
 @dataclass(frozen=True)
 class Clip:
-    """At most so long, in L2, is all that a user sends."""
+    """Limit on the L2 norm of all that a user sends."""
 
     norm: float
 
@@ -37,23 +36,23 @@ class Clip:
             raise ConfigError(f"a clip of {self.norm} bounds nothing", "give a number above 0, like clip=1")
 
     def factors(self, norms: Tensor) -> Tensor:
-        """By what each upload is multiplied: min(1, clip / norm). One that is not finite is left out."""
-        factors = torch.full_like(norms, self.norm) / norms.clamp(min=self.norm)  # exactly 1 where short
+        """Scaling factors of the uploads: min(1, clip / norm). An upload that is not finite gets 0."""
+        factors = torch.full_like(norms, self.norm) / norms.clamp(min=self.norm)  # exactly 1 if short
         return torch.where(norms.isfinite(), factors, 0.0)
 
     def upload(self, upload: Upload, leaves: tuple[Leaf, ...]) -> tuple[Upload, Tensor]:
-        """The same, none longer than the clip, in doubles; and how long each was."""
+        """The clipped uploads in double precision, and the norm of each before clipping."""
         lengths = norms(upload, leaves)
         factors, owner = self.factors(lengths), _owner(upload)
         changes = {}
         for leaf in (leaf for leaf in leaves if leaf.sent_as):
             change = upload.changes[leaf.sent_as].double()
             by = (factors[owner] if leaf.per_item else factors).view(-1, *[1] * len(leaf.shape))
-            changes[leaf.sent_as] = torch.where(by > 0, change * by, 0.0)  # also where it is not a number
+            changes[leaf.sent_as] = torch.where(by > 0, change * by, 0.0)  # also replaces NaN
         return Upload(upload.rows, upload.row_counts, changes), lengths
 
     def contribution(self, part: Contribution) -> Contribution:
-        """The same for sums over a history: over all matrices together, in Frobenius norm."""
+        """A clipped contribution of sums over a history, by the Frobenius norm over all matrices together."""
         length = math.sqrt(sum(float((block * block).sum()) for block in part.blocks.values()))
         factor = min(1.0, self.norm / length) if length else 1.0
         return Contribution(part.items, {name: block * factor for name, block in part.blocks.items()})
@@ -61,7 +60,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Normal noise whose standard deviation is `multiplier` clips: there is none without a clip."""
+    """Normal noise with a standard deviation of `multiplier` clips. It requires a clip."""
 
     clip: Clip
     multiplier: float
@@ -74,12 +73,12 @@ class Gaussian:
 
     @property
     def std(self) -> float:
-        """Of every number of the sum."""
+        """The standard deviation for every number of the sum."""
         return self.clip.norm * self.multiplier
 
 
 def norms(upload: Upload, leaves: tuple[Leaf, ...]) -> Tensor:
-    """How long every client's upload is in L2, all leaves together, [n_clients], in doubles."""
+    """The L2 norm of every client's upload over all leaves, [n_clients], in double precision."""
     owner = _owner(upload)
     if len(torch.unique(owner * (upload.rows.max() + 1) + upload.rows if len(owner) else owner)) < len(owner):
         raise ConfigError("a client sent an item's row twice: its length would not bound what it adds")
@@ -95,6 +94,6 @@ def norms(upload: Upload, leaves: tuple[Leaf, ...]) -> Tensor:
 
 
 def _owner(upload: Upload) -> Tensor:
-    """Whose every row is, by the client's place."""
+    """The index of the client that sent each row."""
     clients = torch.arange(upload.n_clients, device=upload.rows.device)
     return clients.repeat_interleave(upload.row_counts)

@@ -1,4 +1,4 @@
-"""Where noise and coins come from: a run's seed, for research, or the operating system, for anything real."""
+"""Sources of noise and coins: a run's seed for research, the operating system for deployments."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
 from solera.dp.discrete import discrete_gaussian
 
-SEEDED = "seeded: for research"  # whoever knows the seed can take the noise off again
+SEEDED = "seeded: for research"  # whoever knows the seed can subtract the noise again
 SYSTEM = "operating system"
-_ROWS = 512  # that get their noise at once
+_ROWS = 512  # rows that get their noise at once
 _DRIFT, _NUMBERS = 16, 1 << 27  # see SystemNoise
 
 
 class Noise(Protocol):
-    """Normal noise on sums, independent of all that came before."""
+    """Normal noise on sums, independent of everything before."""
 
     def cover(self, sums: Tensor, std: float, clip: float) -> Tensor:
-        """The sums with noise of that standard deviation; one user moves them by `clip` at most, in L2."""
+        """Add noise of this standard deviation. One user changes the sums by at most `clip`, in L2."""
         ...
 
     def cover_symmetric(self, matrix: Tensor, std: float, clip: float) -> None:
-        """The same on a symmetric matrix that stays symmetric, in place; beside the diagonal, std/√2."""
+        """Add symmetric noise to a symmetric matrix in place, with std/√2 off the diagonal."""
         ...
 
 
 class SeededNoise:
-    """Noise that can be made again, of one round: for simulations, which keep nothing secret from themselves.
+    """Reproducible noise of one round, for simulations, where nothing is secret.
 
-    It covers nothing from anyone who knows or guesses the seed.
+    It protects nothing from anyone who knows or guesses the seed.
     """
 
     def __init__(self, seed: int, round_: int) -> None:
         self._draw = generator(seed, Purpose.NOISE, round_)
 
     def normal(self, shape: Iterable[int]) -> Tensor:
-        """The next draws of the stream, standard normal, in doubles."""
+        """The next draws of the stream, standard normal, in double precision."""
         return torch.from_numpy(self._draw.standard_normal(tuple(shape)))
 
     def cover(self, sums: Tensor, std: float, clip: float) -> Tensor:
-        """In floating-point numbers."""
+        """Add floating-point noise."""
         return sums + self.normal(sums.shape).to(sums) * std
 
     def cover_symmetric(self, matrix: Tensor, std: float, clip: float) -> None:
-        """Some rows at a time."""
+        """Add symmetric floating-point noise, some rows at a time."""
         n = len(matrix)
         for start in range(0, n, _ROWS):
             end = min(n, start + _ROWS)
@@ -66,16 +66,16 @@ class SeededNoise:
 
 @dataclass(frozen=True)
 class SystemNoise:
-    """Noise from the operating system's secure generator, for deployments: nobody can make it again.
+    """Noise from the operating system's secure generator, for deployments: nobody can reproduce it.
 
-    Sums are rounded to multiples of a step g, and get discrete Gaussian noise of the same multiples: their
-    lowest bits give nothing away. g is a power of two of about 2^-32 standard deviations. Rounding moves one
-    user's part by less than 16 g in each of at most 2^27 numbers, sums in doubles included; the noise is made
-    that much larger, as if the clip were.
+    Sums are rounded to multiples of a step g, and discrete Gaussian noise in the same multiples is added, so
+    their lowest bits reveal nothing. g is a power of two of about 2^-32 standard deviations. Rounding changes
+    one user's part by less than 16 g in each of at most 2^27 numbers, including sums in doubles. The noise is
+    enlarged accordingly, as if the clip were that much larger.
     """
 
     def cover(self, sums: Tensor, std: float, clip: float) -> Tensor:
-        """In doubles, which hold all multiples exactly."""
+        """Add discrete noise in doubles, which hold all multiples exactly."""
         step = math.ldexp(1.0, math.frexp(std)[1] - 32)
         sigma = math.ceil(std * (1 + _DRIFT * math.sqrt(_NUMBERS) * step / clip) / step)
         whole = (sums.double() / step).round()
@@ -85,7 +85,7 @@ class SystemNoise:
         return (whole + drawn.to(whole)) * step
 
     def cover_symmetric(self, matrix: Tensor, std: float, clip: float) -> None:
-        """The diagonal, then what is above it, mirrored."""
+        """Add noise to the diagonal, then above it, and mirror the upper half."""
         matrix.diagonal().copy_(self.cover(matrix.diagonal(), std, clip))
         for start in range(0, len(matrix), _ROWS):
             rows = matrix[start : start + _ROWS, start:]
@@ -96,42 +96,42 @@ class SystemNoise:
 
 
 class Randomness(Protocol):
-    """All that a private federation draws, round by round."""
+    """All randomness of a private federation, by round."""
 
     def noise(self, round_: int) -> Noise:
-        """That on a round's sums."""
+        """The noise on a round's sums."""
         ...
 
     def coins(self, count: int, round_: int) -> Floats:
-        """Uniform in [0, 1): one for each who may take part in a round."""
+        """Uniform draws in [0, 1), one for each client that may take part in a round."""
         ...
 
 
 @dataclass(frozen=True)
 class Seeded:
-    """Of a run that can be repeated."""
+    """Randomness of a reproducible run."""
 
     seed: int
 
     def noise(self, round_: int) -> Noise:
-        """The same whenever asked."""
+        """The same noise on every call."""
         return SeededNoise(self.seed, round_)
 
     def coins(self, count: int, round_: int) -> Floats:
-        """The same whenever asked."""
+        """The same coins on every call."""
         return generator(self.seed, Purpose.CLIENTS, round_).random(count)
 
 
 @dataclass(frozen=True)
 class System:
-    """Of a deployment: nobody knows it before, nobody can make it again."""
+    """Randomness of a deployment. Nobody can predict or reproduce it."""
 
     def noise(self, round_: int) -> Noise:
-        """New ones whenever asked."""
+        """New noise on every call."""
         return SystemNoise()
 
     def coins(self, count: int, round_: int) -> Floats:
-        """New ones whenever asked."""
+        """New coins on every call."""
         return _uniform(count)
 
 

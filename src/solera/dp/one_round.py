@@ -1,13 +1,13 @@
-"""One round of sums over histories: a Gaussian mechanism, once.
+"""One round of sums over histories: a single Gaussian mechanism.
 
-A user's contribution to all matrices together is clipped in Frobenius norm. Of a symmetric matrix the
-numbers on and above the diagonal say everything; with those above it times √2 they are a vector as long as
-the matrix, so noise of std σ on the diagonal and σ/√2 beside it, mirrored, is the Gaussian mechanism on
-that vector.
+A user's contribution to all matrices together is clipped in Frobenius norm. A symmetric matrix is determined
+by the numbers on and above the diagonal. With those above it times √2, they form a vector of the same norm as
+the matrix. So noise of std σ on the diagonal and σ/√2 off it, mirrored, is the Gaussian mechanism on that
+vector.
 
-A noisy sum of x xᵀ has negative eigenvalues. Such noise of n rows moves eigenvalues by about σ √(2n), which
-is known without a look at the data; so much is added to the diagonal, and twice as much again for as long
-as that was not enough. All of this is made of the noisy sum alone, and costs no privacy.
+A noisy sum of x xᵀ has negative eigenvalues. Such noise on n rows moves eigenvalues by about σ √(2n), which
+is known without looking at the data. This much is added to the diagonal, and doubled as long as it is not
+enough. All of this only uses the noisy sum, and costs no privacy.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from solera.dp.mechanism import Clip, Gaussian
 from solera.dp.noise import Randomness
 from solera.dp.settings import DP
 
-_ROWS = 512  # that get their noise at once
+_ROWS = 512  # rows that get their noise at once
 
 
 @dataclass(frozen=True)
 class PrivateSum:
-    """Clipped contributions, and a total under noise. `dp` is resolved."""
+    """Clipped contributions and a noisy total. `dp` must be resolved."""
 
     dp: DP
     randomness: Randomness
@@ -43,7 +43,7 @@ class PrivateSum:
 
     @property
     def dense(self) -> bool:
-        """Where clients add noise themselves, it covers every pair of items."""
+        """Whether clients send whole matrices: noise that they add themselves covers every pair of items."""
         return self.dp.covers_uploads
 
     @property
@@ -53,11 +53,11 @@ class PrivateSum:
         return Gaussian(Clip(self.dp.clip), self.dp.noise)
 
     def take(self, part: Contribution) -> Contribution:
-        """What a client sends, clipped."""
+        """A client's contribution, clipped."""
         return self.gaussian.clip.contribution(part)
 
     def std(self, clients: int) -> float:
-        """Of the noise on the total, by who adds it; see `rounds`."""
+        """Standard deviation of the noise on the total, which depends on who adds it; see `rounds`."""
         match self.dp.mode:
             case "central":
                 return self.gaussian.std
@@ -67,7 +67,7 @@ class PrivateSum:
                 return self.gaussian.std / math.sqrt(1 - self.dp.dropout)
 
     def release(self, totals: Mapping[str, Tensor], channels: Mapping[str, Channels], clients: int) -> None:
-        """Cover all totals in place."""
+        """Add noise to all totals in place."""
         noise, std, clip = self.randomness.noise(0), self.std(clients), self.dp.clip
         for name, total in totals.items():
             if channels[name].symmetric:
@@ -80,7 +80,7 @@ class PrivateSum:
 
 
 def make_positive(matrix: Tensor, step: float) -> None:
-    """Add `step` to the diagonal, and double it until all eigenvalues are above zero; in place."""
+    """Add `step` to the diagonal, and double it until all eigenvalues are positive; in place."""
     matrix.diagonal().add_(step)
     while int(torch.linalg.cholesky_ex(matrix).info) > 0:
         matrix.diagonal().add_(step)

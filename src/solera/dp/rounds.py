@@ -1,4 +1,4 @@
-"""Many rounds: clients drawn by coin, uploads clipped, their sum covered before anything is made of it.
+"""Many rounds: Poisson sampling of clients, clipped uploads, and noise on their sum before any use.
 
     central       the server adds noise of std z · clip to the sum
     local         every client adds that much to its own upload; c of them add up to √c times as much
@@ -6,12 +6,12 @@
                   opened: secure aggregation shows the sum alone, which then has at least the central noise.
                   k is (1 − dropout) of the expected clients; a round that fewer reach is given up
 
-What local and distributed clients add is drawn here as the sum it comes to, which has the same distribution.
+The noise of local and distributed clients is drawn here as one sum, which has the same distribution.
 
-Adaptive clip (Andrew et al., NeurIPS 2021). Clients also say whether their upload was shorter than the clip
-C; of the noisy share b of those, C ← C · exp(−0.2 · (b − quantile)). Their count, taken as ±½, has
+Adaptive clip (Andrew et al., NeurIPS 2021). Clients also report whether their upload was shorter than the
+clip C; of the noisy share b of those, C ← C · exp(−0.2 · (b − quantile)). Their count, taken as ±½, has
 sensitivity ½ and noise of std σ_b = (expected clients) / 20. Both together are one Gaussian mechanism of
-multiplier z if the uploads get z_Δ = (z⁻² − (2σ_b)⁻²)^(−½), so they cost no more than z says.
+multiplier z if the uploads get z_Δ = (z⁻² − (2σ_b)⁻²)^(−½), so their total privacy cost is that of z.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from solera.dp.mechanism import Clip, Gaussian
 from solera.dp.noise import Noise, Randomness
 from solera.dp.settings import DP
 
-CLIP = "dp.clip"  # what the server remembers of an adaptive clip
-_STEP = 0.2  # of an adaptive clip
-_ROUNDING = 1 + 1e-9  # of doubles: by so much a sum of clipped uploads may seem too long
-_COUNT_NOISE = 1 / 20  # σ_b, of the expected clients
+CLIP = "dp.clip"  # state of an adaptive clip on the server
+_STEP = 0.2  # learning rate of an adaptive clip
+_ROUNDING = 1 + 1e-9  # of doubles: a sum of clipped uploads may seem longer by this factor
+_COUNT_NOISE = 1 / 20  # σ_b, as a fraction of the expected clients
 
 
 @dataclass(frozen=True)
 class PrivateRounds:
-    """A run's rounds: each of `users` takes part with probability `rate`. `dp` is resolved."""
+    """A run's rounds: each of `users` takes part with probability `rate`. `dp` must be resolved."""
 
     dp: DP
     rate: float
@@ -56,27 +56,27 @@ class PrivateRounds:
 
     @property
     def dense(self) -> bool:
-        """Where clients add noise themselves, it covers every row."""
+        """Whether clients send whole tables: if they add noise themselves, it covers every row."""
         return self.dp.covers_uploads
 
     @property
     def expected(self) -> float:
-        """Clients a round, q · n: what sums are divided by."""
+        """Expected clients per round, q · n, by which sums are divided."""
         return self.rate * self.users
 
     @property
     def least(self) -> int:
-        """Clients a round without which a distributed sum is not opened."""
+        """The number of clients below which a distributed sum is not opened."""
         return max(1, math.floor((1 - self.dp.dropout) * self.expected))
 
     @property
     def count_noise(self) -> float:
-        """σ_b."""
+        """σ_b, the standard deviation of the noise on the count."""
         return self.expected * _COUNT_NOISE
 
     @property
     def multiplier(self) -> float:
-        """z, or z_Δ beside an adaptive clip."""
+        """z, or z_Δ with an adaptive clip."""
         assert self.dp.noise is not None
         if self.dp.adaptive is None:
             return self.dp.noise
@@ -84,17 +84,17 @@ class PrivateRounds:
         return rest
 
     def choose(self, able: Ints, round_: int) -> Ints:
-        """Each with probability `rate`, on its own; perhaps nobody."""
+        """Draw each client independently with probability `rate`. The result may be empty."""
         return able[self.randomness.coins(len(able), round_) < self.rate]
 
     def memory(self) -> Params:
-        """What the server has to remember from the start."""
+        """Initial state that the server keeps."""
         if self.dp.adaptive is None:
             return {}
         return {CLIP: torch.tensor(self.dp.clip, dtype=torch.float64)}
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> PrivateRound:
-        """One round."""
+        """Start one round."""
         clip = Clip(float(memory[CLIP])) if self.dp.adaptive is not None else Clip(self.dp.clip)
         gaussian = Gaussian(clip, self.multiplier)
         return PrivateRound(self, leaves, gaussian, self.randomness.noise(round_))
@@ -110,14 +110,14 @@ class PrivateRound(RoundStep):
         self.clients, self._short = 0, 0
 
     def send(self, clients: Ints, upload: Upload) -> Upload:
-        """What the clients send, clipped."""
+        """The clients' uploads, clipped."""
         clipped, lengths = self._gaussian.clip.upload(upload, self._leaves)
         self.clients += upload.n_clients
         self._short += int((lengths <= self._gaussian.clip.norm).sum())
         return clipped
 
     def take_sums(self, sums: Sums) -> Sums:
-        """What several clients sent together, each of whom has clipped: not longer than that allows."""
+        """Check that a sum over several clients is not longer than clipping allows."""
         if self._rounds.dp.adaptive is not None:
             raise ConfigError("how many uploads were short is not in their sum", "leave adaptive=… out")
         length, most = sums.length, self._gaussian.clip.norm * sums.weight
@@ -131,12 +131,12 @@ class PrivateRound(RoundStep):
 
     @property
     def counts_alike(self) -> bool:
-        """A client's weight is data, too."""
+        """True, because a client's weight is data, too."""
         return True
 
     @property
     def std(self) -> float:
-        """Of the noise on every number of the sum."""
+        """Standard deviation of the noise on every number of the sum."""
         match self._rounds.dp.mode:
             case "central":
                 return self._gaussian.std
@@ -147,16 +147,16 @@ class PrivateRound(RoundStep):
 
     @property
     def given_up(self) -> bool:
-        """Whether too few clients have come for their sum to be opened."""
+        """Whether too few clients took part for their sum to be opened."""
         return self._rounds.dp.mode == "distributed" and self.clients < self._rounds.least
 
     def release(self, totals: Totals) -> Totals:
-        """All that the aggregate may see: sums under noise, of as many clients as were to be expected."""
+        """The noisy sums, as if from the expected number of clients: all that the aggregate may see."""
         std, clip = self.std, self._gaussian.clip.norm
         return totals.covered(lambda sums: self._noise.cover(sums, std, clip), self._rounds.expected)
 
     def memory(self) -> Params:
-        """The next round's clip, where it adapts."""
+        """The next round's clip, if it is adaptive."""
         quantile = self._rounds.dp.adaptive
         if quantile is None:
             return {}

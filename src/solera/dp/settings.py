@@ -1,4 +1,4 @@
-"""What is asked for by --dp, and the noise that gives it."""
+"""The privacy requested with --dp, and the noise it needs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from solera.dp.accounting import Accountant, Releases, epsilon, multiplier_for
 
 Mode = Literal["central", "local", "distributed"]
 _EXAMPLE = "write --dp epsilon=8,delta=1e-5,clip=1"
-_ROUNDING = 1 + 1e-6  # a stated ε may be printed and read again
+_ROUNDING = 1 + 1e-6  # tolerance, because a stated ε may be printed and read again
 
 
 class DP(BaseModel):
-    """Differential privacy of a user over a whole run: `epsilon` or `noise` is given, the other follows."""
+    """User-level differential privacy of a whole run. Either `epsilon` or `noise` is given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -52,7 +52,7 @@ class DP(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> DP:
-        """`epsilon=8,delta=1e-5,clip=1`."""
+        """Parse `epsilon=8,delta=1e-5,clip=1`."""
         parts = [part.split("=", 1) for part in text.split(",") if part.strip()]
         if any(len(part) != 2 for part in parts):
             raise ConfigError(f"{text!r} is not of the form key=value,…", _EXAMPLE)
@@ -64,7 +64,7 @@ class DP(BaseModel):
             raise ConfigError(f"--dp: {''.join(f'{p}: ' for p in wrong['loc'])}{what}", _EXAMPLE) from None
 
     def resolved(self, releases: Releases) -> DP:
-        """With accountant, noise and ε. An ε that the noise does not give is an error."""
+        """A copy with accountant, noise and ε filled in. Raises an error if the noise does not give the ε."""
         if not 0 < releases.rate <= 1:
             raise ConfigError(
                 f"{releases.rate:g} clients per round is a number, and sampling needs a probability",
@@ -94,14 +94,14 @@ class DP(BaseModel):
 
     @property
     def covers_uploads(self) -> bool:
-        """Whether clients add noise themselves, to all numbers: what they send is no longer sparse."""
+        """Whether clients add noise to all their numbers, so that uploads are no longer sparse."""
         return self.mode != "central"
 
     @property
     def _sensitivity(self) -> float:
-        """In clips. Of single uploads two, as one user's may be exchanged for any other."""
+        """Sensitivity in clips: 2 for single uploads, because one user's may be exchanged for any other."""
         return 2.0 if self.mode == "local" else 1.0
 
     def _seen(self, releases: Releases) -> Releases:
-        """Who gets single uploads sees who takes part: no sampling, and at worst every round."""
+        """The releases an observer sees. Single uploads show who takes part, so sampling does not count."""
         return releases._replace(rate=1.0) if self.mode == "local" else releases

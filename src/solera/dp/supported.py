@@ -1,4 +1,4 @@
-"""Which methods can be trained under differential privacy, and why others cannot."""
+"""Which methods support differential privacy, and why others do not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _HINT = "choose a method whose aggregate is a mean over all clients, like fedmf"
 
 
 def check(method: AnyMethod) -> None:
-    """Refuse a method whose server uses anything but the noisy sum of clipped uploads."""
-    if isinstance(method, ClosedForm):  # its server gets the total and nothing else
+    """Raise an error for a method whose server uses more than the noisy sum of clipped uploads."""
+    if isinstance(method, ClosedForm):  # its server only gets the total
         if any(each.width for each in method.update.sums.values()):
             raise ConfigError(
                 f"{method.name!r} cannot send a sketch under differential privacy: what is made of one "

@@ -1,4 +1,4 @@
-"""Engines: how simulated clients train. `reference` is the specification, `block` is the fast one."""
+"""Engines that train simulated clients. `reference` is the specification, `block` is the fast one."""
 
 from solera.engine.block import BlockTraining
 from solera.engine.one_round import OneRound, Solution

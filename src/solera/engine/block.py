@@ -1,9 +1,9 @@
-"""The block engine: many clients as one tensor program over the rows they touch.
+"""The block engine: train many clients in one tensor program over the rows they touch.
 
-The rows that the clients of a block touch this round stand in one table; nothing has the size clients ×
-items. Clients of a block are of similar size and march in lockstep, one batch of each at a time. Blocks are
-independent: they are spread over threads, each of which works in one torch thread, so the number of threads
-cannot change a result.
+The rows that the clients of a block touch in a round form one table; nothing has size clients × items.
+Clients of a block have similar sizes and advance in lockstep, one batch of each at a time. Blocks are
+independent and run on several threads. Each uses a single torch thread, so the number of threads cannot
+change a result.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from solera.engine.sequences import SequencePlan, sequence_blocks
 from solera.engine.simulation import ClientResult, Task
 from solera.engine.store import TouchedRows
 
-# Samples of a block: large enough to hide the overhead of torch and Python, small enough to share; fewer
-# where a row has many numbers, for the cache. Both measured.
+# Samples per block: large enough to hide the overhead of torch and Python, small enough to spread over
+# threads; fewer if a row has many numbers, for the cache. Both were measured.
 BLOCK_SAMPLES = 65_536
 BLOCK_NUMBERS = 2_097_152
-# Steps an epoch up to which a client's steps take its whole table instead of gathering rows; measured.
+# Up to this many steps per epoch, a client's steps use its whole table instead of gathering rows. Measured.
 WHOLE_UP_TO = 3
 
 
@@ -49,7 +49,7 @@ class BlockTraining:
     whole_up_to: int = WHOLE_UP_TO
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
-        """Train block after block; results come in the order of the blocks."""
+        """Train block by block and yield results in the order of the blocks."""
         keep_freed_memory()
         samples = task.data.train.lengths[clients] * (1 + task.context.negatives)
         numbers = sum(leaf.size for leaf in task.method.select(per_item=True))
@@ -59,7 +59,7 @@ class BlockTraining:
             blocks = sequence_blocks(lengths, task.context, self.block_samples)
         else:
             blocks = partition(samples, task.context.batch_size, size, self.whole_up_to)
-        with torch_threads(1):  # parallelism comes from the blocks: torch's own would only get in its way
+        with torch_threads(1):  # blocks run in parallel; torch's own threads would only interfere
             yield from _in_order(
                 partial(train_block, task, self.whole_up_to),
                 [clients[block] for block in blocks],
@@ -70,7 +70,7 @@ class BlockTraining:
 def _in_order(
     work: Callable[[Ints], ClientResult], parts: list[Ints], threads: int
 ) -> Iterator[ClientResult]:
-    """Results in the order of the parts, worked on by several threads at once."""
+    """Process the parts on several threads and yield results in the order of the parts."""
     threads = threads or os.cpu_count() or 1
     if threads == 1:
         yield from map(work, parts)
@@ -78,7 +78,7 @@ def _in_order(
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[ClientResult]] = deque()
         for part in parts:
-            if len(waiting) > 2 * threads:  # finished blocks must not pile up in memory
+            if len(waiting) > 2 * threads:  # limit the number of finished blocks in memory
                 yield waiting.popleft().result()
             waiting.append(pool.submit(work, part))
         while waiting:
@@ -86,9 +86,9 @@ def _in_order(
 
 
 def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: int) -> list[Ints]:
-    """Positions of clients in blocks of about `block_samples` samples, largest clients first.
+    """Indices of clients in blocks of about `block_samples` samples, largest clients first.
 
-    Clients of few steps share a block only with clients of as many; see `BlockPlan`.
+    Clients with few steps only share a block with clients that have equally many; see `BlockPlan`.
     """
     order = np.argsort(-samples, kind="stable")
     kind = np.minimum(steps_of(samples[order], batch_size), whole_up_to + 1)
@@ -100,7 +100,7 @@ def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: i
 
 
 def train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
-    """Train some clients together; the largest come first."""
+    """Train some clients together. The largest must come first."""
     torch.set_num_threads(1)  # a new thread starts with torch's default
     method = task.method
     stages = method.update.stages(task.context)
@@ -126,7 +126,7 @@ def train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
 
 
 class _Work:
-    """The parameters of a block while it trains; per-item leaves as the plan's table."""
+    """The parameters of a block during training. Per-item leaves have the layout of the plan's table."""
 
     def __init__(self, task: Task, start: Params, plan: BlockPlan | SequencePlan) -> None:
         self._task, self._plan = task, plan
@@ -146,7 +146,7 @@ class _Work:
             )
 
     def run(self, stage: Stage, epochs: range, *, report: bool) -> Tensor:
-        """Train one epoch after the other; with `report`, each client's mean loss in its last one."""
+        """Train the given epochs. With `report`, return each client's mean loss in its last epoch."""
         if stage.settle:
             self._settle()
         moves = [(move, [step_of(part.optimizer) for part in move.parts]) for move in stage.moves]
@@ -175,7 +175,7 @@ class _Work:
     def _epoch(
         self, moves: list[tuple[Move, list[Step]]], epoch: int, view: View | None, *, asked: bool
     ) -> Tensor:
-        """All steps of an epoch; if it is asked for, each client's mean loss."""
+        """Run all steps of an epoch. If asked, return each client's mean loss."""
         loss = self._plan.lengths.new_zeros(len(self._plan.row_counts), dtype=self._task.state.dtype)
         for step in self._plan.steps(epoch):
             for move, optimizers in moves:
@@ -185,7 +185,7 @@ class _Work:
         return loss / self._plan.lengths
 
     def _rows_of(self, name: str, clients: Tensor) -> Tensor:
-        """Which of a leaf's values belong to some clients, given as a mask."""
+        """Mask of a leaf's values that belong to some clients, given as a mask."""
         return clients[self._plan.owner] if name in self._per_item else clients
 
     def _by_client(self, params: Params) -> Params:
@@ -200,7 +200,7 @@ class _Work:
         return {name: padding.pad(v) if name in self._per_item else v for name, v in params.items()}
 
     def _settle(self) -> None:
-        """Make the outcome of the method's view final."""
+        """Store the result of the method's view."""
         view = self._task.method.view
         assert isinstance(view, ViewSettles)
         self.settled_with = {n: v.clone() for n, v in self._params.items() if n not in self._per_item}
@@ -210,13 +210,13 @@ class _Work:
         self._seen_in = None
 
     def _observe(self) -> None:
-        """Bring derived leaves up to date."""
+        """Update derived leaves."""
         if self._deriving:
             self._params |= self._deriving.observe(self._before, self._by_client(self._params))
             self._seen_in = None
 
     def move(self, move: Move, optimizers: list[Step], step: StepPlan, view: View | None) -> Tensor:
-        """Step some leaves on one batch; the scores before the step."""
+        """Update some leaves on one batch, and return the scores before the update."""
         self._look(step)
         wanted = move.all_leaves
         scores, gradients = step.gradient(self._task, self._seen, wanted, view)
@@ -241,7 +241,7 @@ class _Work:
         return rows.new_zeros(self._plan.table_rows, *rows.shape[1:]).index_copy_(0, self._plan.real, rows)
 
     def _look(self, step: StepPlan) -> None:
-        """See the parameters as the step does; rows that have not moved since are not gathered again."""
+        """Gather the rows that the step needs. Rows that have not changed since are not gathered again."""
         if step is not self._seen_in:
             self._seen_in = step
             clients = len(step.sizes)
@@ -252,7 +252,7 @@ class _Work:
             self._seen[name] = rows.view(*step.batch.weights.shape, *values.shape[1:])
 
     def _gradient(self, name: str, gradient: Tensor, step: StepPlan) -> Gradient:
-        """A leaf for the optimisers, whose fused kernels pair numbers by memory: hence `contiguous`."""
+        """A leaf for the optimizers; `contiguous`, as their fused kernels pair numbers by memory position."""
         values, clients = self._params[name], self._plan.client_bounds
         gradient = gradient.contiguous()
         if name not in self._per_item:
@@ -265,8 +265,8 @@ class _Work:
 class _Stopping:
     """Clients that leave a stage before its last epoch.
 
-    A block marches in lockstep, so those who have left march on; what they had when they left is kept, and is
-    what counts.
+    A block runs in lockstep, so clients that have left keep training. Their parameters at the time they left
+    are kept and used as the result.
     """
 
     def __init__(self, stage: Stage, clients: int) -> None:
@@ -279,11 +279,11 @@ class _Stopping:
 
     @property
     def all(self) -> bool:
-        """Whether nobody is left."""
+        """Whether all clients have left."""
         return not bool(self._here.any())
 
     def after(self, loss: Tensor) -> Tensor | None:
-        """Who leaves after an epoch of that loss, as a mask; None if nobody does."""
+        """Mask of the clients that leave after an epoch with this loss, or None if none does."""
         here = self._here.to(loss.device)
         self.loss = torch.where(here, loss, self.loss.to(loss))
         last, self._last = self._last, loss
@@ -294,5 +294,5 @@ class _Stopping:
         return leaving if bool(leaving.any()) else None
 
     def keep(self, clients: Tensor, rows: dict[str, Tensor], params: Params) -> None:
-        """Remember what the leaving clients have."""
+        """Save the parameters of the clients that leave."""
         self.kept.append((clients, {name: params[name][mask].clone() for name, mask in rows.items()}))

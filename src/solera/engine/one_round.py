@@ -1,4 +1,4 @@
-"""The federation of a method of one round: sums over histories, client after client, and a solution."""
+"""Simulation of a one-round method: sum over clients' histories, then solve."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _TOLD_EVERY = 1000  # clients between two calls of `on_clients`
 
 @dataclass(frozen=True)
 class Solution:
-    """What lasts: the solved matrix. Nothing is kept on the clients but their history."""
+    """The state of a one-round method: the solved matrix. Clients keep only their history."""
 
     shared: Params = field(default_factory=dict)
 
     def copy(self) -> Solution:
-        """The same: nothing changes it."""
+        """The same object, because nothing changes it."""
         return self
 
     def tensors(self) -> tuple[Params, Params]:
-        """Of the server and of the clients."""
+        """Tensors of the server and of the clients."""
         return self.shared, {}
 
 
@@ -56,7 +56,7 @@ class OneRound:
         secure_aggregation: bool = False,
         protection: SumStep | None = None,
     ) -> None:
-        """Contributions and their total go through `protection`, if one is given."""
+        """Contributions and their total go through `protection`, if it is given."""
         method.check(data.n_items)
         self.method, self.data = method, data
         self.secure_aggregation = secure_aggregation
@@ -67,7 +67,7 @@ class OneRound:
         _warn_of_memory(method, data.n_items)
 
     def run_round(self, round_: int) -> RoundResult:
-        """Add up the clients' sums and solve."""
+        """Add up the clients' sums and solve for the model."""
         clients = np.flatnonzero(self.data.train.lengths)
         totals, sent = Sum(self.method, self.data.n_items), 0
         masked = (
@@ -95,18 +95,18 @@ class OneRound:
         return RoundResult(round_, len(clients), 0.0, up, down, seconds)
 
     def _whole(self, sums: Channels) -> int:
-        """How many numbers a client sends that covers all of a matrix."""
+        """How many numbers a client sends for a whole matrix."""
         numbers, rows = prod(sums.shape(self.data.n_items)), sums.rows * self.data.n_items
         return (numbers + rows) // 2 if sums.symmetric else numbers
 
     def _cover(self, clients: int) -> Cover | None:
-        """What is done to the total of so many clients before anything is made of it."""
+        """The server half of the protection for a total over this many clients, or None."""
         if self.protection is None:
             return None
         return partial(self.protection.release, channels=self.method.update.sums, clients=clients)
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
-        """What every given client is served who knows those items, oldest first: scores [·, n_items]."""
+        """A function that scores all items for clients with these histories, oldest first: [·, n_items]."""
         weights = self.state.shared[WEIGHTS]
 
         def scores(clients: Ints) -> Tensor:
@@ -115,11 +115,11 @@ class OneRound:
         return scores
 
     def restore(self, shared: Params, personal: Params) -> None:
-        """Continue from a state that was saved."""
+        """Continue from a saved state."""
         self.state = Solution({name: value.to(self._device) for name, value in shared.items()})
 
     def _memory(self, histories: Ragged) -> Tensor:
-        """[clients, channels · items]; an item that repeats is remembered as often."""
+        """Memories [clients, channels · items]. A repeated item is counted every time."""
         scorer, n_items = self.method.scorer, self.data.n_items
         ages = np.repeat(histories.offsets[1:], histories.lengths) - 1 - np.arange(len(histories.values))
         memory = torch.zeros(len(histories), scorer.channels * n_items, dtype=torch.float64)
@@ -148,14 +148,14 @@ def _warn_of_memory(method: ClosedForm, n_items: int) -> None:
 
 
 class Sum:
-    """The clients' sums, added up; of a symmetric one, in the upper channels alone."""
+    """The total of the clients' sums. A symmetric sum only fills the upper channels."""
 
     def __init__(self, method: ClosedForm, n_items: int) -> None:
         self._method, self._n_items = method, n_items
         self._totals = {name: np.zeros(c.shape(n_items)) for name, c in method.update.sums.items()}
 
     def add(self, part: Contribution) -> None:
-        """Take in what one client, or several together, have to send."""
+        """Add the contribution of one client, or of several together."""
         pairs = np.ix_(part.items, part.items)
         for name, block in part.blocks.items():
             rows, columns, symmetric, width, _ = self._method.update.sums[name]
@@ -165,7 +165,7 @@ class Sum:
                     self._totals[name][row, :, column][place] += block[row, :, column]
 
     def of(self, items: Ints) -> Contribution:
-        """The same as a contribution, outside of whose items everything is zero."""
+        """The total as a contribution. All entries outside the given items must be zero."""
         sums = self._method.update.sums
         rows = {name: total[:, items] for name, total in self._totals.items()}
         return Contribution(
@@ -173,7 +173,7 @@ class Sum:
         )
 
     def solve(self, device: torch.device, cover: Cover | None = None) -> Tensor:
-        """What the server makes of it, once it is covered if need be; the sums are used up."""
+        """Solve for the model, after applying `cover` if given. The sums are used up."""
         for name, total in self._totals.items():
             _mirror(total, self._method.update.sums[name])
         matrices = {
@@ -186,12 +186,12 @@ class Sum:
 
 
 def clipped(part: Contribution, limit: float) -> Contribution:
-    """One user's part, every number cut off."""
+    """A user's contribution with every number clipped."""
     return Contribution(part.items, {n: np.clip(block, -limit, limit) for n, block in part.blocks.items()})
 
 
 def rounded(part: Contribution, masked: FixedPoint) -> Contribution:
-    """The same as it is added under masks."""
+    """A contribution clipped and rounded as under secure aggregation."""
     blocks = clipped(part, masked.clip).blocks
     return Contribution(
         part.items, {n: masked.rounded(torch.from_numpy(block)).numpy() for n, block in blocks.items()}

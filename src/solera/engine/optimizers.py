@@ -1,7 +1,7 @@
-"""Optimiser steps on tables of rows, from gradients of a batch of places in them.
+"""Optimizer steps on tables of rows, given gradients for some of the rows.
 
-The same arithmetic as `torch.optim.SGD` and `torch.optim.Adam` on each client's own rows. SGD touches the
-rows of the batch alone; Adam's running means move every row at every step, so it runs over the whole table.
+The same arithmetic as `torch.optim.SGD` and `torch.optim.Adam` on each client's own rows. SGD touches only
+the rows of the batch. Adam's running means change every row at every step, so it runs over the whole table.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from solera.core.choices import Adam, Sgd
 
 
 class Gradient(NamedTuple):
-    """A leaf's values and the gradient of its first rows, or with `place` of those rows (which may repeat).
+    """A leaf's values and the gradient of its first rows, or of the rows `place` (which may repeat).
 
-    `bounds` are where the groups of clients that march together begin and end among the values, and
-    `gradient_bounds` where they do among the gradient's rows.
+    `bounds` are the limits, among the values, of the groups of clients that advance together, and
+    `gradient_bounds` their limits among the gradient's rows.
     """
 
     values: Tensor
@@ -33,22 +33,22 @@ class Gradient(NamedTuple):
 
 
 class Step(Protocol):
-    """Changes values in place."""
+    """An optimizer step that changes values in place."""
 
     def __call__(self, gradients: list[Gradient], marching: int) -> None:
-        """One step of the first `marching` groups; the same leaves in the same order every time."""
+        """Update the first `marching` groups. Every call must pass the same leaves in the same order."""
         ...
 
 
 def step_of(optimizer: Sgd | Adam) -> Step:
-    """A fresh optimiser."""
+    """A new optimizer."""
     return _AdamStep(optimizer) if isinstance(optimizer, Adam) else _SgdStep(optimizer)
 
 
 class _SgdStep:
     def __init__(self, settings: Sgd) -> None:
         self._settings = settings
-        self._steps: list[int] = []  # that each group has taken
+        self._steps: list[int] = []  # taken by each group
 
     def __call__(self, gradients: list[Gradient], marching: int) -> None:
         if not self._steps:
@@ -61,7 +61,7 @@ class _SgdStep:
         self._steps = [n + (group < marching) for group, n in enumerate(self._steps)]
 
     def _step(self, gradients: list[Gradient], first: int, end: int, rate: float) -> None:
-        """Step the groups from `first` to `end`."""
+        """Update the groups from `first` to `end`."""
         values, slopes = [], []
         for gradient in gradients:
             mine = gradient.values[gradient.bounds[first] : gradient.bounds[end]]
@@ -72,7 +72,7 @@ class _SgdStep:
                 continue
             if self._settings.reg:
                 mine.mul_(1 - rate * self._settings.reg)
-            # torch is slower when given alpha
+            # torch is slower if alpha is given
             gradient.values.index_add_(0, gradient.place[here], gradient.gradient[here] * -rate)
         if values:
             self._fused(values, slopes, rate)
@@ -97,7 +97,7 @@ class _SgdStep:
 
 
 class _AdamStep:
-    """torch's fused kernel in its functional form: the optimiser object costs more than the step.
+    """Adam with torch's functional fused kernel, because the optimizer object costs more than the step.
 
     The kernel takes a list of tensors, each with its own number of steps: one per leaf and group.
     """
@@ -129,7 +129,7 @@ class _AdamStep:
 
 
 class _AdamLeaf:
-    """The running means of one leaf, cut into groups like its values."""
+    """The running means of one leaf, split into groups like its values."""
 
     def __init__(self, gradient: Gradient) -> None:
         values, bounds = gradient.values, gradient.bounds
@@ -142,7 +142,7 @@ class _AdamLeaf:
         self.counts = [torch.zeros((), dtype=torch.float32, device=values.device) for _ in self._sizes]
 
     def split(self, gradient: Gradient, marching: int) -> tuple[Tensor, ...]:
-        """The gradient of every marching group; gradients of repeated rows are added up first."""
+        """The gradient of every advancing group. Gradients of repeated rows are added up first."""
         whole = gradient.gradient
         if gradient.place is not None:
             assert self._sum is not None

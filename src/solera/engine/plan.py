@@ -1,4 +1,4 @@
-"""What a block of clients will do in a round, before any parameter is looked at."""
+"""The plan of a block of clients for one round, made before any parameter is read."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from solera.engine.simulation import Task
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One step of a block: the places of the table it looks at (None: all of them), and how they weigh.
+    """One step of a block: the table positions it reads (None: all of them) and their weights.
 
     Only the block's first `len(sizes)` clients, which are its largest, still have a batch.
     """
 
     place: Tensor | None
     batch: Batch  # [clients, samples]
-    sizes: Tensor  # [clients], samples of each client
-    marching: int  # how many of the block's groups of clients take this step
+    sizes: Tensor  # [clients], number of samples of each client
+    marching: int  # number of the block's groups of clients that take this step
 
     def gradient(
         self, task: Task, seen: Params, wanted: Collection[str], view: View | None
@@ -43,17 +43,16 @@ class StepPlan:
 
 
 class BlockPlan:
-    """The rows a block of clients touches, as one table, and the steps it will take.
+    """The rows that a block of clients touches, as one table, and the steps it will take.
 
     `rows` are item numbers, client after client, ascending within a client; `row_counts` are each client's.
-    Clients come largest first, so that those who still have a batch are always the first ones. Clients that
-    take the same number of steps are a group: `client_bounds` and `row_bounds` say where the groups begin
-    and end.
+    Clients are ordered largest first, so that those that still have a batch always come first. Clients with
+    the same number of steps form a group: `client_bounds` and `row_bounds` are the limits of the groups.
 
-    Clients of at most `whole_up_to` steps are padded to a table [clients, width]: their batches are not much
-    smaller than the table, so a step takes all of it as it stands; samples of the same row collapse into one
-    weight, rows not in the batch weigh nothing, and gathering and scattering disappear. `real` are the places
-    of the rows that are not padding. The tables of larger clients have none; a step gathers its samples.
+    Clients with at most `whole_up_to` steps are padded to a table [clients, width]. Their batches are not
+    much smaller than the table, so a step uses all of it: samples of the same row are merged into one weight,
+    rows outside the batch have weight 0, and no gathering or scattering is needed. `real` are the positions
+    of the rows that are not padding. Tables of larger clients have no padding; a step gathers its samples.
     """
 
     def __init__(self, task: Task, clients: Ints, epochs: int, whole_up_to: int) -> None:
@@ -95,7 +94,7 @@ class BlockPlan:
         else:
             layout, weights = _layout(lengths, self._sizes, context.batch_size)
         self._weights = torch.from_numpy(weights).to(device, task.state.dtype)
-        if self.whole and len(self._sizes) == 1:  # whatever the order, the step is the same
+        if self.whole and len(self._sizes) == 1:  # the step does not depend on the order
             (self._one_batch,) = self._of_whole_table(self._place, self._positive * self._weights)
             return
         orders = shuffles(lengths, data.drawn_by(clients), epochs, task.seed, context.round)
@@ -103,12 +102,12 @@ class BlockPlan:
 
     @cached_property
     def padding(self) -> Padding:
-        """The rows of a table without padding as one with it."""
+        """Conversion between rows without padding and a padded table."""
         return Padding(self.row_counts, self.rows.device)
 
     @cached_property
     def owner(self) -> Tensor:
-        """Of every row of the table, the client (by its place in the block)."""
+        """The client (its index in the block) of every row of the table."""
         if self.whole:
             width = self.table_rows // len(self.row_counts)
             return torch.arange(self.table_rows, device=self.rows.device) // width
@@ -144,17 +143,17 @@ class BlockPlan:
 
 
 def steps_of(samples: Ints, batch_size: int) -> Ints:
-    """How many batches a client's samples make."""
+    """The number of batches of each client."""
     return -(-samples // batch_size)
 
 
 def _layout(
     lengths: Ints, sizes: list[Ints], batch_size: int
 ) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """The positions of all steps' samples, step after step, client after client, and their weights.
+    """The positions and weights of all steps' samples, step after step, client after client.
 
-    A batch that is shorter than the longest of its step is filled up with the client's last sample, which
-    then weighs nothing.
+    A batch that is shorter than the longest of its step is padded with the client's last sample, with weight
+    0.
     """
     offsets = np.cumsum(lengths) - lengths
     positions, weights = [], []

@@ -1,4 +1,4 @@
-"""How this process uses threads and memory."""
+"""Thread and memory settings of this process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from functools import cache
 
 import torch
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 _LARGE = 1 << 30
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Keep memory that tensors are done with, to be used again; whether the C library has agreed.
+    """Keep freed memory for reuse. Return whether the C library supports this.
 
-    A block's tensors are tens of megabytes. The C library gives chunks of that size back to the system at
-    once, which then has to clear every page of the next one: measured, a third of a round's time. Where the
-    library is not glibc, nothing happens.
+    A block's tensors take tens of megabytes. By default the C library returns chunks of that size to the
+    system at once, which then has to clear every page of the next one: this was measured as a third of a
+    round's time. Does nothing if the library is not glibc.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -30,7 +30,7 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use that many threads (0: as many as it did) for a while."""
+    """Temporarily set the number of torch threads (0: leave it unchanged)."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:

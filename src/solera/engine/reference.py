@@ -1,6 +1,6 @@
-"""The reference engine: one client at a time, ordinary torch optimisers. The specification.
+"""The reference engine: one client at a time, with ordinary torch optimizers. It is the specification.
 
-Whatever another engine does faster must come out as it does here.
+Other engines must produce the same results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from solera.engine.store import TouchedRows
 def train_one_by_one(task: Task, clients: Ints) -> Iterator[ClientResult]:
     """Train every client alone, in the given order.
 
-    One that learns from the order of its items is a block of one: there a test holds its own loop against it.
+    A client that learns from item order is trained as a block of one; a test compares that with a separate
+    loop.
     """
     for client in clients:
         if remembers(task.method.scorer):
@@ -67,7 +68,7 @@ def _train_client(task: Task, client: int) -> ClientResult:
 
 
 class _Training:
-    """One client's parameters while it trains."""
+    """One client's parameters during training."""
 
     def __init__(self, task: Task, before: Params, place: Tensor, labels: Tensor) -> None:
         self._task, self._place, self._labels = task, place, labels
@@ -77,7 +78,7 @@ class _Training:
         self.settled_with: Params | None = None
 
     def run(self, stage: Stage, orders: Tensor) -> float:
-        """Train one epoch after the other; the mean loss of the last one."""
+        """Train one epoch after the other, and return the mean loss of the last one."""
         if stage.settle:
             self._settle()
         moves = [[_optimizer(part, self._params) for part in move.parts] for move in stage.moves]
@@ -90,7 +91,7 @@ class _Training:
         return loss
 
     def result(self) -> Params:
-        """The parameters as those of a group of one: leaves that are not per item get a client axis."""
+        """The parameters in the layout of a group of one: leaves that are not per item get a client axis."""
         self._observe()
         done = {name: value.detach() for name, value in self._params.items()}
         return {name: value if name in self._per_item else value[None] for name, value in done.items()}
@@ -132,7 +133,7 @@ class _Training:
 
 @dataclass(frozen=True)
 class _Step:
-    """An optimiser, what lowers its rate after every step, and what it takes off every value."""
+    """An optimizer with its learning rate decay and soft-thresholding."""
 
     optimizer: Optimizer
     decay: ExponentialLR | None = None

@@ -1,4 +1,4 @@
-"""Clients' rows: where they come from at the start of a round, and whole tables made of them at its end."""
+"""Clients' rows: read them at the start of a round, and build whole tables from them at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from solera.engine.store import TouchedRows
 
 
 def start(task: Task, group: TouchedRows) -> Params:
-    """Parameters before training: the group's rows of per-item leaves, one value per client of all others."""
+    """Parameters before training: the group's rows of per-item leaves, and one value per client of others."""
     state, index = task.state, torch.from_numpy(group.clients).to(task.state.device)
     n = len(group.clients)
 
@@ -37,7 +37,7 @@ def start(task: Task, group: TouchedRows) -> Params:
 
 
 class Padding:
-    """Rows of several clients, one client after the other, as a table [clients, width] with zeros behind."""
+    """Convert rows of several clients to a table [clients, width], padded with zeros, and back."""
 
     def __init__(self, counts: Tensor, device: torch.device) -> None:
         width = int(counts.max())
@@ -47,13 +47,13 @@ class Padding:
         self._shape = len(counts), width
 
     def pad(self, rows: Tensor) -> Tensor:
-        """[rows, ...] to [clients, width, ...]."""
+        """Convert [rows, ...] to [clients, width, ...]."""
         shape = rows.shape[1:]
         flat = rows.new_zeros(self._shape[0] * self._shape[1], *shape).index_copy_(0, self._place, rows)
         return flat.view(*self._shape, *shape)
 
     def unpad(self, table: Tensor) -> Tensor:
-        """The reverse."""
+        """Convert [clients, width, ...] back to [rows, ...]."""
         return table.flatten(0, 1).index_select(0, self._place)
 
 
@@ -66,9 +66,9 @@ class Trained(NamedTuple):
 
 
 def settled(task: Task, trained: Trained, whole: Params) -> Trained:
-    """The same for all items: those that were not touched are as the view settled them.
+    """Extend the result to all items: untouched rows are computed by the view's `settle`.
 
-    `whole` are the leaves that are not per item as they were when it did.
+    `whole` are the leaves that are not per item, with their values at that time.
     """
     view, n_items, clients = task.method.view, task.data.n_items, trained.group.clients
     assert isinstance(view, ViewSettles)

@@ -1,4 +1,4 @@
-"""What a block of clients will do in a round in which they learn from the order of their items."""
+"""The plan of a block of clients for one round, for methods that learn from the order of items."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from solera.engine.plan import StepPlan, steps_of
 from solera.engine.rows import Padding
 from solera.engine.simulation import Task
 
-_SCORES_PER_SAMPLE = 32  # that a block may have, padding included, for each sample that a block may have
-_SHORTEST = 0.75  # of a block's sequences, in units of its longest: the rest would be padding,
-_SMALL = 1 / 16  # unless the block is not yet this large, in units of what it may be
+_SCORES_PER_SAMPLE = 32  # scores per allowed sample that a block may have, including padding
+_SHORTEST = 0.75  # shortest sequence of a block, relative to its longest, to limit padding,
+_SMALL = 1 / 16  # unless the block is smaller than this fraction of the allowed size
 
 
 def sequence_blocks(lengths: Ints, context: RoundContext, block_samples: int) -> list[Ints]:
-    """Positions of clients in blocks of similar length, longest first, and of the same number of steps.
+    """Indices of clients in blocks of similar length and equally many steps, longest first.
 
-    What is large are the scores of a step: places × rows of every client.
+    The size of a block is limited by the scores of a step: places × rows of every client.
     """
     order = np.argsort(-lengths, kind="stable")
     steps = steps_of(lengths, context.batch_size)
@@ -48,27 +48,27 @@ def sequence_blocks(lengths: Ints, context: RoundContext, block_samples: int) ->
 
 @dataclass(frozen=True)
 class SequenceStep(StepPlan):
-    """One step of a block: some places of every client's sequence."""
+    """One step of a block: some positions of every client's sequence."""
 
     targets: Targets
 
     def gradient(
         self, task: Task, seen: Params, wanted: Collection[str], view: View | None
     ) -> tuple[Tensor, Params]:
-        """The losses of the places, and the gradients of loss and penalty by the wanted leaves."""
+        """The losses at the positions, and the gradients of loss and penalty by the wanted leaves."""
         step = self.targets, self.batch
         return next_item_gradient(task.method, seen, step, task.context, wanted, view=view)
 
     def loss(self, task: Task, scores: Tensor) -> Tensor:
-        """Every client's mean loss over its places, [clients], from what `gradient` gave."""
+        """Every client's mean loss over its positions, [clients], from the output of `gradient`."""
         return (scores * self.targets.weights).sum(-1) / self.sizes.to(scores).sqrt()
 
 
 class SequencePlan:
-    """The rows a block of clients touches, as a table [clients, width], and the steps it will take.
+    """The rows that a block of clients touches, as a table [clients, width], and the steps it will take.
 
-    Like `BlockPlan` where that takes whole tables. All clients take equally many steps: some places at a
-    time, oldest first.
+    Like a `BlockPlan` with whole tables. All clients take equally many steps: some positions at a time,
+    oldest first.
     """
 
     whole = True
@@ -92,7 +92,7 @@ class SequencePlan:
         self.real = torch.from_numpy(np.arange(len(keys)) + np.repeat(begin - first, counts)).to(device)
         self.lengths = torch.from_numpy(lengths).to(device)
 
-        place = row - first[owner]  # in the client's own table
+        place = row - first[owner]  # position in the client's own table
         history = np.zeros((len(clients), int(lengths.max())), dtype=np.int64)
         history[owner[own], rank[own]] = place[own]
         shape = len(clients), width
@@ -118,18 +118,18 @@ class SequencePlan:
 
     @cached_property
     def padding(self) -> Padding:
-        """Rows without padding as a table with it."""
+        """Conversion between rows without padding and a padded table."""
         return Padding(self.row_counts, self.rows.device)
 
     @cached_property
     def owner(self) -> Tensor:
-        """Of every row of the table, the client (by its place in the block)."""
+        """The client (its index in the block) of every row of the table."""
         return torch.arange(self.table_rows, device=self.rows.device) // (
             self.table_rows // len(self.row_counts)
         )
 
     def steps(self, epoch: int) -> Iterator[SequenceStep]:
-        """The steps of an epoch, which are the same in each."""
+        """The steps of an epoch, which are the same in every epoch."""
         return iter(self._steps)
 
 

@@ -1,4 +1,4 @@
-"""The server's half of a round: from the clients' changes to the next shared state."""
+"""The server's half of a round: compute the next shared state from the clients' changes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
 
 _UNPROTECTED = RoundChain()
-_COLUMNS = 4_096  # of the clients' tables that are mixed at once
-_SPARSE = 0.05  # share of weights that are not zero, below which the others are not even looked at
+_COLUMNS = 4_096  # columns of the clients' tables mixed at once
+_SPARSE = 0.05  # fraction of non-zero weights below which zero weights are skipped
 
 
 class Server:
-    """What the server knows of one round.
+    """The server's data in one round.
 
-    Most methods need sums over clients and nothing else. An aggregate that tailors tables sees the single
-    uploads as well, and one that sifts them sees nothing else.
+    Most methods only need sums over clients. An aggregate that tailors tables also sees the single uploads,
+    and one that sifts them sees only these.
 
-    Clients say themselves how many items they train on. They are believed up to `heaviest`, by default the
-    number of all items; infinity shows what it leads to if they are believed anything.
+    Clients report their own number of training items. The server limits it to `heaviest`, by default the
+    number of all items; infinity shows the effect of accepting any value.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Server:
         protection: RoundChain = _UNPROTECTED,
         on_mixing: Callable[[Ints, Tensor], None] | None = None,
     ) -> None:
-        """`shared` with what the aggregate remembers beside it.
+        """`shared` includes the aggregate's state.
 
         With `masked`, uploads are added as under masks. Sums go through the server half of `protection`.
         `on_mixing` receives the clients and the mixing weights of personalized tables.
@@ -59,7 +59,7 @@ class Server:
         self._single: list[tuple[Ints, Upload]] = []
 
     def add(self, clients: Ints, sizes: Ints, upload: Upload) -> None:
-        """Take in what some clients sent, who say they have so many training items.
+        """Add the uploads of some clients, who report `sizes` training items.
 
         The client half of the protection has been applied.
         """
@@ -75,18 +75,18 @@ class Server:
             self._single.append((clients, upload))
 
     def merge(self, sums: Sums) -> None:
-        """Take in what several clients sent together; not where single uploads are needed."""
+        """Add the sum of several clients. Not possible if single uploads are needed."""
         self._totals.merge(self._protection.take_sums(sums))
 
     def conclude(self, held: Params, context: RoundContext) -> Params:
-        """The next shared state, memory included. Tailored tables change in place: they are large.
+        """The next shared state, including memory. Tailored tables change in place, because they are large.
 
         `held` are the tables [clients, items, d] that the clients keep, by the name of their leaf.
         """
         aggregate = self._method.aggregate
         common = {name: v for name, v in self._shared.items() if name not in self._method.tailored}
         if isinstance(aggregate, Tailoring):
-            # The clients' own tables first: they may be made of what `combine` is about to replace.
+            # Mix the clients' own tables first: they may depend on what `combine` is about to replace.
             clients = np.concatenate(self._clients)
             order = np.argsort(clients)
             clients, sizes = clients[order], torch.from_numpy(np.concatenate(self._sizes)[order])
@@ -104,7 +104,7 @@ class Server:
         return shared | derived(self._method, shared)
 
     def _sift(self, aggregate: Sifting) -> None:
-        """All uploads, by the number of the client, whatever the order in which they came."""
+        """Sift all uploads, ordered by client number, independent of the order of arrival."""
         order = np.argsort(np.concatenate(self._clients))
         upload = Upload.joined([upload for _, upload in self._single])
         upload = upload.take(torch.from_numpy(order), self._method.leaves)
@@ -112,14 +112,14 @@ class Server:
         aggregate.sift(upload, weights, self._totals)
 
     def _weights(self, sizes: Ints, device: torch.device) -> Tensor | None:
-        """How the clients count; None if all alike."""
+        """The clients' weights, or None if all weigh the same."""
         return torch.from_numpy(sizes).to(device).double() if self._method.aggregate.weighted else None
 
     def _tables(self, aggregate: Tailoring, clients: Ints, held: Params) -> Tensor:
-        """[c, n_items, d]: every client's table of the source, as it stands after its training.
+        """[c, n_items, d]: every client's version of the source table after training.
 
-        A table that clients keep is in the server's hands as the sum of all they ever sent. That is what they
-        hold, so a simulation needs it only once.
+        The server knows a table that clients keep as the sum of all they ever sent. The clients hold the same
+        values, so a simulation stores the table only once.
         """
         source, fed = aggregate.source, fed_by(self._method)
         if fed:
@@ -139,7 +139,7 @@ class Server:
         return tables
 
     def _mix(self, mixing: Tensor, tables: Tensor, target: str, clients: Ints) -> None:
-        """Rows `clients` of the target become mixing · tables, some columns at a time."""
+        """Set the rows `clients` of the target to mixing · tables, for some columns at a time."""
         into, tables = self._shared[target].flatten(1), tables.flatten(1)
         who = torch.from_numpy(clients).to(into.device)
         if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
@@ -150,7 +150,7 @@ class Server:
 
 
 def fed_by(method: Method) -> str:
-    """The personal table whose changes are sent for the one that is mixed; empty if there is none."""
+    """The personal table whose changes are sent for the mixed table; empty if there is none."""
     source = method.aggregate.source if isinstance(method.aggregate, Tailoring) else ""
     return next((leaf.name for leaf in method.leaves if source and leaf.feeds == source), "")
 

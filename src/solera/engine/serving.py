@@ -1,4 +1,4 @@
-"""Serving: one user's best items, and a federation of one user who was not in training."""
+"""Serving: one user's best items, and a federation of one user who did not take part in training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from solera.engine.simulation import Simulation
 
 
 def best_unseen(scores: Tensor, seen: Ints, k: int) -> list[tuple[int, float]]:
-    """The k best items [n_items] that are not among the seen ones, with their scores, best first."""
+    """The k best items that are not among the seen ones, with their scores, best first."""
     known = torch.from_numpy(seen)
     scores[known] = -torch.inf
     best = torch.topk(scores, min(k, len(scores) - len(torch.unique(known))))
@@ -28,9 +28,9 @@ def best_unseen(scores: Tensor, seen: Ints, k: int) -> list[tuple[int, float]]:
 def newcomer(
     method: AnyMethod, shared: Params, history: Ints, n_items: int, *, seed: int, dtype: torch.dtype
 ) -> tuple[Simulation | OneRound, Ragged]:
-    """One user with a history, oldest first, and the trained shared parameters; and that history.
+    """A federation of one user with the trained shared parameters, and the user's history, oldest first.
 
-    Of a table that every client has its own version of, `shared` holds the one this user starts from.
+    For a table of which every client has its own version, `shared` holds the version this user starts from.
     """
     known = Ragged.of_lengths(np.array([len(history)]), history)
     clients = ClientData(known, known.sorted_unique(), n_items)

@@ -1,6 +1,6 @@
 """A federation in one process: server state, clients' state, and the round that connects them.
 
-How a client trains is the engine's business (`reference` or `block`); everything else is here, once.
+Engines (`reference` or `block`) implement how a client trains; everything else is here.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _UNPROTECTED = Chain()
 
 @dataclass(frozen=True)
 class State:
-    """Everything that lasts from one round to the next."""
+    """All state that is kept from one round to the next."""
 
     shared: Params  # on the server; tailored leaves have a first axis of clients
-    memory: Params  # on the server, for its aggregate alone
+    memory: Params  # on the server, used only by its aggregate
     personal: PersonalStore  # on the clients
     device: torch.device
     dtype: torch.dtype
@@ -55,7 +55,7 @@ class State:
         device: torch.device,
         dtype: torch.dtype,
     ) -> State:
-        """Before the first round."""
+        """The state before the first round."""
         start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
         start |= method.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
         shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
@@ -65,37 +65,37 @@ class State:
         return cls(shared, method.memory(shared), personal, device, dtype, method.tailored)
 
     def copy(self) -> State:
-        """The same state, unaffected by further rounds, which change tailored tables in place."""
+        """A copy that is unaffected by further rounds, which change tailored tables in place."""
         shared = {name: v.clone() if name in self.tailored else v for name, v in self.shared.items()}
         return replace(self, shared=shared, personal=self.personal.copy())
 
     def of_server(self, tensors: Params) -> State:
-        """The same clients with another state of the server."""
+        """A copy with another server state and the same clients."""
         shared, memory = ({name: tensors[name] for name in part} for part in (self.shared, self.memory))
         return replace(self, shared=shared, memory=memory)
 
     def tensors(self) -> tuple[Params, Params]:
-        """Of the server and of the clients, as `Simulation.restore` takes them."""
+        """Tensors of the server and of the clients, as `Simulation.restore` expects them."""
         return self.shared | self.memory, self.personal.tensors()
 
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What local training leaves behind for a group of clients. Only `upload` goes to the server.
+    """The result of local training for a group of clients. Only `upload` goes to the server.
 
-    `claims` are the numbers of training items that clients who lie say they have.
+    `claims` are the numbers of training items that dishonest clients report.
     """
 
     clients: Ints
     upload: Upload
-    params: Params  # after training; rows of per-item leaves as in `upload`
+    params: Params  # after training; per-item leaves have the same rows as `upload`
     loss: Tensor  # [n_clients], mean over the samples of the last epoch
     claims: Ints | None = None
 
 
 @dataclass(frozen=True)
 class Task:
-    """All that local training may look at."""
+    """The input of local training."""
 
     method: Method
     data: ClientData
@@ -108,13 +108,13 @@ class LocalTraining(Protocol):
     """An engine: trains clients from a state, without changing it."""
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
-        """Results of groups of clients, in any order."""
+        """Train clients and yield the results of groups of clients, in any order."""
         ...
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What one round reports."""
+    """The report of one round."""
 
     round: int
     clients: int
@@ -125,14 +125,14 @@ class RoundResult:
 
 
 class Observer(Protocol):
-    """Somebody who looks on while a round is made, and changes nothing of it."""
+    """A callback object that observes a round without changing it."""
 
     def uploaded(self, clients: Ints, upload: Upload) -> None:
-        """What some of the round's clients sent."""
+        """Receive the uploads of some of the round's clients."""
         ...
 
     def mixed(self, clients: Ints, weights: Tensor) -> None:
-        """Row u of [c, c] says what the next table of clients[u] is made of; see `Tailoring`."""
+        """Receive the mixing weights [c, c]: row u is for the next table of clients[u]; see `Tailoring`."""
         ...
 
 
@@ -212,17 +212,17 @@ class Simulation:
         return RoundResult(round_, len(clients), losses / n, up, down, seconds)
 
     def _dense(self, leaves: Iterable[Leaf]) -> float:
-        """Bytes of whole leaves."""
+        """Size in bytes of whole leaves."""
         return 4 * sum(leaf.size * (self.data.n_items if leaf.per_item else 1) for leaf in leaves)
 
     def train_clients(
         self, round_: int, clients: Ints, protection: RoundChain | None = None
     ) -> Iterator[ClientResult]:
-        """The clients' half of a round: training, then the client half of the protection, if one is given.
+        """The clients' half of a round: training, then the client half of the protection, if given.
 
-        What is personal stays with the clients, unprotected.
+        Personal leaves stay with the clients and are not protected.
         """
-        if not len(clients):  # by chance, where they are drawn by coin
+        if not len(clients):  # possible by chance with Poisson sampling
             return
         task = Task(self.method, self.data, self.state, self._context(round_), self.seed)
         for result in self.train(task, clients):
@@ -237,7 +237,7 @@ class Simulation:
         return self.method.context(round_, self.data.n_items, self.seed)
 
     def choose(self, round_: int) -> Ints:
-        """The round's clients, drawn from those that have anything to train on; the same whenever asked."""
+        """The round's clients, drawn from those with training items. Repeated calls give the same clients."""
         able = np.flatnonzero(self.data.train.lengths)
         drawn = self.protection.choose(able, round_)
         if drawn is not None:
@@ -245,10 +245,10 @@ class Simulation:
         return choose(able, self.method.config.clients_per_round, self.seed, round_)
 
     def scores(self, clients: Ints, known: Ragged | None = None) -> Tensor:
-        """What every given client is served: scores [len(clients), n_items].
+        """Scores [len(clients), n_items] that the given clients are served with.
 
-        `known` are the histories of all clients, where the method scores by them: if not given, what they
-        train on.
+        `known` are the histories of all clients, for methods that score by history. By default these are the
+        training items.
         """
         params = self.held(clients)
         if remembers(self.method.scorer):
@@ -257,7 +257,7 @@ class Simulation:
             return self.method.score(params)
 
     def held(self, clients: Ints) -> Params:
-        """The leaves as they stand on these clients: personal ones, and shared ones as downloaded or kept."""
+        """The leaves on these clients: personal ones, and shared ones as downloaded or kept."""
         personal = self.state.personal
         index = torch.from_numpy(clients).to(self.state.device)
         params = {name: values[index] for name, values in personal.whole.items()}
@@ -268,9 +268,9 @@ class Simulation:
         return params
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
-        """The same for clients who know those items, oldest first.
+        """A function that scores all items for clients with these histories, oldest first.
 
-        Most methods do not ask: a client's past is in its parameters.
+        Most methods ignore the histories, because a client's past is in its parameters.
         """
         return partial(self.scores, known=known)
 
@@ -281,7 +281,7 @@ class Simulation:
         return scorer.last(inputs, torch.from_numpy(histories.lengths))
 
     def restore(self, shared: Params, personal: Params) -> None:
-        """Continue from a state that was saved as `state.tensors()`."""
+        """Continue from a state saved as `state.tensors()`."""
         self.state.personal.restore(personal)
         moved = {name: value.to(self.state.device) for name, value in shared.items()}
         self.state = self.state.of_server(moved).copy()
@@ -297,7 +297,7 @@ class Simulation:
 
 
 def choose(able: Ints, share: float, seed: int, round_: int) -> Ints:
-    """A share of the clients (up to 1) or so many of them (above 1), ascending; the same whenever asked."""
+    """Draw a fraction of the clients (up to 1) or a number of them (above 1), ascending and reproducible."""
     count = max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
     if count == len(able):
         return able

@@ -1,7 +1,7 @@
 """Personal state of simulated clients.
 
-A personal table stands as it is while all clients' together fit into `TABLE_BYTES`. Beyond that, and for
-shared rows that clients keep, each holds the rows it touched, and nothing has the size clients × items.
+A personal table is stored in full if the tables of all clients fit into `TABLE_BYTES`. Otherwise, and for
+shared rows that clients keep, each client stores the rows it touched, and nothing has size clients × items.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 
-TABLE_BYTES = 4 << 30  # of one leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
+TABLE_BYTES = 4 << 30  # per leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
 
 
 class ClientRows(NamedTuple):
-    """Rows of a per-item leaf that one client holds: item numbers in ascending order, and their values."""
+    """Rows of a per-item leaf that one client holds: ascending item numbers and their values."""
 
     items: Tensor
     values: Tensor
 
 
 class TouchedRows(NamedTuple):
-    """Some clients and rows of theirs: item numbers, one client after the other, `counts[c]` of client c."""
+    """Some clients and the rows they touch: item numbers, client after client, `counts[c]` of client c."""
 
     clients: Ints
     items: Tensor
@@ -37,8 +37,9 @@ class TouchedRows(NamedTuple):
 class PersonalStore:
     """The personal leaves of all clients, and the shared rows they keep after fine-tuning.
 
-    `whole` are the leaves that are not per item, [n_clients, *shape]; `tables` those that are, [n_clients,
-    n_items, *shape]; `rows` those that are held row by row. Rows handed in are never changed in place.
+    `whole` are the leaves that are not per item, [n_clients, *shape]; `tables` the per-item leaves stored in
+    full, [n_clients, n_items, *shape]; `rows` those stored row by row. Rows passed in are never changed in
+    place.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class PersonalStore:
             place[leaf.name] = start.expand(n_clients, *start.shape).clone()
 
     def get(self, name: str, group: TouchedRows) -> Tensor:
-        """The group's rows of a personal per-item leaf; those never touched are as they started."""
+        """The group's rows of a personal per-item leaf. Untouched rows have their initial values."""
         if name in self.tables:
             return _flat(self.tables[name]).index_select(0, self._places(name, group))
         items = torch.split(group.items, group.counts.tolist())
@@ -66,7 +67,7 @@ class PersonalStore:
         return torch.cat([self._get_rows(name, client, mine) for client, mine in each])
 
     def put(self, name: str, group: TouchedRows, values: Tensor) -> None:
-        """Store the group's rows. Those of a shared leaf are replaced whole, a personal one grows."""
+        """Store the group's rows. Rows of a shared leaf replace all earlier ones; a personal leaf grows."""
         if name in self.tables:
             _flat(self.tables[name]).index_copy_(0, self._places(name, group), values)
             return
@@ -80,7 +81,7 @@ class PersonalStore:
     def table(self, name: str, clients: Ints, base: Tensor | None = None) -> Tensor:
         """The clients' tables [len(clients), n_items, *shape].
 
-        Rows kept of a shared leaf stand over `base`, that leaf's table or one table per client.
+        Kept rows of a shared leaf override `base`, which is that leaf's table or one table per client.
         """
         if name in self.tables:
             return self.tables[name].index_select(0, torch.from_numpy(clients).to(self.device))
@@ -120,7 +121,7 @@ class PersonalStore:
         self.rows[name][client] = ClientRows(union, merged.index_copy_(0, position, values))
 
     def of_client(self, client: int) -> Params:
-        """All that one client holds, as `take_client` takes it: rows as (items, values)."""
+        """All that one client holds, as `take_client` expects it: rows as (items, values)."""
         tensors = {name: values[client] for name, values in (self.whole | self.tables).items()}
         for name, rows in self.rows.items():
             if client in rows:
@@ -128,7 +129,7 @@ class PersonalStore:
         return tensors
 
     def take_client(self, client: int, tensors: Params) -> None:
-        """Let a client have what it held; a table that has grown since keeps the start of its new rows."""
+        """Restore what a client held. New rows of a table that has grown since keep their initial values."""
         for name, values in (self.whole | self.tables).items():
             if name in tensors:
                 held = tensors[name]
@@ -139,7 +140,7 @@ class PersonalStore:
                 self.rows[name][client] = ClientRows(*parts)
 
     def copy(self) -> PersonalStore:
-        """The same state, unaffected by what happens to this one from now on. Held rows are not copied."""
+        """A copy that is unaffected by later changes of this one. Held rows are not copied."""
         twin = copy(self)
         twin.whole = {name: values.clone() for name, values in self.whole.items()}
         twin.tables = {name: values.clone() for name, values in self.tables.items()}
@@ -160,7 +161,7 @@ class PersonalStore:
         return tensors
 
     def restore(self, tensors: Params) -> None:
-        """Take over what `tensors` gave."""
+        """Restore the output of `tensors`."""
         moved = {name: value.to(self.device) for name, value in tensors.items()}
         self.whole = {name: moved[name].clone() for name in self.whole}
         self.tables = {name: moved[name].clone() for name in self.tables}
@@ -179,6 +180,6 @@ def _flat(tables: Tensor) -> Tensor:
 
 
 def _find(held: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-    """Where `items` stand among the ascending `held`, and which of them do."""
+    """Positions of `items` in the ascending `held`, and a mask of those that are found."""
     position = torch.searchsorted(held, items).clamp_(max=len(held) - 1)
     return position, held.index_select(0, position) == items

@@ -1,4 +1,4 @@
-"""What a data set gives away under a protocol, before anyone trains."""
+"""Audit of a data set under a protocol: leaks and other problems, found before any training."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from solera.data.split import Split
 from solera.evaluate.protocols import get, split
 from solera.evaluate.ranking import N_NEGATIVES, Evaluator
 
-SEED = 0  # of the sampled negatives that popularity is measured with
-EASY = 0.8  # popularity's sampled HR@10 from which a data set hardly tells methods apart
+SEED = 0  # for the sampled negatives that popularity is ranked against
+EASY = 0.8  # popularity's sampled HR@10 above which a data set hardly separates methods
 
 
 def audit(data: Interactions, protocol: str, *, unfiltered: Interactions | None = None) -> dict[str, Any]:
-    """Count what makes figures on this data set look better, or mean less, than they seem to.
+    """Count the properties that make results on this data set look better, or mean less, than they seem to.
 
     All values are plain JSON. Shares are of the evaluated users, except `latest_time_ties`, which is of
     all users. `test_in_train`: a test item is among the user's own training items. `test_never_negative`:
-    it is not, and still can never be drawn as one of the user's training negatives. What a filter cost
-    is null unless the data set is given `unfiltered` too.
+    it is not, but can never be drawn as one of the user's training negatives. The effect of a filter is
+    null unless the `unfiltered` data set is given too.
     """
     parts = split(data, protocol)
     evaluated = parts.test.lengths > 0
@@ -56,12 +56,12 @@ def audit(data: Interactions, protocol: str, *, unfiltered: Interactions | None 
 
 
 def _member(parts: Ragged, of: Ragged, n_items: int) -> NDArray[np.bool_]:
-    """Which values of `parts` are in the same row of `of`."""
+    """Mask of the values of `parts` that are in the same row of `of`."""
     return np.isin(parts.rows * n_items + parts.values, of.rows * n_items + of.values)
 
 
 def _share(parts: Ragged, marked: NDArray[np.bool_]) -> float:
-    """The share of the rows of `parts` that have values in which one of them is marked."""
+    """The share of the non-empty rows of `parts` that contain a marked value."""
     return len(np.unique(parts.rows[marked])) / int((parts.lengths > 0).sum())
 
 
@@ -81,7 +81,7 @@ def _popularity(parts: Split) -> dict[str, dict[str, float]]:
 
 
 def _verdict(facts: dict[str, Any]) -> list[str]:
-    """The facts that matter, as sentences."""
+    """The important findings, as sentences."""
     full, sampled = (facts["popularity"][kind]["hr@10"] for kind in ("full", "sampled99"))
     tied = facts["latest_time_ties"]["users"] if facts["has_time"] else 0
     said = [

@@ -1,4 +1,4 @@
-"""Ranking metrics, from the places of the held-out items in a user's list.
+"""Ranking metrics, computed from the places of the held-out items in a user's list.
 
 For a user with n relevant items at places p_1 ≤ … ≤ p_n (the top of the list is place 1):
 
@@ -7,7 +7,7 @@ For a user with n relevant items at places p_1 ≤ … ≤ p_n (the top of the l
     recall@K = |{j : p_j ≤ K}| / n
     NDCG@K   = Σ_{j : p_j ≤ K} 1/log2(1 + p_j)  /  Σ_{j=1..min(K, n)} 1/log2(1 + j)
 
-Places may be fractional: an item that ties with others stands in the middle of them. A constant scorer
+Places may be fractional: an item that ties with others gets the middle of their places. A constant scorer
 therefore gets neither the best nor the worst of all orders, however the items are numbered.
 """
 
@@ -21,10 +21,10 @@ CUTOFFS = (5, 10, 20, 50)
 
 
 def places(ranks: Floats, counts: Ints) -> Floats:
-    """Places in the list from ranks among the irrelevant items: p_j = r_j + (j − 1), best first.
+    """Convert ranks among the irrelevant items to places in the list: p_j = r_j + (j − 1), best first.
 
     `ranks` has user after user, `counts[u]` values each. A relevant item does not compete with the
-    user's other ones for its rank, but two items cannot stand in the same place of a list.
+    user's other ones for its rank, but two items cannot have the same place in a list.
     """
     rows = np.repeat(np.arange(len(counts)), counts)
     starts = np.repeat(np.cumsum(counts) - counts, counts)
@@ -36,8 +36,8 @@ def places(ranks: Floats, counts: Ints) -> Floats:
 def per_user(places: Floats, counts: Ints) -> dict[str, Floats]:
     """Every metric at every cutoff for every user, e.g. `"ndcg@10"`.
 
-    `places` is what the function of that name returns: user after user, best first. Every user must
-    have at least one relevant item.
+    `places` is the output of the function `places`: user after user, best first. Every user must have at
+    least one relevant item.
     """
     if not len(counts):
         return {f"{name}@{k}": np.zeros(0) for k in CUTOFFS for name in ("hr", "ndcg", "mrr", "recall")}

@@ -1,4 +1,4 @@
-"""Protocols: which interactions train, which are held out, and what may be a training negative."""
+"""Protocols: which interactions are for training, which are held out, and what may be a training negative."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from solera.data.split import Split
 
 TRAIN, VALIDATION, TEST, DROPPED = range(4)
 LEAST = 3  # leave-last-out needs one item for each of train, validation and test
-GLOBAL_CUTS = (0.8, 0.9)  # quantiles of the times at which validation and test begin
+GLOBAL_CUTS = (0.8, 0.9)  # quantiles of time at which validation and test begin
 
-# The rows a protocol works on, oldest first within a user, and the part each row belongs to.
+# The rows that a protocol uses, oldest first within a user, and the part of each row.
 Labelled = tuple[Interactions, Ints]
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a protocol is called, whether it leaks, and on which validation figure a round is chosen."""
+    """A protocol's name, whether it leaks, and the validation metric that selects a round."""
 
     name: str
     leaky: bool
@@ -35,10 +35,10 @@ class Protocol:
 
 
 def split(data: Interactions, protocol: str) -> Split:
-    """Split a data set under the protocol of that name.
+    """Split a data set under the given protocol.
 
-    An honest protocol excludes a user's training items from the negatives, and nothing else; a leaky
-    one excludes the held-out items too, which tells the model which of the unseen items are the answers.
+    An honest protocol excludes only a user's training items from the negatives. A leaky one also excludes the
+    held-out items, which tells the model which of the unseen items are the answers.
     """
     chosen = get(protocol)
     rows, part = chosen.label(data)
@@ -53,7 +53,7 @@ def split(data: Interactions, protocol: str) -> Split:
 
 
 def get(name: str) -> Protocol:
-    """The protocol of that name; an unknown one is an error that suggests the nearest."""
+    """The protocol with this name. An unknown name raises an error that suggests the closest one."""
     if name not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {name!r}", closest(name, list(PROTOCOLS)))
     return PROTOCOLS[name]
@@ -90,15 +90,15 @@ def _global_time(data: Interactions) -> Labelled:
     trains = part == TRAIN
     known_user = np.bincount(rows.users[trains], minlength=rows.n_users) > 0
     known_item = np.bincount(rows.items[trains], minlength=rows.n_items) > 0
-    # Nobody can recommend an item before anyone has met it, nor anything to a user without a past.
+    # Items that nobody has met yet and users without a past cannot be evaluated.
     part[~(known_user[rows.users] & known_item[rows.items])] = DROPPED
     return rows, part
 
 
 def _last_two(rows: Interactions) -> Ints:
-    """Leave-last-out: the last row of a user is test, the one before validation.
+    """Leave-last-out: the last row of a user is for test, the one before for validation.
 
-    Users of fewer than three rows (after de-duplication) train on what they have and are not evaluated.
+    Users with fewer than three rows (after de-duplication) are used for training and are not evaluated.
     """
     ends, lengths = rows.by_user.offsets[1:], rows.by_user.lengths
     last = ends[lengths >= LEAST] - 1

@@ -1,4 +1,4 @@
-"""Rank the held-out items of every user: against the whole catalogue and against 99 sampled items."""
+"""Rank the held-out items of every user, against all items and against 99 sampled items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from solera.evaluate import metrics
 from solera.evaluate.protocols import Protocol
 
 N_NEGATIVES = 99
-CHUNK = 4_000_000  # scores held at once: users are taken in chunks of about CHUNK / n_items
+CHUNK = 4_000_000  # scores held in memory at once: users are evaluated in chunks of about CHUNK / n_items
 PARTS: tuple[Part, ...] = ("validation", "test")
 
 # The scores of ALL items for the given users, [len(users), n_items]; higher is better.
@@ -28,7 +28,7 @@ Score = Callable[[Ints], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Where the held-out items of every evaluated user stand: user after user, best place first."""
+    """Places of the held-out items of every evaluated user: user after user, best place first."""
 
     users: Ints
     counts: Ints
@@ -36,12 +36,12 @@ class Ranking:
 
     @cached_property
     def per_user(self) -> dict[str, Floats]:
-        """Every metric for every one of `users`."""
+        """Every metric for each of `users`."""
         return metrics.per_user(self.places, self.counts)
 
 
 class Evaluation:
-    """One evaluation: mean metrics in `full` and `sampled99`, and the rankings they come from."""
+    """One evaluation: mean metrics in `full` and `sampled99`, and the rankings behind them."""
 
     def __init__(self, full: Ranking, sampled99: Ranking) -> None:
         self.full_ranking = full
@@ -50,7 +50,7 @@ class Evaluation:
         self.sampled99 = metrics.mean(sampled99.per_user)
 
     def selected(self, protocol: Protocol) -> float:
-        """The figure by which the protocol chooses a round."""
+        """The metric by which the protocol selects a round."""
         figures: dict[str, float] = getattr(self, protocol.select_on)
         return figures[protocol.select_metric]
 
@@ -59,9 +59,9 @@ class Evaluator:
     """Evaluates scorers on one split. The sampled negatives are drawn once, from `seed`.
 
     The rank of a held-out item is 1 + #{better} + #{tied}/2 among the candidates that are not held out
-    for the same user in the same part. Candidates under `full` are all items but those of the user's
-    history (training; at test time also validation); under `sampled99` they are 99 items drawn
-    uniformly, without repetition, from those the user has met in no part (all of them if fewer).
+    for the same user in the same part. Candidates under `full` are all items except the user's
+    history (training; at test time also validation). Under `sampled99` they are 99 items drawn
+    uniformly, without repetition, from the items the user has met in no part (all of them if fewer).
     """
 
     def __init__(self, split: Split, seed: int) -> None:
@@ -70,11 +70,11 @@ class Evaluator:
         self._parts = {part: _Prepared.of(split, part, met, seed) for part in PARTS}
 
     def validation(self, score: Score) -> Evaluation:
-        """Rank the validation items; for choosing a round."""
+        """Rank the validation items, to select a round."""
         return self._evaluate(score, self._parts["validation"])
 
     def test(self, score: Score) -> Evaluation:
-        """Rank the test items; once, when all choices are made."""
+        """Rank the test items, once all choices are made."""
         return self._evaluate(score, self._parts["test"])
 
     def _evaluate(self, score: Score, part: _Prepared) -> Evaluation:
@@ -94,8 +94,8 @@ class _Prepared:
 
     users: Ints
     targets: Ragged
-    hidden: Ragged  # what is no competitor under full ranking: the history, and the targets themselves
-    negatives: Ints  # [users, N_NEGATIVES], filled with -1 where a user has fewer
+    hidden: Ragged  # items that do not compete under full ranking: the history and the targets themselves
+    negatives: Ints  # [users, N_NEGATIVES], padded with -1
 
     @classmethod
     def of(cls, split: Split, part: Part, met: Ragged, seed: int) -> _Prepared:
@@ -119,17 +119,17 @@ class _Prepared:
 
 
 def sample_unmet(met: Ragged, n_items: int, size: int, keys: Bits) -> Ints:
-    """For every user, `size` items not in `met` (sorted, unique), uniform and without repetition.
+    """Draw `size` items that are not in `met` (sorted, unique) for every user, uniformly without repetition.
 
-    Returns [users, size], -1 where a user has fewer unmet items than that. What a user gets depends on
-    the key of the user's own stream alone. Floyd's algorithm, one step for all users at a time: step j
-    draws t from 0…j and takes t, or j where t was taken before.
+    Returns [users, size], with -1 where a user has fewer unmet items. The result for a user depends only on
+    the key of the user's own stream. Uses Floyd's algorithm, one step for all users at a time: step j draws t
+    from 0…j and takes t, or j if t was taken before.
     """
     bits = draws(keys, np.full(len(met), size)).reshape(len(met), size)
     unmet = n_items - met.lengths
     drawn = np.full((len(met), size), -1, dtype=np.int64)
     for step in range(size):
-        j = unmet - size + step  # negative as long as fewer than `size` items can be drawn at all
+        j = unmet - size + step  # negative if fewer than `size` items can be drawn
         t = below(bits[:, step], j + 1)
         taken = (drawn[:, :step] == t[:, None]).any(axis=1)
         drawn[:, step] = np.where(j < 0, -1, np.where(taken, j, t))
@@ -137,10 +137,10 @@ def sample_unmet(met: Ragged, n_items: int, size: int, keys: Bits) -> Ints:
 
 
 def _nth_unmet(met: Ragged, n_items: int, nth: Ints) -> Ints:
-    """The nth[u, ·]-th item (from 0) that user u has not met: n plus the met items below it.
+    """The nth[u, ·]-th item (from 0) that user u has not met: n plus the number of met items below it.
 
     The i-th met item a_i has a_i − i unmet items below it, so it lies below the n-th unmet one exactly
-    if a_i − i ≤ n; a_i − i never falls along a row, which makes that one sorted search for all users.
+    if a_i − i ≤ n. a_i − i never decreases along a row, so one sorted search serves all users.
     """
     below = met.values - (np.arange(len(met.values)) - np.repeat(met.offsets[:-1], met.lengths))
     rows = np.arange(len(met))[:, None]
@@ -166,7 +166,7 @@ def _gather(scores: Tensor, items: Ragged) -> Tensor:
 
 
 def _without(scores: Tensor, items: Ragged) -> Tensor:
-    """A copy (the scorer may keep its tensor) in which the given items lose against everything."""
+    """A copy (the scorer may keep its tensor) with the scores of the given items set to −∞."""
     where = (torch.from_numpy(items.rows), torch.from_numpy(items.values))
     return scores.index_put(where, scores.new_tensor(-torch.inf))
 
@@ -179,7 +179,8 @@ def _negative_scores(scores: Tensor, negatives: Ints) -> Tensor:
 def _ranks(rivals: Tensor, target_scores: Tensor, targets: Ragged) -> Floats:
     """1 + #{better} + #{tied}/2 of every target among its row of rivals.
 
-    The first targets of all rows are counted at once, then the second ones of the rows that have one…
+    Processes the first targets of all rows at once, then the second ones of the rows that have one, and so
+    on.
     """
     ranks = np.empty(len(targets.values))
     for nth in range(int(targets.lengths.max())):

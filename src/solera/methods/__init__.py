@@ -76,14 +76,14 @@ Config = TypeVar("Config", bound=BaseModel)
 
 
 class Recipe(NamedTuple):
-    """A method's config class and the function that puts it together."""
+    """A method's config class and the function that builds the method."""
 
     config: type[MethodConfig]
     build: Callable[[Any], Method]
 
 
 class ClosedFormRecipe(NamedTuple):
-    """The same for a method of one round."""
+    """A one-round method's config class and the function that builds the method."""
 
     config: type[ClosedFormConfig]
     build: Callable[[Any], ClosedForm]
@@ -120,15 +120,15 @@ METHODS: dict[str, Recipe] = {
 
 
 class Plugin(NamedTuple):
-    """What can be added to any method it fits: options of its own, and the change it makes."""
+    """An extension for any method it fits: its own options, and the change it makes."""
 
     about: str
     config: type[BaseModel]
     apply: Callable[[Method, Any], Method]
 
 
-# In the order in which they are applied: those that give clients a local table come after those that change
-# views and updates, and those of the server last, as it has to do with whatever is sent in the end.
+# In the order in which they are applied. Plug-ins that give clients a local table come after those that
+# change views and updates. Those of the server come last, because they act on what is finally sent.
 PLUGINS: dict[str, Plugin] = {
     "dual-personalization": Plugin(
         "personal scorer, items fine-tuned after it and kept (PFedRec)",
@@ -171,7 +171,7 @@ PLUGINS: dict[str, Plugin] = {
 }
 
 
-# Methods of one round, which have no training that a plug-in could change.
+# One-round methods. They have no training that a plug-in could change.
 ONE_ROUND: dict[str, ClosedFormRecipe] = {
     "fedease": ClosedFormRecipe(FedEASEConfig, fedease),
     "fedslist": ClosedFormRecipe(FedSLISTConfig, fedslist),
@@ -182,9 +182,9 @@ _BUILT_IN = frozenset((*METHODS, *ONE_ROUND))
 
 
 def register(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
-    """Make a method of your own known by a name; registering it again replaces it.
+    """Register your own method under a name. Registering the name again replaces it.
 
-    A file that does so at its end is named with `solera --methods FILE.py`, or imported.
+    Name a file that does so at its end with `solera --methods FILE.py`, or import it.
     """
     if name in _BUILT_IN:
         raise ConfigError(f"{name!r} is one of Solera's own methods", "register yours by another name")
@@ -192,13 +192,13 @@ def register(name: str, config: type[MethodConfig], build: Callable[[Any], Metho
 
 
 def names() -> list[str]:
-    """Of all methods."""
+    """The names of all methods."""
     import_own()
     return sorted([*METHODS, *ONE_ROUND])
 
 
 def find(name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> AnyMethod:
-    """The method of that name, of one round or of many; every wrong option is named at once."""
+    """Build the method with this name, trained or one-round. All wrong options are reported at once."""
     if name not in ONE_ROUND:
         return build(name, options, plugins)
     if plugins:
@@ -211,7 +211,7 @@ def find(name: str, options: Mapping[str, Any] | None = None, plugins: Collectio
 
 
 def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> Method:
-    """The method of that name with some plug-ins; every wrong option is named at once."""
+    """Build the trained method with this name and some plug-ins. All wrong options are reported at once."""
     for kind, given, known in (("method", [name], names()), ("plug-in", plugins, list(PLUGINS))):
         for unknown in set(given) - set(known):
             raise ConfigError(f"unknown {kind} {unknown!r}", closest(unknown, known))
@@ -244,7 +244,7 @@ def _configured(
 
 
 def _config_class(method: type[MethodConfig], plugins: Collection[str]) -> type[MethodConfig]:
-    """The options of a method and its plug-ins; where both know one, the method's default holds."""
+    """The options of a method and its plug-ins. If both have an option, the method's default holds."""
     fields = {
         name: (field.annotation, field)
         for plugin in plugins

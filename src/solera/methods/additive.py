@@ -1,4 +1,4 @@
-"""Additive personalization as a plug-in: a personal table beside the shared one, which nobody else sees.
+"""Additive personalization as a plug-in: a personal table that is added to the shared one and never sent.
 
 After FedRAP (Li et al., ICLR 2024), without its two penalties:
 
@@ -26,7 +26,7 @@ OWN = "own"
 
 
 class AdditiveConfig(BaseModel):
-    """Defaults: a tenth of the usual step."""
+    """Defaults: a tenth of the usual learning rate."""
 
     own_learning_rate: Scheduled = Field(
         default=Schedule(start=0.01), description="step size of the personal table"
@@ -36,16 +36,16 @@ class AdditiveConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Plus(Around):
-    """A view on the shared table plus a personal one."""
+    """A view of the sum of the shared table and a personal one."""
 
     @property
     def label(self) -> str:
-        """What is added to what."""
+        """The inner label, plus the personal table."""
         return f"{self.inner.label} + personal table"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """With D."""
+        """The inner view's leaves and D."""
         shape = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
         return (*self.inner.leaves, Leaf(OWN, shape, Home.PERSONAL, Init.ZEROS, per_item=True))
 
@@ -56,27 +56,27 @@ class Plus(Around):
 
 @dataclass(frozen=True)
 class PlusKnowing(Plus):
-    """The same around a view that knows its gradient."""
+    """`Plus` for a view with an analytic gradient."""
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The inner view's for both."""
+        """The inner view's gradients, with the gradient by "items" for both tables."""
         found = self.inner_gradient(params, slope, batch, context)
         return found | {OWN: found[ITEMS].clone()}
 
 
 @dataclass(frozen=True)
 class WithOwn:
-    """A method's own steps, the personal table along with the shared one."""
+    """The method's own update, with the personal table trained along with the shared one."""
 
     inner: Update
 
     @property
     def label(self) -> str:
-        """As the method says it, and the personal table."""
+        """The method's own label, and the personal table."""
         return f"{self.inner.label}, personal table along"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """Wherever the items move, so does the personal table."""
+        """The method's stages, with the personal table trained wherever the items are."""
         rate, reg = context.hyper["own_learning_rate"], context.hyper["own_reg"]
 
         def along(move: Move) -> Move:
@@ -93,7 +93,7 @@ class WithOwn:
 
 
 def additive(method: Method, config: AdditiveConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     require_shared_table(method, "additive")
     if any(leaf.name == OWN for leaf in method.leaves):
         raise ConfigError(

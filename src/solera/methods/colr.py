@@ -1,4 +1,4 @@
-"""CoLR: the change of the item table is of low rank, and only one factor of it travels.
+"""CoLR: the change of the item table has low rank, and only one of its factors is sent.
 
 Nguyen et al., "Towards Efficient Communication and Secure Federated Recommendation System via Low-rank
 Training" (WWW 2024).
@@ -8,15 +8,15 @@ Training" (WWW 2024).
     upload:     A, r numbers an item instead of d
     server:     Q ← Q + mean(A) · B, which is the mean of the clients' A · B; a new B for the next round
 
-B is random and known from the number of the round, so nobody has to send it. As in the public code, its rows
-are orthogonal and of length √(d / r).
+B is random and determined by the round number, so nobody has to send it. As in the public code, its rows
+are orthogonal and have length √(d / r).
 
 Symbols: r is `rank`.
 
-What is not as in the public code: it divides an item's A by the number of clients that touched the item, here
-by that of all clients, as in the paper; it scales A's gradient by √(r / d), of which Adam takes no notice; it
-uses SGD, here it is Adam as in FedMF. The homomorphic encryption of A protects uploads and is not part of the
-method.
+Differences from the public code: it divides an item's A by the number of clients that touched the item; here
+it is divided by the number of all clients, as in the paper. The code scales A's gradient by √(r / d), which
+has no effect on Adam. The code uses SGD; here it is Adam, as in FedMF. The homomorphic encryption of A
+protects uploads and is not part of the method.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from solera.core.upload import Totals
 
 
 class CoLRConfig(MethodConfig):
-    """Defaults: those of FedMF, and the rank of FedEM's comparison."""
+    """Defaults: those of FedMF, and the rank used in FedEM's comparison."""
 
     embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(
@@ -56,13 +56,13 @@ def basis(embedding_size: int, rank: int, context: RoundContext) -> Tensor:
     """B [rank, embedding_size] of a round."""
     drawn = context.generator(Purpose.INIT, *b"low-rank").standard_normal((embedding_size, rank))
     orthonormal, upper = np.linalg.qr(drawn)
-    signs = np.sign(np.diagonal(upper))  # a QR decomposition leaves them open
+    signs = np.sign(np.diagonal(upper))  # not determined by a QR decomposition
     return torch.from_numpy(orthonormal * signs * math.sqrt(embedding_size / rank)).T
 
 
 @dataclass(frozen=True)
 class LowRankChange:
-    """The shared table; where a basis B is given, with the change A · B that is being learned."""
+    """The shared table. With a basis B, it includes the change A · B that is being trained."""
 
     embedding_size: int
     rank: int
@@ -84,13 +84,13 @@ class LowRankChange:
         return items if self.basis is None else items + params["factor"] @ self.basis.to(items)
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """Slope · Bᵀ for A."""
+        """The gradient for A: the incoming gradient · Bᵀ."""
         return {} if self.basis is None else {"factor": slope @ self.basis.to(slope).T}
 
 
 @dataclass(frozen=True)
 class UserAndFactor:
-    """User vector and A together, with the round's B."""
+    """Train the user vector and A together, with the round's B."""
 
     embedding_size: int
     rank: int
@@ -105,7 +105,7 @@ class UserAndFactor:
 
 @dataclass(frozen=True)
 class MeanOfFactors:
-    """The mean A times B goes into the table, and A is zero again."""
+    """Add the mean A times B to the table, and reset A to zero."""
 
     label: str = "mean, low rank"
     weighted: bool = False
@@ -120,7 +120,7 @@ class MeanOfFactors:
 
 
 def colr(config: CoLRConfig) -> Method:
-    """dot × low-rank change × joint × mean of the factors."""
+    """Build CoLR: dot × low-rank change × joint × mean of the factors."""
     d, rank = config.embedding_size, config.rank
     if rank > d:
         raise ConfigError(f"rank {rank} is more than the {d} numbers of an item vector", "lower -o rank=…")

@@ -1,4 +1,4 @@
-"""Elastic merging, FedEM's half on the client, for any method with a shared item table.
+"""Elastic merging, the client side of FedEM, for any method with a shared item table.
 
 Chen et al., "Breaking the Aggregation Bottleneck in Federated Recommendation: A Personalized Model Merging
 Approach" (2025).
@@ -10,10 +10,11 @@ Approach" (2025).
 
 Symbols: β is `adapter_learning_rate`.
 
-Algorithm 1 of the paper merges again in every epoch, which would undo the epoch before; its text merges, then
-trains. So here. In the public code (`form=code`) the adapter is in the forward pass all along: a round begins
-with a merge, and on every batch the adapter steps, then, through the merge, everything else; served is the
-merged table. Either way a round changes, and sends, the rows of all items.
+Algorithm 1 of the paper merges again in every epoch, which would undo the previous epoch. The paper's text
+merges once and then trains, and so does this implementation. In the public code (`form=code`) the adapter is
+always part of the forward pass: a round begins with a merge, and on every batch the adapter is updated first,
+then, through the merge, everything else; the merged table is served. In both forms, a round changes and sends
+the rows of all items.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Merge = Literal["elastic", "dynamic", "static"]
 
 
 class MergeConfig(BaseModel):
-    """When the merge takes place."""
+    """Settings for when the merge takes place."""
 
     form: Literal["paper", "code"] = Field(
         default="paper", description="paper: merge, then train; code: train through the merge"
@@ -63,7 +64,7 @@ class ElasticMergeConfig(LearnedMergeConfig):
 
 @dataclass(frozen=True)
 class Merged(OnLocal):
-    """The shared table merged into the client's own, with a weight for every item, client, or for all."""
+    """The shared table merged into the client's own, with a weight per item, per client, or for all."""
 
     merge: Merge = "elastic"
     adapter: tuple[int, ...] = (16, 8)
@@ -72,18 +73,18 @@ class Merged(OnLocal):
 
     @property
     def label(self) -> str:
-        """What is merged into what."""
+        """The inner label and the kind of merge."""
         how = {"elastic": "elastic merge", "dynamic": "merge by client", "static": "static merge"}[self.merge]
         return f"{self.inner.label}, {how} with local"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Those of the view on a local table, and the adapter's."""
+        """The leaves of the view on a local table, and the adapter's."""
         return (*super().leaves, *self.adapter_leaves)
 
     @property
     def adapter_leaves(self) -> tuple[Leaf, ...]:
-        """Weight and bias of each layer; or one number per client; or nothing."""
+        """Weight and bias of each layer, one number per client, or nothing."""
         if self.merge == "static":
             return ()
         if self.merge == "dynamic":
@@ -97,12 +98,12 @@ class Merged(OnLocal):
         )
 
     def weight(self, params: Params) -> Tensor | float:
-        """ρ, [..., n, 1] or as many numbers as it takes."""
+        """ρ, [..., n, 1] or broadcastable to it."""
         if self.merge == "static":
             return self.merge_weight
         if self.merge == "dynamic":
             return torch.sigmoid(params["adapter"]).unsqueeze(-1)
-        # [G − Q ; Q] by the first layer, without putting it together.
+        # [G − Q ; Q] times the first layer, without concatenating it.
         of_difference, of_local = params["adapter.1.weight"].transpose(-1, -2).chunk(2, -2)
         x = params[ITEMS] @ of_difference + params[LOCAL] @ (of_local - of_difference)
         x = x + params["adapter.1.bias"].unsqueeze(-2)
@@ -112,7 +113,7 @@ class Merged(OnLocal):
         return torch.sigmoid(x)
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
-        """The weights that are served."""
+        """The weights used for serving."""
         return torch.as_tensor(self.weight(after))
 
     def settle(self, params: Params) -> Tensor:
@@ -120,39 +121,39 @@ class Merged(OnLocal):
         return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
 
     def table(self, params: Params) -> Tensor:
-        """The merged one."""
+        """The merged table."""
         return self.settle(params)
 
 
 @dataclass(frozen=True)
 class MergedBefore(Merged):
-    """The same where the merge is a thing of the past: what is trained and served is the client's table."""
+    """`Merged` where the merge is already done: the client's own table is trained and served."""
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
-        """Of the tables as they were, by the adapter, which learned before the merge and not since."""
+        """The weights of the merge, from the tables before the round and the adapter learned before it."""
         learned = {leaf.name: after[leaf.name] for leaf in self.adapter_leaves}
         return torch.as_tensor(self.weight(before | learned))
 
     def table(self, params: Params) -> Tensor:
-        """The local one."""
+        """The local table."""
         return params[LOCAL]
 
 
 @dataclass(frozen=True)
 class MergeThenTrain:
-    """The adapter alone, then the merge, then the method's own stages on the local table."""
+    """Train the adapter, then merge, then run the method's own stages on the local table."""
 
     inner: Update
     merged: Merged
 
     @property
     def label(self) -> str:
-        """The method's own, after the merge."""
+        """The method's own label, after the merge."""
         before = "adapter, merge" if self.merged.adapter_leaves else "merge"
         return f"{before}, then {self.inner.label}"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """The method's stages, the first of which settles the merge, after one for the adapter."""
+        """A stage for the adapter, then the method's stages, the first of which starts with the merge."""
         first, *rest = (on_local_table(stage, self.merged.inner) for stage in self.inner.stages(context))
         adapting = _adapter_moves(self.merged, context)
         learning = (Stage(context.local_epochs, adapting, self.merged),) if adapting else ()
@@ -161,19 +162,19 @@ class MergeThenTrain:
 
 @dataclass(frozen=True)
 class TrainThroughMerge:
-    """A merge, then on every batch the adapter and, through the merge, everything else."""
+    """Merge, then on every batch train the adapter and, through the merge, everything else."""
 
     inner: Update
     merged: Merged
 
     @property
     def label(self) -> str:
-        """The method's own, after the adapter's step, if there is one."""
+        """The method's own label, after the adapter's step, if there is one."""
         own = self.inner.label
         return f"adapter, then {own}, on every batch" if self.merged.adapter_leaves else f"merge, then {own}"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """The method's stages with the adapter's move before every other."""
+        """The method's stages, with the adapter's move before every other."""
         adapting = _adapter_moves(self.merged, context)
 
         def through(number: int, stage: Stage) -> Stage:
@@ -190,7 +191,7 @@ def _adapter_moves(merged: Merged, context: RoundContext) -> tuple[Move, ...]:
 
 
 def merging(method: Method, form: str, merged: Merged) -> Method:
-    """The method on a local table that the shared one is merged into."""
+    """The method on a local table, with the shared table merged into it."""
     require_shared_table(method, "elastic-merge")
     if form == "code":
         return replace(method, view=merged, update=TrainThroughMerge(method.update, merged))
@@ -199,5 +200,5 @@ def merging(method: Method, form: str, merged: Merged) -> Method:
 
 
 def elastic_merge(method: Method, config: ElasticMergeConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     return merging(method, config.form, Merged(method.view, adapter=config.adapter))

@@ -1,19 +1,19 @@
-"""FedEASE: EASE from one round, exactly.
+"""FedEASE: exact EASE from one round.
 
-Steck, "Embarrassingly Shallow Autoencoders for Sparse Data" (WWW 2019). All that EASE needs of the users is
-the sum of their x_u x_uᵀ, where x_u marks the items of user u:
+Steck, "Embarrassingly Shallow Autoencoders for Sparse Data" (WWW 2019). EASE only needs the sum of the users'
+x_u x_uᵀ, where x_u marks the items of user u:
 
     client:     sends x_u x_uᵀ, ones at the pairs of its own items
     server:     P = (Σ_u x_u x_uᵀ + reg · I)⁻¹,   B = I − P · diag(1 / diag P)
     device:     score(i) = Σ_k recency^age(k) · B_ki over its own items k
 
 With `sketch` = s the client sends x_u (x_uᵀ Ω) instead, s numbers for each of its items, where Ω [items, s]
-is of ±1 and known to all; the server makes Nyström's approximation of the sum from it (`core.sketch`). Under
-secure aggregation, where every client sends numbers for all items, that is items · s in the place of
-items² / 2.
+is a public matrix of ±1. The server computes Nyström's approximation of the sum from it (`core.sketch`).
+Under secure aggregation, where every client sends numbers for all items, this takes items · s numbers instead
+of items² / 2.
 
-With `recency` 1 every item of the history counts alike, as in EASE. Below 1 the latest count most; the device
-knows its order, the server never does.
+With `recency` 1 every item of the history counts the same, as in EASE. Below 1 recent items count more. Only
+the device knows the order of its items, never the server.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ class FedEASEConfig(ClosedFormConfig):
 
 @dataclass(frozen=True)
 class Recency:
-    """The own items, the latest most."""
+    """The client's own items, weighted by recency."""
 
     decay: float
     channels: int = 1
 
     @property
     def label(self) -> str:
-        """Alike, or by recency."""
+        """The own history, with or without recency."""
         return "own history" if self.decay == 1 else "own history, by recency"
 
     def weights(self, ages: Ints) -> Floats:
-        """decay^age."""
+        """Weights decay^age."""
         return np.power(self.decay, ages)[None]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Ones at the pairs of the own items."""
+    """Ones at the pairs of the client's own items."""
 
     label: str = "pairs of own items"
     sums: Mapping[str, Channels] = field(
@@ -76,29 +76,29 @@ class Pairs:
     )
 
     def of(self, sequence: Ints) -> Contribution:
-        """x xᵀ, in which an item that repeats counts once."""
+        """x xᵀ. A repeated item counts once."""
         items = np.unique(sequence)
         return Contribution(items, {"gram": np.ones((1, len(items), 1, len(items)))})
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """Pairs of the own items, times a matrix of ±1 that all know."""
+    """Pairs of the client's own items, times a public matrix of ±1."""
 
     size: int
 
     @property
     def label(self) -> str:
-        """How much of it."""
+        """The label with the size of the sketch."""
         return f"pairs of own items, sketched to {self.size}"
 
     @property
     def sums(self) -> Mapping[str, Channels]:
-        """Rows of items."""
+        """One row per item."""
         return {"sketch": Channels(1, 1, width=self.size)}
 
     def of(self, sequence: Ints) -> Contribution:
-        """x (xᵀ Ω)."""
+        """x (xᵀ Ω), a client's sketch."""
         items = np.unique(sequence)
         added = of_items(items, self.size).sum(0, dtype=np.float64)
         return Contribution(items, {"sketch": np.tile(added, (1, len(items), 1, 1))})
@@ -106,13 +106,13 @@ class Sketch:
 
 @dataclass(frozen=True)
 class InverseOfSketched:
-    """EASE's closed form of what a sketch tells of the sum."""
+    """EASE's closed form, applied to the approximation from a sketch."""
 
     reg: float
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
-        """B."""
+        """Solve for B."""
         sketch = totals["sketch"].cpu().numpy()
         gram = symmetric_from(sketch, of_items(np.arange(len(sketch)), sketch.shape[1]))
         return without_diagonal(torch.from_numpy(gram).to(totals["sketch"]), self.reg)
@@ -126,12 +126,12 @@ class InverseWithoutDiagonal:
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
-        """B."""
+        """Solve for B."""
         return without_diagonal(totals["gram"], self.reg)
 
 
 def fedease(config: FedEASEConfig) -> ClosedForm:
-    """own history × shared × pairs × EASE."""
+    """Build FedEASE: own history × shared × pairs × EASE."""
     return ClosedForm(
         name="fedease",
         paper="after Steck 2019",

@@ -1,4 +1,4 @@
-"""FedEM: elastic merging, and a shared table for every client.
+"""FedEM: elastic merging, and a personalized shared table for every client.
 
 Chen et al., "Breaking the Aggregation Bottleneck in Federated Recommendation: A Personalized Model Merging
 Approach" (2025).
@@ -9,22 +9,22 @@ Approach" (2025).
                 Σ_v (w_uv − |D_v| / |D|)² + α (w_uv − s_uv)²,    s_uv = 1 / (1 + ‖Q_u − Q_v‖²)
     served:     with Q_u
 
-The minimum is the projection of (|D_v| / |D| + α s_uv) / (1 + α) onto the simplex, found for all clients at
-once; the public code solves one quadratic programme per client.
+The minimum is the projection of (|D_v| / |D| + α s_uv) / (1 + α) onto the simplex, computed for all clients
+at once. The public code solves one quadratic programme per client.
 
 Symbols: η is `learning_rate`, β is `adapter_learning_rate`, α is `similarity`.
 
 Where paper and public code differ, `form=code` and `server=code` follow the code:
 - On the client, see `elastic_merge`. The code uploads the adapter by accident; here it stays on the client.
-  The code stops a client whose loss changes by less than 1e-4 of itself; here all epochs are done.
+  The code stops a client whose loss changes by less than 1e-4 of itself; here all epochs are run.
 - The code compares the tables' projections on their first principal components, takes 1 / (1 + distance) and
-  calls more than 0.9 equal; drops the 1 / (1 + α); and gives a new table to a tenth of the clients a round,
-  who are mixed among themselves, while merging does nothing for the others. Principal components have no
-  sign; here they are turned to that of the mean table.
+  sets values above 0.9 to 1. It omits the 1 / (1 + α). It gives a new table to a tenth of the clients per
+  round, mixed among themselves, while merging does nothing for the others. Principal components have no
+  sign; here they are given the sign of the mean table.
 
 Ablations: `fedem-sr` replaces the local table by the shared one, `fedem-sm` merges with one weight for all,
-`fedem-dm` with one weight per client, which it learns (the paper's adapter yields it; here it is a number of
-its own).
+`fedem-dm` with one learned weight per client (the output of the adapter in the paper; here a separate
+parameter).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from solera.methods.elastic_merge import (
     merging,
 )
 
-_REFRESHED = 0.1  # of the clients, a round, in the public code
-_ALIKE = 0.9  # more than this is taken for 1 there
+_REFRESHED = 0.1  # fraction of the clients per round in the public code
+_ALIKE = 0.9  # values above this are set to 1 in the public code
 
 
 class SimilarityConfig(MethodConfig):
-    """Of the server. Defaults: the paper's settings for MovieLens-100K."""
+    """Options of the server. Defaults: the paper's settings for MovieLens-100K."""
 
     embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(
@@ -71,22 +71,22 @@ class SimilarityConfig(MethodConfig):
 
 
 class FedEMConfig(ElasticMergeConfig, SimilarityConfig):
-    """With the adapter's settings."""
+    """Options including the adapter's."""
 
 
 class FedEMDynamicConfig(LearnedMergeConfig, SimilarityConfig):
-    """Where what is learned is one number."""
+    """Options of the ablation that learns one number per client."""
 
 
 class FedEMStaticConfig(MergeConfig, SimilarityConfig):
-    """Where nothing is learned about the merge."""
+    """Options of the ablation with a fixed merging weight."""
 
     merge_weight: float = Field(default=0.5, ge=0, le=1, description="ρ, of the shared table")
 
 
 @dataclass(frozen=True)
 class SimilarityWeighted:
-    """Every client's table is mixed of all tables, those of similar and of larger clients preferred."""
+    """Mix every client's table from all tables, with larger weights for similar and for larger clients."""
 
     alpha: float
     form: Literal["paper", "code"] = "paper"
@@ -115,12 +115,12 @@ class SimilarityWeighted:
         return mixing
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """What is not a table of every client's own is averaged."""
+        """Average the leaves of which clients have no version of their own."""
         return Mean(weighted=True).combine(shared, totals, context)
 
 
 def _first_components(tables: Tensor) -> Tensor:
-    """The items' places [c, n, 1] along each table's direction of largest variance."""
+    """Coordinates [c, n, 1] of the items along each table's direction of largest variance."""
     centred = tables - tables.mean(1, keepdim=True)
     directions = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
     mean = centred.mean(0)
@@ -130,7 +130,7 @@ def _first_components(tables: Tensor) -> Tensor:
 
 
 def fedem(config: FedEMConfig) -> Method:
-    """dot × elastic merge × adapter, merge, train × similarity-weighted."""
+    """Build FedEM: dot × elastic merge × adapter, merge, train × similarity-weighted."""
     method = _unmerged(config)
     return merging(method, config.form, Merged(method.view, "elastic", config.adapter))
 
@@ -142,7 +142,7 @@ def fedem_dm(config: FedEMDynamicConfig) -> Method:
 
 
 def fedem_sm(config: FedEMStaticConfig) -> Method:
-    """The ablation with one weight for everybody and everything."""
+    """The ablation with one weight for all clients and items."""
     method = _unmerged(config, "fedem-sm")
     return merging(method, config.form, Merged(method.view, "static", merge_weight=config.merge_weight))
 
@@ -153,7 +153,7 @@ def fedem_sr(config: SimilarityConfig) -> Method:
 
 
 def _unmerged(config: SimilarityConfig, ablation: str | None = None) -> Method:
-    """FedMF with a table per client."""
+    """FedMF with a personalized table per client."""
     paper = "Chen et al. 2025, merging"
     return Method(
         name=ablation or "fedem",

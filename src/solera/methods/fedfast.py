@@ -1,4 +1,4 @@
-"""FedFast: clients learn from those of their own cluster.
+"""FedFast: clients learn from the other clients of their cluster.
 
 Muhammad et al., "FedFast: Going Beyond Average for Faster Training of Federated Recommender Systems"
 (KDD 2020), in the form that later papers compare with: five clusters, all clients in every round.
@@ -9,14 +9,14 @@ Muhammad et al., "FedFast: Going Beyond Average for Faster Training of Federated
 
 Symbols: p is `clusters`.
 
-Of the original, what needs the user vectors on the server is done without them, or not at all:
-- The clusters are of the item tables the clients sent, not of user vectors or profiles.
-- ActvAGG passes the mean change of the user vectors in a cluster on to those of its clients that did not
-  train. Here user vectors stay on the device, and what a cluster has in common is its item table. A client
+The parts of the original that need user vectors on the server are replaced or left out:
+- Clients are clustered by the item tables they sent, not by user vectors or profiles.
+- ActvAGG passes the mean change of the user vectors in a cluster on to its clients that did not
+  train. Here user vectors stay on the device, and a cluster shares its item table. A client
   that does not take part in a round keeps the table it had.
-- In ActvAGG everybody has the same item table, and clients count row by row by how far they moved it. Here
-  all clients of a cluster count alike.
-- ActvSAMP draws equally many clients from every cluster. Left out: `clients_per_round` draws from all alike.
+- In ActvAGG everybody has the same item table, and clients are weighted row by row by how far they moved it.
+  Here all clients of a cluster have the same weight.
+- ActvSAMP draws equally many clients from every cluster. Left out: `clients_per_round` draws uniformly.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from solera.core.upload import Totals
 
 
 class FedFastConfig(MethodConfig):
-    """Defaults: those of FedMF, and the number of clusters of FedEM's comparison."""
+    """Defaults: those of FedMF, and the number of clusters used in FedEM's comparison."""
 
     embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(
@@ -52,7 +52,7 @@ class FedFastConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class ClusterMean:
-    """Every client gets the mean table of its cluster; k-means on the tables of the round."""
+    """Give every client the mean table of its cluster, by k-means on the tables of the round."""
 
     clusters: int
     label: str = "mean of the cluster, a table per client"
@@ -61,18 +61,18 @@ class ClusterMean:
     target: str = "items"
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        """One over the size of the cluster for those who are in the same, zero for others."""
+        """One over the size of the cluster for clients of the same cluster, zero for others."""
         labels = clusters(tables, self.clusters, context.generator(Purpose.CLIENTS, 2))
         together = (labels[:, None] == labels).to(torch.float64)
         return together / together.sum(1, keepdim=True)
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """What is not a table of every client's own is averaged."""
+        """Average the leaves of which clients have no version of their own."""
         return Mean().combine(shared, totals, context)
 
 
 def fedfast(config: FedFastConfig) -> Method:
-    """dot × shared × joint × mean of the cluster."""
+    """Build FedFast: dot × shared × joint × mean of the cluster."""
     return Method(
         name="fedfast",
         paper="Muhammad et al. 2020",

@@ -1,6 +1,6 @@
-"""FedHist: a user is what it remembers of its own history, learned by federated steps.
+"""FedHist: represents a user by a memory of their own history, trained in federated rounds.
 
-The idea of the methods of one round, which solve for a matrix of items × items, for catalogues of any size:
+The idea of the one-round methods, which solve for an items × items matrix, for catalogues of any size:
 two vectors per item.
 
     memory:  m_t = [1 ; Σ_{k < t} a^(t−1−k) E[i_k] / √(Σ_{k < t} a^(t−1−k))]       E shared
@@ -10,7 +10,7 @@ two vectors per item.
     server:  every row ← its mean over the clients that touched it
     served:  with the memory of the whole history known
 
-Nothing but its history is kept on a device, so a user who never took part is served like any other.
+A device keeps only its history, so a user who never took part is served like any other.
 
 Symbols: a are `decays`, each for an equal share of the dimensions.
 """
@@ -47,7 +47,7 @@ class FedHistConfig(MethodConfig):
 
 
 def fedhist(config: FedHistConfig) -> Method:
-    """own history × shared × joint × row mean."""
+    """Build FedHist: own history × shared × joint × row mean."""
     return Method(
         name="fedhist",
         paper="our own",

@@ -38,7 +38,7 @@ class FedMFConfig(MethodConfig):
 
 
 def fedmf(config: FedMFConfig) -> Method:
-    """dot × shared × joint × mean."""
+    """Build FedMF: dot × shared × joint × mean."""
     return Method(
         name="fedmf",
         paper="Chai et al. 2020",

@@ -30,7 +30,7 @@ from solera.core.spec import Home, Init, Leaf, Params
 
 
 class FedNCFConfig(MethodConfig):
-    """Defaults: plain SGD with the rate that PFedRec's paper found for it."""
+    """Defaults: plain SGD with the learning rate from PFedRec's paper."""
 
     learning_rate: Scheduled = Field(default=Schedule(start=0.5), description="step size of everything")
     hidden: TwoWidths = Field(default=(32, 16), description="widths of the two hidden layers")
@@ -41,7 +41,7 @@ class FedNCFConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class SharedPerceptron:
-    """A perceptron of two hidden layers on the user's and the item's vector, the same for everybody."""
+    """A perceptron with two hidden layers on the vectors of user and item, shared by all clients."""
 
     embedding_size: int
     hidden: tuple[int, int]
@@ -49,7 +49,7 @@ class SharedPerceptron:
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The user vector, and weight and bias of each layer; the first weight in two halves."""
+        """The user vector, and weight and bias of each layer. The first weight is split into two halves."""
         d, (first, second) = self.embedding_size, self.hidden
         layers = {
             "mlp.1.user": ((first, d), 2 * d),
@@ -69,7 +69,7 @@ class SharedPerceptron:
         )
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """The perceptron's output; the user's half of the first layer is computed once for all items."""
+        """The perceptron's output. The user's half of the first layer is computed once for all items."""
         user = _linear(params["user"].unsqueeze(-2), params["mlp.1.user"], params["mlp.1.bias"])
         x = torch.relu(user + items @ params["mlp.1.item"].transpose(-1, -2))
         x = torch.relu(_linear(x, params["mlp.2.weight"], params["mlp.2.bias"]))
@@ -82,7 +82,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def fedncf(config: FedNCFConfig) -> Method:
-    """shared perceptron × shared × joint × mean."""
+    """Build FedNCF: shared perceptron × shared × joint × mean."""
     scorer = SharedPerceptron(config.embedding_size, config.hidden)
     moving = tuple(leaf.name for leaf in scorer.leaves)
     return Method(

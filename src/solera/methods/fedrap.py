@@ -13,15 +13,15 @@ Symbols: v1 is `independence`, v2 is `sparsity`; η is `learning_rate` for the s
 `item_learning_rate` for both tables.
 
 Where paper and public code differ:
-- u_i of the paper is a personal linear layer with bias in the code; so here.
-- The code computes the curriculum and never reads it. Here `curriculum` is obeyed: "tanh" as in the paper,
-  "fixed" is what the code does.
+- u_i of the paper is a personal linear layer with bias in the code, and also here.
+- The code computes the curriculum but never uses it. Here `curriculum` takes effect: "tanh" as in the paper,
+  "fixed" as in the code.
 - Both norms are means over the samples of a batch and the d coordinates, as in the code; the paper writes
   sums over the whole tables.
-- The code takes the gradient of ‖C‖₁; the paper soft-thresholds instead, C ← S_θ(C − η ∇) (Eq. 13): that is
-  `norm=soft`, with θ = μ(a) after every step.
-- The code's learning rates fall by 0.95 after every local step and by 0.97 after every round, of which the
-  paper says nothing; so here, as `step_decay` and in the schedules.
+- The code takes the gradient of ‖C‖₁. The paper uses soft-thresholding instead, C ← S_θ(C − η ∇) (Eq. 13):
+  that is `norm=soft`, with θ = μ(a) after every step.
+- The code multiplies its learning rates by 0.95 after every local step and by 0.97 after every round, which
+  the paper does not mention. The same is done here, by `step_decay` and the schedules.
 - The code stops a client's epochs when its loss changes by less than 1e-4 of itself: `early_stop=1e-4`. There
   the loss includes the penalties, here it does not.
 
@@ -52,7 +52,7 @@ Norm = Literal["l1", "l2", "none", "soft"]
 
 
 class FedRAPOneTableConfig(MethodConfig):
-    """Of the ablations with one table. Defaults: the public code's command for MovieLens-100K."""
+    """Options of the ablations with one table. Defaults: the public code's command for MovieLens-100K."""
 
     learning_rate: Scheduled = Field(
         default=Schedule(start=1e-4, decay=0.97), description="step size of the scorer"
@@ -75,7 +75,7 @@ class FedRAPOneTableConfig(MethodConfig):
 
 
 class FedRAPOneNormConfig(FedRAPOneTableConfig):
-    """Of the ablations whose norm of C is given. Defaults: penalties under which the tables do not grow."""
+    """Options of the ablations with a fixed norm of C. Defaults: penalties under which tables do not grow."""
 
     independence: float = Field(
         default=1e-3, ge=0, description="v1: full weight of −‖D − C‖²; above 0.01 tables grow"
@@ -86,14 +86,14 @@ class FedRAPOneNormConfig(FedRAPOneTableConfig):
     )
 
     def resolve(self, round_: int) -> dict[str, float]:
-        """With both weights as the curriculum has them in the round."""
+        """The values in a round, with both penalty weights scaled by the curriculum."""
         hyper = super().resolve(round_)
         share = _CURRICULA[self.curriculum](round_ + 1)
         return hyper | {name: hyper[name] * share for name in ("independence", "sparsity")}
 
 
 class FedRAPConfig(FedRAPOneNormConfig):
-    """With the norm of C."""
+    """Options including the norm of C."""
 
     norm: Norm = Field(default="l1", description="norm of C: l1, l2 (squared), none, or soft (thresholding)")
 
@@ -109,7 +109,7 @@ _CURRICULA: dict[str, Callable[[int], float]] = {
 
 @dataclass(frozen=True)
 class Additive:
-    """A shared table plus a personal one, kept apart by one penalty and sparse by another."""
+    """The sum of a shared and a personal table, with one penalty for independence and one for sparsity."""
 
     embedding_size: int
     norm: Norm = "l1"
@@ -138,7 +138,7 @@ class Additive:
         return (each.mean(-1) * batch.weights).sum(-1)
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The slope for both, pushed apart by 2λ (D − C) / d; and for C that of its norm."""
+        """The incoming gradient for both tables, plus ± 2λ (D − C) / d and, for C, that of its norm."""
         shared, own = params["items"], params["own"]
         weights = batch.weights.unsqueeze(-1) / self.embedding_size
         apart, push = own - shared, 2 * context.hyper["independence"]
@@ -153,27 +153,27 @@ class Additive:
 
 @dataclass(frozen=True)
 class ScorerAndTables:
-    """Everything steps together, the tables with a rate of their own; the shared one may be thresholded."""
+    """Train everything together, the tables with their own rate and optional soft-thresholding of C."""
 
     tables: tuple[str, ...]
     threshold: bool = False
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage, one move of two rates."""
+        """One stage with one move and two learning rates."""
         hyper = context.hyper
         scorer = Sgd(hyper["learning_rate"], hyper["reg"], hyper["step_decay"])
         plain = Sgd(hyper["item_learning_rate"], hyper["reg"], hyper["step_decay"])
         tables: tuple[Move, ...] = (Move(self.tables, plain),)
         if self.threshold:
-            shrinking = replace(plain, shrink=max(0.0, hyper["sparsity"]))  # a sine falls below zero
+            shrinking = replace(plain, shrink=max(0.0, hyper["sparsity"]))  # a sine can be negative
             tables = tuple(Move((name,), shrinking if name == "items" else plain) for name in self.tables)
         everything = Move(("score.weight", "score.bias"), scorer, tables)
         return (Stage(context.local_epochs, (everything,), stop=hyper["early_stop"]),)
 
 
 def fedrap(config: FedRAPConfig) -> Method:
-    """personal linear × additive × joint × mean."""
+    """Build FedRAP: personal linear × additive × joint × mean."""
     return _additive("fedrap", "Li et al. 2024", config, config.norm)
 
 

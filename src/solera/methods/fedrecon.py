@@ -8,14 +8,14 @@ Singhal et al., "Federated Reconstruction: Partially Local Federated Learning" (
     server:         Q ← Σ |D_u| Q_u / Σ |D_u|
     served:         with the p_u last rebuilt
 
-Nothing has to last on a device from one round to the next, so a client that was never seen before is served
-like any other: by step 1 alone.
+A device does not have to keep anything between rounds. A client that was never seen before is served like any
+other, by step 1 alone.
 
 Symbols: k_r and η_r of step 1 are `rebuild_epochs` and `rebuild_learning_rate`, k_u and η_u of step 2 are
 `local_epochs` and `learning_rate`; the server's rate is 1.
 
-What is left out: the original may split a client's data, step 1 using one half and step 2 the other; here
-both use all. Its p_u starts at random; here every client's starts at the same draw, the same in every round.
+Left out: the original may split a client's data, with one half for step 1 and the other for step 2; here both
+use all. The original's p_u starts at random; here it starts from the same draw for every client and round.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from solera.core.spec import Leaf
 
 
 class FedReconConfig(MethodConfig):
-    """Defaults: those of FedMF; the vector has to come all its way in one round, so its steps are larger."""
+    """Defaults: those of FedMF, with larger steps for the vector, which is trained in a single round."""
 
     embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(default=Schedule(start=0.01), description="step size of item vectors")
@@ -51,7 +51,7 @@ class FedReconConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class RebuiltDot(Dot):
-    """⟨user, item⟩ with a user vector that starts anew in every round."""
+    """⟨user, item⟩ with a user vector that is initialized again in every round."""
 
     label: str = "dot with rebuilt user vector"
 
@@ -64,7 +64,7 @@ class RebuiltDot(Dot):
 
 @dataclass(frozen=True)
 class RebuildThenTrain:
-    """The user vector alone, then the items alone."""
+    """Train the user vector alone, then the items alone."""
 
     label: str = "user vector, then items"
 
@@ -77,7 +77,7 @@ class RebuildThenTrain:
 
 
 def fedrecon(config: FedReconConfig) -> Method:
-    """rebuilt dot × shared × user, then items × weighted mean."""
+    """Build FedRecon: rebuilt dot × shared × user, then items × weighted mean."""
     return Method(
         name="fedrecon",
         paper="Singhal et al. 2021",

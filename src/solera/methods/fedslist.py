@@ -1,7 +1,7 @@
-"""FedSLIST: what comes next, from one round, in closed form.
+"""FedSLIST: predicts the next items in closed form, from one round.
 
 After the session-aware linear models of Choi et al. (WWW 2021). For the items i_0 … i_{L−1} of a client and
-every place t but the last, with one memory per decay a:
+every position t but the last, with one memory per decay a:
 
     s_t = Σ_{k ≤ t} a^(t−k) e(i_k)            stacked over the decays; a = 0 is the last item alone
     y_t = Σ_{j < F} b^j e(i_{t+1+j})          what comes next, the nearest most
@@ -9,14 +9,15 @@ every place t but the last, with one memory per decay a:
     server:     B = (S + λ · mean diag(S) · I)⁻¹ T / (1 + n)^g,   S = Σ_u S_u, T = Σ_u T_u
     device:     score = s Bᵀ with the memory s of its whole history
 
-n are the items' popularities as the server knows them, the diagonal of S of the first memory: with decay 0,
-how often an item was met that was not the last.
+n are the items' popularities as known to the server, the diagonal of S for the first memory: with decay 0,
+how often an item occurred other than as the last one.
 
-Nobody computes the s_t one by one: the sums over t are geometric. For places k ≤ l and decays a, c
+The s_t are not computed one by one, because the sums over t are geometric. For positions k ≤ l and decays a,
+c
 
     S[k, l] = a^(l−k) · Σ_{m < L−1−l} (ac)^m,         T[k, l] = Σ_{j < min(F, l−k)} b^j a^(l−k−1−j),
 
-so T depends on l − k alone, and S on it and on how many places follow.
+so T depends only on l − k, and S on l − k and on how many positions follow.
 
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`.
 """
@@ -38,7 +39,7 @@ from solera.core.context import Decays
 
 
 class FedSLISTConfig(ClosedFormConfig):
-    """Defaults: good on MovieLens; chosen on validation, data set by data set, they get better."""
+    """Defaults: good on MovieLens. Values chosen on validation for each data set are better."""
 
     decays: Decays = Field(
         default=(0.6, 0.95),
@@ -58,25 +59,25 @@ class FedSLISTConfig(ClosedFormConfig):
 
 @dataclass(frozen=True)
 class Memories:
-    """The own history, fading at several speeds."""
+    """The own history, with several decays."""
 
     decays: tuple[float, ...]
     label: str = "own history, fading"
 
     @property
     def channels(self) -> int:
-        """One per decay."""
+        """One memory channel per decay."""
         return len(self.decays)
 
     def weights(self, ages: Ints) -> Floats:
-        """decay^age."""
+        """Weights decay^age."""
         weights: Floats = np.power(np.array(self.decays)[:, None], ages)
         return weights
 
 
 @dataclass(frozen=True)
 class NextItems:
-    """Products of memories with each other, and with what came next."""
+    """Products of memories with each other and with the next items."""
 
     decays: tuple[float, ...]
     horizon: int
@@ -85,18 +86,18 @@ class NextItems:
 
     @property
     def sums(self) -> Mapping[str, Channels]:
-        """S and T."""
+        """The sums S and T."""
         channels = len(self.decays)
         return {"memories": Channels(channels, channels, symmetric=True), "next": Channels(channels, 1)}
 
     def of(self, sequence: Ints) -> Contribution:
-        """S_u and T_u."""
+        """S_u and T_u of a client's items."""
         length = len(sequence)
         powers = np.stack([_later(_rounded_up(length), a)[:length, :length] for a in self.decays])
-        follow = np.arange(length - 1, -1, -1)  # places that follow and have a next item
+        follow = np.arange(length - 1, -1, -1)  # positions that follow and have a next item
         products = np.multiply.outer(self.decays, self.decays)
-        steps = _geometric(products, follow)  # [a, c, place]
-        # Where k ≤ l, a^(l−k) times the sum from l on; else c^(k−l) times that from k on.
+        steps = _geometric(products, follow)  # [a, c, position]
+        # a^(l−k) times the sum from l on if k ≤ l; otherwise c^(k−l) times the sum from k on.
         memories = powers[:, None] * steps[:, :, None]
         earlier = np.swapaxes(powers, 1, 2) * (1 - np.eye(length))
         memories += earlier[None] * steps[..., None]
@@ -141,14 +142,14 @@ def _geometric(ratio: Floats, terms: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Ridge:
-    """Regression of what comes next on the memories."""
+    """Ridge regression of the next items on the memories."""
 
     ridge: float
     popularity_discount: float
     label: str = "sum, then ridge regression"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
-        """B."""
+        """Solve for B."""
         memories, following = totals["memories"], totals["next"]
         popularity = memories.diagonal()[: following.shape[1]].clone()
         memories.diagonal().add_(self.ridge * memories.diagonal().mean())
@@ -157,7 +158,7 @@ class Ridge:
 
 
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
-    """fading memories × shared × own order × ridge."""
+    """Build FedSLIST: fading memories × shared × own order × ridge."""
     return ClosedForm(
         name="fedslist",
         paper="after Choi et al. 2021",

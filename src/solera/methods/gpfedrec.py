@@ -1,4 +1,4 @@
-"""GPFedRec: guided by a graph of users.
+"""GPFedRec: personalization guided by a graph of users.
 
 Zhang et al., "GPFedRec: Graph-Guided Personalization for Federated Recommendation" (KDD 2024).
 
@@ -8,10 +8,10 @@ Zhang et al., "GPFedRec: Graph-Guided Personalization for Federated Recommendati
                 R_u ← mean of the neighbours' tables,  G ← mean of all R_u
     served:     with the client's own Q_u
 
-The penalty is on the whole table, and on a row without data its steps can be written down: T of them lead
+The penalty applies to the whole table. On a row without data its steps have a closed form: T of them lead
 from G to G + z (R_u − G), z = 1 − (1 − 2 λ η' / (n_items · d))^T. The server knows T, so here it sends that
-table, and the client trains the rows it touches from there. What is left out is the penalty's effect on the
-steps of those rows, each of which it would shrink by the later ones.
+table, and the client trains the rows it touches from there. This leaves out the penalty's effect during the
+steps on those rows: each step would be shrunk by the later ones.
 
 Symbols: λ is `guidance`, γ is `threshold`, η is `learning_rate`, of MLP_u; of p_u it is η · `item_rate`, of
 the items η' = η · n_items · `item_rate`, all as in the public code (which subtracts η from both).
@@ -19,7 +19,7 @@ the items η' = η · n_items · `item_rate`, all as in the public code (which s
 Where paper and public code differ, `neighbours=code` follows the code: it thresholds cosine *distances* from
 above, so that neighbours are the users whose tables differ most. Laplace noise on uploads is left out.
 
-`scorer=linear` has PFedRec's personal linear layer in the place of MLP_u and p_u.
+`scorer=linear` uses PFedRec's personal linear layer in place of MLP_u and p_u.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class GPFedRecConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class PersonalPerceptron:
-    """A perceptron of the user's own on the user's and the item's vector."""
+    """A personal perceptron on the vectors of user and item."""
 
     embedding_size: int
     hidden: tuple[int, ...]
@@ -82,7 +82,7 @@ class PersonalPerceptron:
         )
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """The perceptron's output; the user's half of the first layer is computed once for all items."""
+        """The perceptron's output. The user's half of the first layer is computed once for all items."""
         (first, bias), *others = self._layers(params)
         user, item = torch.split(first, self.embedding_size, -1)
         known = (user @ params["user"].unsqueeze(-1)).squeeze(-1) + bias
@@ -98,13 +98,13 @@ class PersonalPerceptron:
 
 @dataclass(frozen=True)
 class ThreeRates:
-    """Everything steps together, with a rate for the score function, one for the user and one for items."""
+    """Train everything together, with separate rates for the score function, the user and the items."""
 
     scorer: tuple[str, ...]
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage, one move."""
+        """One stage with one move."""
         hyper = context.hyper
         rate, reg = hyper["learning_rate"], hyper["reg"]
         faster = rate * hyper["item_rate"]
@@ -117,7 +117,7 @@ class ThreeRates:
 
 @dataclass(frozen=True)
 class UserGraph:
-    """Every client's table is that of all, drawn to that of its neighbours in the graph."""
+    """Move the mean table of all clients towards the mean table of each client's neighbours in the graph."""
 
     neighbours: Literal["similar", "code"] = "similar"
     label: str = "graph of users, a table per client"
@@ -126,13 +126,13 @@ class UserGraph:
     target: str = "items"
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        """G + z_u (R_u − G)."""
+        """Mixing weights that give every client G + z_u (R_u − G)."""
         graph = self.graph(tables, context.hyper["threshold"])
         drawn = self.drawn(weights, tables.shape[2], context)[:, None]
         return (1 - drawn) * graph.mean(0) + drawn * graph
 
     def graph(self, tables: Tensor, threshold: float) -> Tensor:
-        """What every R_u is made of, [c, c]; a user without neighbours keeps its own table."""
+        """The weights [c, c] that form every R_u. A user without neighbours keeps its own table."""
         alike = cosines(tables)
         measure = alike if self.neighbours == "similar" else 1 - alike
         chosen = (measure > threshold * measure.mean()).double()
@@ -141,19 +141,19 @@ class UserGraph:
         return chosen / chosen.sum(1, keepdim=True)
 
     def drawn(self, weights: Tensor, embedding_size: int, context: RoundContext) -> Tensor:
-        """z [c], of users with that many training items."""
+        """z [c], given the clients' numbers of training items."""
         hyper = context.hyper
         batches = (weights * (1 + context.negatives) / context.batch_size).ceil() * context.local_epochs
         step = 2 * hyper["guidance"] * hyper["learning_rate"] * hyper["item_rate"] / embedding_size
         return 1 - (1 - min(step, 1.0)) ** batches
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """What is not a table of every client's own is averaged."""
+        """Average the leaves of which clients have no version of their own."""
         return Mean().combine(shared, totals, context)
 
 
 def gpfedrec(config: GPFedRecConfig) -> Method:
-    """personal perceptron × fine-tuned and kept × joint × user graph."""
+    """Build GPFedRec: personal perceptron × fine-tuned and kept × joint × user graph."""
     d = config.embedding_size
     scorer = PersonalLinear(d) if config.scorer == "linear" else PersonalPerceptron(d, config.hidden)
     return Method(

@@ -1,9 +1,9 @@
-"""Local: every client trains alone and nothing is shared. The canary of every evaluation.
+"""Local: every client trains alone and nothing is shared. It detects leaks in an evaluation.
 
     score(u, i) = ⟨p_u, q_ui⟩        both personal
 
-A client alone knows nothing of items it never interacted with: under an honest protocol this scores what
-chance would. A protocol under which it does better is giving the held-out item away.
+A client alone knows nothing about items it never interacted with, so under an honest protocol the scores are
+no better than chance. A protocol under which it does better leaks the held-out item.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LocalConfig(MethodConfig):
 
 
 def local(config: LocalConfig) -> Method:
-    """dot × personal table × joint × none."""
+    """Build Local: dot × personal table × joint × none."""
     return Method(
         name="local",
         paper="no collaboration",

@@ -1,7 +1,7 @@
-"""Files with methods of your own: those that the environment variable SOLERA_METHODS names.
+"""Files with your own methods, named by the environment variable SOLERA_METHODS.
 
-A variable, because other processes (nodes, workers, benchmarks) have to know the same methods; and nothing
-but a variable, so that no bundle and no server can name a file to be run.
+It is a variable because other processes (nodes, workers, benchmarks) must know the same methods. There is no
+other way to name a file, so no bundle or server can have a file executed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ VARIABLE = "SOLERA_METHODS"
 
 
 def own_files() -> list[Path]:
-    """The files in the order given, separated like those of PATH."""
+    """The files in the given order, separated as in PATH."""
     return [Path(name) for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
 def import_own() -> None:
-    """Run each file once; it registers its methods."""
+    """Execute each file once, so that it registers its methods."""
     for file in own_files():
         name = f"solera_methods_{sha256(bytes(file.resolve())).hexdigest()[:12]}"
         if name in sys.modules:
@@ -33,7 +33,7 @@ def import_own() -> None:
             raise ConfigError(
                 f"there is no Python file {str(file)!r} with methods", f"mend --methods, or {VARIABLE}"
             )
-        sys.modules[name] = module_from_spec(spec)  # where pydantic looks up what annotations mean
+        sys.modules[name] = module_from_spec(spec)  # where pydantic resolves annotations
         try:
             spec.loader.exec_module(sys.modules[name])
         except BaseException as error:
@@ -47,5 +47,5 @@ def import_own() -> None:
 
 
 def digests() -> dict[str, str]:
-    """SHA-256 of each file: which code a run was made with."""
+    """SHA-256 of each file, to record which code a run used."""
     return {file.name: sha256(file.read_bytes()).hexdigest() for file in own_files()}

@@ -1,4 +1,4 @@
-"""PerFedRec: a model of everybody's, of the cluster's and of one's own, mixed.
+"""PerFedRec: mixes the global model, the cluster's model and the client's own.
 
 Luo, Xiao & Song, "Personalized Federated Recommendation via Joint Representation Learning, User Clustering,
 and Model Adaptation" (CIKM 2022).
@@ -10,15 +10,16 @@ and Model Adaptation" (CIKM 2022).
     served:     with that mixture
 
 Symbols: α_1, α_2, α_3 are `own`, `cluster` and `everybody`, divided by their sum; K is `clusters`. The public
-code takes the mean of the three models' scores: of models that share a user vector, that is the score of the
+code takes the mean of the three models' scores. For models that share a user vector, this is the score of the
 mean table.
 
-What is left out, or not as in the original:
-- The graph network on the device and the attributes of users and items: the model is matrix factorization.
-- The clusters are of the item tables the clients sent. In the original, user vectors are sent for that, here
-  they stay on the device.
-- Half of the original's clients of a round are drawn by the size of their cluster, and noise goes on the item
-  vectors; here neither.
+Differences from the original:
+- It has a graph network on the device and attributes of users and items. Here the model is matrix
+  factorization.
+- Clients are clustered by the item tables they sent. In the original, clients send user vectors for that;
+  here these stay on the device.
+- The original draws half of a round's clients by the size of their cluster and adds noise to the item
+  vectors; here neither is done.
 - In the public code a client's training starts from the model of its cluster; here from the mixture.
 """
 
@@ -57,7 +58,7 @@ class PerFedRecConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class ThreeLevels:
-    """Every client's table is mixed of its own, its cluster's and everybody's."""
+    """Mix every client's table from its own, its cluster's and the global table."""
 
     own: float
     cluster: float
@@ -76,12 +77,12 @@ class ThreeLevels:
         return mixing / (self.own + self.cluster + self.everybody)
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """What is not a table of every client's own is averaged."""
+        """Average the leaves of which clients have no version of their own."""
         return Mean().combine(shared, totals, context)
 
 
 def perfedrec(config: PerFedRecConfig) -> Method:
-    """dot × shared × joint × three levels."""
+    """Build PerFedRec: dot × shared × joint × three levels."""
     return Method(
         name="perfedrec",
         paper="Luo et al. 2022",

@@ -10,11 +10,11 @@ Chen et al., "Beyond Personalization: Federated Recommendation with Calibration 
     server:         Q ← Σ |D_u| Q_u / Σ |D_u|                                                        (Eq. 11)
     served:         with the client's own Q_u + A_u B_u
 
-A starts at zero and B Gaussian. Step 2 leaves Q_u alone, so what is uploaded after it is what step 1 left.
+A starts at zero and B Gaussian. Step 2 does not change Q_u, so the upload after it is the result of step 1.
 
 Symbols: η is `learning_rate`, β is `buffer_learning_rate`, r is `rank`. All settings are the paper's.
 
-Ablations: `pfedclr-cf` has a full matrix W_u in the place of A_u B_u; `pfedclr-af` has the full matrix but no
+Ablations: `pfedclr-cf` has a full matrix W_u in place of A_u B_u; `pfedclr-af` has the full matrix but no
 calibration: everything steps together.
 """
 
@@ -48,13 +48,13 @@ class BufferConfig(BaseModel):
 
 
 class LowRankConfig(BufferConfig):
-    """With the rank of the buffer."""
+    """Options including the rank of the buffer."""
 
     rank: int = Field(default=2, ge=1, le=12, description="r, of the low-rank buffer")
 
 
 class FullBufferConfig(BufferConfig, MethodConfig):
-    """Defaults: the paper's settings; client sampling is 60 % there."""
+    """Defaults: the paper's settings, which sample 60 % of the clients."""
 
     embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(
@@ -69,23 +69,23 @@ class FullBufferConfig(BufferConfig, MethodConfig):
 
 
 class PFedCLRConfig(LowRankConfig, FullBufferConfig):
-    """With the rank of the buffer."""
+    """Options including the rank of the buffer."""
 
 
 @dataclass(frozen=True)
 class LowRank(Kept):
-    """A view on the client's own fine-tuned item table plus a low-rank personal one."""
+    """A view of the client's own fine-tuned item table plus a low-rank personal one."""
 
     rank: int = 2
 
     @property
     def label(self) -> str:
-        """What is added to what."""
+        """The inner label, plus the low-rank part."""
         return f"{self.inner.label}, kept + low-rank personal"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """With A and B."""
+        """The inner view's leaves, A and B."""
         (d,) = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
         return (
             *self.inner.leaves,
@@ -100,10 +100,10 @@ class LowRank(Kept):
 
 @dataclass(frozen=True)
 class LowRankKnowing(LowRank):
-    """The same around a view that knows its gradient."""
+    """`LowRank` for a view with an analytic gradient."""
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The inner view's for Q, times Bᵀ for A; Aᵀ times it for B."""
+        """The inner view's gradient for Q, times Bᵀ for A; Aᵀ times it for B."""
         found = self.inner_gradient(params, slope, batch, context)
         a = found[ITEMS] @ params["buffer.b"].transpose(-1, -2)
         b = params["buffer.a"].transpose(-1, -2) @ found[ITEMS]
@@ -129,13 +129,13 @@ class FullBuffer:
         return params["items"] + params["buffer"]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The slope for both."""
+        """The incoming gradient for both tables."""
         return {"items": slope, "buffer": slope}
 
 
 @dataclass(frozen=True)
 class ItemsThenRest:
-    """A method's own steps of the items alone; then, with the items frozen, of all else and the buffer."""
+    """Train the items alone with the method's own steps; then, items frozen, all else and the buffer."""
 
     inner: Update
     view: View  # without the buffer
@@ -143,7 +143,7 @@ class ItemsThenRest:
     label: str = "items, upload, then the rest"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """Twice as many stages; those of the items do not see the buffer."""
+        """Twice as many stages. Those of the items do not see the buffer."""
         stages = self.inner.stages(context)
         buffer = Move(self.buffer, Adam(context.hyper["buffer_learning_rate"], context.hyper["reg"]))
 
@@ -166,7 +166,7 @@ class ItemsThenRest:
 
 @dataclass(frozen=True)
 class Everything:
-    """User vector, items and buffer together."""
+    """Train the user vector, items and buffer together."""
 
     buffer: tuple[str, ...]
     label: str = "all together"
@@ -180,7 +180,7 @@ class Everything:
 
 
 def low_rank(method: Method, config: LowRankConfig) -> Method:
-    """The plug-in: calibration on any method with a shared item table."""
+    """Apply the plug-in: calibration on any method with a shared item table."""
     require_shared_table(method, "low-rank")
     if ITEMS in method.view.keeps:
         raise ConfigError(
@@ -195,7 +195,7 @@ def low_rank(method: Method, config: LowRankConfig) -> Method:
 
 
 def pfedclr(config: PFedCLRConfig) -> Method:
-    """dot × low-rank × items, upload, rest × weighted mean."""
+    """Build PFedCLR: dot × low-rank × items, upload, rest × weighted mean."""
     return replace(low_rank(_backbone(config), config), name="pfedclr", paper=PAPER)
 
 

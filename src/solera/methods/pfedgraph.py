@@ -1,21 +1,21 @@
 """pFedGraph: every client's table is mixed along an inferred collaboration graph.
 
 Ye et al., "Personalized Federated Learning with Inferred Collaboration Graphs" (ICML 2023), on matrix
-factorization, as later papers on federated recommendation compare with it.
+factorization, the form that later papers on federated recommendation compare with.
 
     score(u, i) = ⟨p_u, q_ui⟩       p_u personal
     local:      p_u and Q_u ← steps, as in FedMF
     server:     Q_u ← Σ_v w_uv Q_v, where w_u on the simplex minimises
                 Σ_v α (w_uv − |D_v| / |D|)² − w_uv s_uv,     s_uv = cosine of Q_u − Q_0 and Q_v − Q_0
 
-Q_0 is the table everybody started with. The minimum is the projection of |D_v| / |D| + s_uv / (2α) onto the
-simplex, found for all clients at once; the public code solves one quadratic programme per client.
+Q_0 is the initial table, the same for everybody. The minimum is the projection of |D_v| / |D| + s_uv / (2α)
+onto the simplex, computed for all clients at once. The public code solves one quadratic programme per client.
 
 Symbols: α is `evenness`.
 
-What is left out: the term λ · cosine to the neighbours' models that the original adds to the local loss
-(λ = 0.01 in the public code, where it is added with the sign that pushes them apart). The public code takes
-cosines above 0.9 for 1; not done here.
+Left out: the term λ · cosine to the neighbours' models that the original adds to the local loss
+(λ = 0.01 in the public code, where its sign pushes the models apart). The public code sets cosines above 0.9
+to 1; here they stay as they are.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PFedGraphConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class SinceStart:
-    """The table everybody started with, plus how far it has moved since; reg is on that alone."""
+    """The common initial table, plus the change since then. Only the change is regularized."""
 
     embedding_size: int
     label: str = "common start + change since"
@@ -68,17 +68,17 @@ class SinceStart:
         )
 
     def see(self, params: Params) -> Tensor:
-        """Q."""
+        """The current table Q."""
         return params["items"] + params["change"]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The slope as it comes."""
+        """The incoming gradient, unchanged."""
         return {"change": slope}
 
 
 @dataclass(frozen=True)
 class CollaborationGraph:
-    """Weights by size and by the cosine of what clients learned since the start."""
+    """Weights by data size and by the cosine of the clients' changes since the start."""
 
     alpha: float
     label: str = "collaboration graph, a table per client"
@@ -87,16 +87,16 @@ class CollaborationGraph:
     target: str = "change"
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        """The projections, row by row."""
+        """The projections onto the simplex, row by row."""
         return onto_simplex(weights / weights.sum() + cosines(tables) / (2 * self.alpha))
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """What is not a table of every client's own is averaged."""
+        """Average the leaves of which clients have no version of their own."""
         return Mean(weighted=True).combine(shared, totals, context)
 
 
 def pfedgraph(config: PFedGraphConfig) -> Method:
-    """dot × since the start × joint × collaboration graph."""
+    """Build pFedGraph: dot × since the start × joint × collaboration graph."""
     return Method(
         name="pfedgraph",
         paper="Ye et al. 2023",

@@ -41,12 +41,12 @@ class PFedRecConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class ScoreThenItems:
-    """On every batch the score function steps first, then the items."""
+    """Train the score function first, then the items, on every batch."""
 
     label: str = "scorer, then items, on every batch"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage of two moves."""
+        """One stage with two moves."""
         rate, reg = context.hyper["learning_rate"], context.hyper["reg"]
         score = Move(("score.weight", "score.bias"), Sgd(rate, reg))
         items = Move(("items",), Sgd(rate * context.n_items * context.hyper["item_rate"], reg))
@@ -54,7 +54,7 @@ class ScoreThenItems:
 
 
 def pfedrec(config: PFedRecConfig) -> Method:
-    """personal linear × fine-tuned and kept × scorer then items × mean."""
+    """Build PFedRec: personal linear × fine-tuned and kept × scorer then items × mean."""
     return Method(
         name="pfedrec",
         paper="Zhang et al. 2023",
@@ -68,19 +68,19 @@ def pfedrec(config: PFedRecConfig) -> Method:
 
 
 class DualPersonalizationConfig(BaseModel):
-    """Nothing to set."""
+    """No options."""
 
 
 @dataclass(frozen=True)
 class ScorerFirst:
-    """A method's own steps, the scorer's before the others' on every batch."""
+    """The method's own steps, with the scorer trained before the others on every batch."""
 
     inner: Update
     scorer: frozenset[str]
     label: str = "scorer, then items, on every batch"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """Every move in two, with the optimisers it has."""
+        """The method's stages with every move split in two, with the same optimizers."""
 
         def halves(move: Move) -> tuple[Move, ...]:
             first, second = move.only(self.scorer), move.only(set(move.all_leaves) - self.scorer)
@@ -93,7 +93,7 @@ class ScorerFirst:
 
 
 def dual_personalization(method: Method, config: DualPersonalizationConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     require_shared_table(method, "dual-personalization")
     if ITEMS in method.view.keeps:
         raise ConfigError(

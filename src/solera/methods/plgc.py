@@ -7,12 +7,12 @@ Recommendation" (2025), for any method with a shared item table.
     λ    = tr C Cᵀ / (tr C Cᵀ + tr G Gᵀ)    anew in every epoch; a constant to the gradient           (Eq. 15)
     loss = the method's own on Q + β · eRR(C, G), see `redundancy`                                    (Eq. 22)
 
-The trace is the sum of all squared entries (Eq. 14). A client knows how much its touched rows add to it, so
-it is kept up to date without a look at the others.
+The trace is the sum of all squared entries (Eq. 14). A client knows the contribution of its touched rows, so
+it updates the trace without reading the others.
 
-Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, at the rates of its public
-relatives; `plgc-dlgm` has the mixing alone, `plgc-err` the redundancy reduction alone, between the table in
-training and the one that was downloaded.
+Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, with the learning rates of
+its public relatives; `plgc-dlgm` has only the mixing, `plgc-err` only the redundancy reduction, between the
+table in training and the downloaded one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ANCHOR, TRACE, LOCAL_TRACE = "items.downloaded", "items.trace", "items.local.tra
 
 
 class PLGCPlugConfig(BaseModel):
-    """Defaults: from the paper's ranges."""
+    """Defaults: within the paper's ranges."""
 
     redundancy: float = Field(
         default=0.1, ge=0, description="β: weight of redundancy reduction; 0 leaves it out"
@@ -52,7 +52,7 @@ class PLGCPlugConfig(BaseModel):
 
 
 class MixingConfig(MethodConfig):
-    """Of the ablation without redundancy reduction. Defaults: the paper's sizes; rates by search."""
+    """Options of the ablation without redundancy reduction. Defaults: the paper's sizes; tuned rates."""
 
     learning_rate: Scheduled = Field(
         default=Schedule(start=0.1, decay=0.97), description="step size of user vectors"
@@ -68,23 +68,23 @@ class MixingConfig(MethodConfig):
 
 
 class PLGCConfig(PLGCPlugConfig, MixingConfig):
-    """With redundancy reduction."""
+    """Options including redundancy reduction."""
 
 
 @dataclass(frozen=True)
 class Mixed(OnLocal):
-    """The client's own table and the shared one, mixed by their traces."""
+    """A view of the client's own table and the shared one, mixed by their traces."""
 
     redundancy: Redundancy
 
     @property
     def label(self) -> str:
-        """What is mixed."""
+        """The inner label and the mixing."""
         return f"{self.inner.label}, mixed with local by NTK traces"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Those of the view on a local table, both traces, and the projector's."""
+        """The leaves of the view on a local table, both traces, and the projector."""
         return (
             *super().leaves,
             Leaf(TRACE, (1,), Home.SHARED, Init.ZEROS, derived_from=ITEMS),
@@ -93,7 +93,7 @@ class Mixed(OnLocal):
         )
 
     def derive(self, tables: Params) -> Params:
-        """Σ of all squared entries."""
+        """Σ of all squared entries of each table."""
         names = {ITEMS: TRACE, LOCAL: LOCAL_TRACE}
         return {
             names[name]: table.square().sum((-1, -2)).unsqueeze(-1)
@@ -102,7 +102,7 @@ class Mixed(OnLocal):
         }
 
     def observe(self, before: Params, now: Params) -> Params:
-        """The trace before, and what the touched rows have changed of it."""
+        """The trace before the round, updated with the change of the touched rows."""
         grown = (now[LOCAL].square() - before[LOCAL].square()).sum((-1, -2)).unsqueeze(-1)
         return {LOCAL_TRACE: before[LOCAL_TRACE] + grown}
 
@@ -112,15 +112,15 @@ class Mixed(OnLocal):
         return (own / (own + params[TRACE])).unsqueeze(-1)
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
-        """1 − λ, as it is served."""
+        """1 − λ, as used for serving."""
         return 1 - self.share(after)
 
     def table(self, params: Params) -> Tensor:
-        """The mixed one."""
+        """The mixed table."""
         return params[ITEMS] + self.share(params) * (params[LOCAL] - params[ITEMS])
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
-        """The method's own of the mixed table, and redundancy reduction between the two."""
+        """The method's own penalty on the mixed table, and redundancy reduction between the two tables."""
         total = super().penalty(params, batch, context)
         if self.redundancy.weight:
             total = total + self.redundancy.loss(params, params[LOCAL], params[ITEMS], batch)
@@ -129,10 +129,10 @@ class Mixed(OnLocal):
 
 @dataclass(frozen=True)
 class MixedKnowing(Mixed):
-    """The same around a view that knows its gradient."""
+    """`Mixed` for a view with an analytic gradient."""
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """λ times the inner view's by the mixed table, and that of redundancy reduction."""
+        """λ times the inner view's gradient by the mixed table, and the gradient of redundancy reduction."""
         found = self.inner_gradient(params, slope, batch, context)
         found[LOCAL] = found.pop(ITEMS) * self.share(params)
         if self.redundancy.weight:
@@ -144,50 +144,50 @@ class MixedKnowing(Mixed):
 
 @dataclass(frozen=True)
 class Anchored(Around):
-    """A view whose table in training is kept from redundancy by the table as it was downloaded."""
+    """A view with redundancy reduction between the table in training and the downloaded one."""
 
     redundancy: Redundancy
 
     @property
     def label(self) -> str:
-        """With the second table."""
+        """The inner label and the downloaded table."""
         return f"{self.inner.label}, less redundant than downloaded"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The view's own, a copy of the table, and the projector's."""
+        """The view's own leaves, a copy of the table, and the projector."""
         (items,) = (leaf for leaf in self.inner.leaves if leaf.name == ITEMS)
         copy = replace(items, name=ANCHOR, upload=False, derived_from=ITEMS)
         return (*self.inner.leaves, copy, *self.redundancy.leaves)
 
     def derive(self, tables: Params) -> Params:
-        """The table as it is."""
+        """A copy of the table."""
         return {ANCHOR: tables[ITEMS]} if ITEMS in tables else {}
 
     def observe(self, before: Params, now: Params) -> Params:
-        """Nothing on the client is derived."""
+        """Nothing: no leaf on the client is derived."""
         return {}
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
-        """The method's own, and redundancy reduction against the downloaded rows."""
+        """The method's own penalty, and redundancy reduction against the downloaded rows."""
         against = self.redundancy.loss(params, params[ITEMS], params[ANCHOR], batch)
         return against + super().penalty(params, batch, context)
 
 
 @dataclass(frozen=True)
 class WithProjector:
-    """The method's own update, on the local table if there is one; the projector steps along."""
+    """The method's own update, on the local table if there is one, with the projector trained along."""
 
     inner: Update
     view: Mixed | Anchored
 
     @property
     def label(self) -> str:
-        """The method's own."""
+        """The method's own label, and the projector if there is one."""
         return f"{self.inner.label}, with projector" if self.view.redundancy.weight else self.inner.label
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """The method's stages."""
+        """The method's stages, with the projector."""
         return tuple(self._stage(stage, context) for stage in self.inner.stages(context))
 
     def _stage(self, stage: Stage, context: RoundContext) -> Stage:
@@ -200,19 +200,19 @@ class WithProjector:
             move = move.renamed(names)
             return replace(move, along=(*move.along, *along)) if trains_items else move
 
-        # A stage's own view knows its gradient if the method's does.
+        # A stage's own view has an analytic gradient if the method's has.
         view = replace(self.view, inner=stage.view) if stage.view else None
         return replace(stage, moves=tuple(adapted(move) for move in stage.moves), view=view)
 
 
 @dataclass(frozen=True)
 class UserAndItems:
-    """User vector and item table step together, each at its rate."""
+    """Train the user vector and the item table together, each with its own rate."""
 
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage, one move of two rates."""
+        """One stage with one move and two learning rates."""
         hyper = context.hyper
         items = Move((ITEMS,), Sgd(hyper["item_learning_rate"], hyper["reg"], hyper["step_decay"]))
         user = Sgd(hyper["learning_rate"], hyper["reg"], hyper["step_decay"])
@@ -220,7 +220,7 @@ class UserAndItems:
 
 
 def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     require_shared_table(method, "plgc")
     if any(leaf.name == ITEMS and leaf.init is Init.ZEROS for leaf in method.leaves):
         raise ConfigError(
@@ -239,7 +239,7 @@ def _redundancy(method: Method, config: PLGCPlugConfig) -> Redundancy:
 
 
 def plgc(config: PLGCConfig) -> Method:
-    """dot × mixed by traces × joint × weighted mean."""
+    """Build PLGC: dot × mixed by traces × joint × weighted mean."""
     return replace(local_global_mixing(_backbone(config), config), name="plgc")
 
 
@@ -258,7 +258,7 @@ def plgc_err(config: PLGCConfig) -> Method:
 
 
 def _backbone(config: MixingConfig) -> Method:
-    """FedMF with its own rate for items."""
+    """FedMF with a separate learning rate for items."""
     return Method(
         name="fedmf",
         paper="Shen et al. 2025",

@@ -1,15 +1,15 @@
-"""Negatives drawn by popularity: a plug-in for any method of many clients.
+"""Popularity-based negative sampling: a plug-in for any method with several clients.
 
-A client draws the negatives of its training with a probability in proportion to
+A client draws its training negatives with probability in proportion to
 
     (n_i + 1)^β          n_i: how many clients train on item i
 
-and not uniformly. Items it must not draw are left out exactly, as ever. β is `popularity_power`; 0 is
-uniform, and an item that nobody trains on still comes up.
+instead of uniformly. Excluded items are never drawn, as always. β is `popularity_power`; 0 is uniform. An
+item that nobody trains on can still be drawn.
 
 The clients must know the n_i. They are sums over all clients, which the server has to collect and send out
-once before the first round: one more thing that clients reveal, though only in sum. This exchange is not in
-the bytes that a round reports.
+once before the first round. So clients reveal something more, though only in sums. The reported bytes of a
+round do not include this exchange.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from solera.core.parts import Nothing
 
 
 class PopularNegativesConfig(BaseModel):
-    """Default: found better than 0 on validation."""
+    """Default: better than 0 on validation."""
 
     popularity_power: float = Field(
         default=0.5, ge=0, le=2, description="β: negatives come up by popularity to this power; 0 is uniform"
@@ -32,7 +32,7 @@ class PopularNegativesConfig(BaseModel):
 
 
 def popular_negatives(method: Method, config: PopularNegativesConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     if isinstance(method.aggregate, Nothing):
         raise ConfigError(
             f"'popular-negatives' cannot be used with {method.name!r}: its clients send nothing, so nobody "

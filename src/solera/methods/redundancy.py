@@ -1,10 +1,10 @@
-"""PLGC's redundancy reduction: two tables whose dimensions agree one by one, and say different things.
+"""PLGC's redundancy reduction: aligns the dimensions of two tables and decorrelates different ones.
 
     eRR  = 1/d Σ_i (1 − H_ii)² + γ/d Σ_{i≠j} H_ij²                                                    (Eq. 19)
     H_ij = ⟨z^C_i, z^G_j⟩ / (‖z^C_i‖ ‖z^G_j‖)  z: columns of the batch's rows of C and G, projected   (Eq. 18)
 
-The paper does not say what projector and predictor are: here a linear layer with a ReLU, and a linear layer
-without bias, of size d, personal, the same for both tables. No public code of it is known.
+The paper does not define projector and predictor. Here they are a linear layer with a ReLU and a linear layer
+without bias, of size d, personal, the same for both tables. No public code is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from solera.core.spec import Home, Init, Leaf, Params
 
 @dataclass(frozen=True)
 class Redundancy:
-    """Keeps the dimensions of two tables alike one by one, and apart from each other."""
+    """Penalty that aligns equal dimensions of two tables and decorrelates different ones."""
 
     size: int
     weight: float
@@ -29,7 +29,7 @@ class Redundancy:
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Projector and predictor; nothing where the weight is zero."""
+        """Projector and predictor, or nothing if the weight is zero."""
         square = (self.size, self.size)
         shapes = {"projector.weight": square, "projector.bias": (self.size,), "predictor.weight": square}
         return tuple(
@@ -43,7 +43,7 @@ class Redundancy:
         return self._of_products(_products(ours, theirs, batch), params["predictor.weight"])
 
     def gradient(self, params: Params, own: str, other: Tensor, batch: Batch) -> Params:
-        """By the leaf `own` and by the projector: by hand where tensors are large, by autograd where not."""
+        """Gradients by the leaf `own` and the projector: analytic for large tensors, autograd otherwise."""
         rows, weight = params[own], params["projector.weight"]
         ours, theirs = self._projected(params, rows), self._projected(params, other)
         small = (*_products(ours, theirs, batch), params["predictor.weight"])
@@ -57,7 +57,7 @@ class Redundancy:
         by_theirs = (ours @ by_both).add_(theirs @ (by_second + by_second.transpose(-1, -2)))
         weights = batch.weights.unsqueeze(-1)
         for by, projected in ((by_ours, ours), (by_theirs, theirs)):
-            by.mul_(weights).mul_(projected.sign_())  # the slope of the ReLU
+            by.mul_(weights).mul_(projected.sign_())  # the derivative of the ReLU
         return {
             own: by_ours @ weight,
             "projector.weight": by_ours.transpose(-1, -2) @ rows + by_theirs.transpose(-1, -2) @ other,
@@ -66,7 +66,7 @@ class Redundancy:
         }
 
     def _of_products(self, products: _Products, predictor: Tensor) -> Tensor:
-        """As the predictor is linear, products of its columns follow from those of its inputs' columns."""
+        """The loss, from products of the projected columns: the predictor is linear, so these suffice."""
 
         def predicted(matrix: Tensor) -> Tensor:
             return predictor @ matrix @ predictor.transpose(-1, -2)
@@ -87,7 +87,7 @@ class Redundancy:
 
 
 class _Products(NamedTuple):
-    """Of the columns of two projected tables with each other, and of each with its own: [..., d, d]."""
+    """Products [..., d, d] of the columns of two projected tables, with each other and with themselves."""
 
     both: Tensor
     first: Tensor
@@ -95,7 +95,7 @@ class _Products(NamedTuple):
 
 
 def _products(one: Tensor, two: Tensor, batch: Batch) -> _Products:
-    """Summed over the rows of the batch by their weights; nothing after this has the size of the batch."""
+    """Products summed over the rows of the batch by weight. Later steps do not depend on the batch size."""
     weights = batch.weights.unsqueeze(-1)
     first, second = ((table * weights).transpose(-1, -2) for table in (one, two))
     return _Products(first @ two, first @ one, second @ two)

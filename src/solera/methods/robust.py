@@ -1,32 +1,32 @@
-"""`robust`: a server that believes no single client too much, for any method that averages clients' changes.
+"""`robust`: limits the influence of single clients, for any method that averages clients' changes.
 
-Clients are believed up to a bound that the round's median gives, so that none of them can set it:
+Uploads are limited by a bound that depends on the round's median, so that no single client can set it:
 
     norm-bound     Δ_u  ← Δ_u · min(1, b · median_v ‖Δ_v‖ / ‖Δ_u‖)
     row-cap        Δ_ui ← Δ_ui · min(1, b · median_v rms_j ‖Δ_vj‖ / ‖Δ_ui‖)        for every row i
     peak-bound     every number of Δ_u cut off at ± b · median_v max |Δ_v|
     weight-bound   w_u  ← min(w_u, b · median_v w_v)                               where clients are weighted
 
-Coordinate by coordinate (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018), clients weighing
-alike, whatever the method; n_i clients touch row i:
+Coordinate by coordinate (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018), with equal weights
+for all clients, whatever the method; n_i clients touch row i:
 
     trimmed-mean   Σ_u Δ_ui ← n_i · mean without the ⌊t n_i⌋ least and the ⌊t n_i⌋ greatest
     median         Σ_u Δ_ui ← n_i · median
 
 With `over=all` the clients that do not touch a row count as zeros, and n_i is the number of all clients.
-Whole clients (Blanchard et al., "Machine Learning with Adversaries", NeurIPS 2017), of n of whom f = ⌊s n⌋
-are suspected:
+Selection of whole clients (Blanchard et al., "Machine Learning with Adversaries", NeurIPS 2017), where f = ⌊s
+n⌋ of n clients are suspected:
 
     krum           the client whose n − f − 2 nearest others are nearest, by squared distance, alone
     multi-krum     the n − f such clients
 
-What a federation over devices does where uploads are masked and a server sees sums over groups alone: clients
+As in a federation over devices, where uploads are masked and a server only sees sums over groups: clients
 are on `nodes`, in the order of their numbers, and nodes in `groups`;
 
     grouped        peak-bound, then Σ_u Δ_ui ← n_i · median over groups of the mean over a group's clients
 
-All others need to see single uploads. What is found goes on to the method's own mean, or the server's
-optimiser.
+All other defences need to see single uploads. The result goes to the method's own mean, or to the server's
+optimizer.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ DEFENCES: tuple[Defence, ...] = get_args(Defence)
 
 
 class RobustConfig(BaseModel):
-    """One defence and how far it goes."""
+    """Options: one defence and its strength."""
 
     robust: Defence = Field(default="trimmed-mean", description=f"the defence: {', '.join(DEFENCES)}")
     bound: float = Field(
@@ -89,14 +89,14 @@ class RobustConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Robust:
-    """An aggregate that is given what is believed of the uploads."""
+    """An aggregate that limits or discards suspicious uploads before it combines them."""
 
     inner: Mean | ServerOptimizer
     config: RobustConfig
 
     @property
     def label(self) -> str:
-        """The defence, and what comes after it."""
+        """The defence, and the inner label."""
         over = (
             f" over {self.config.over}" if self.config.robust in ("trimmed-mean", "median", "grouped") else ""
         )
@@ -104,15 +104,15 @@ class Robust:
 
     @property
     def weighted(self) -> bool:
-        """As inside; order statistics take all clients alike."""
+        """As in the inner aggregate. Order statistics weigh all clients the same."""
         return self.inner.weighted and self.config.robust not in ("trimmed-mean", "median")
 
     def memory(self, sent: Params) -> Params:
-        """What the inner one remembers, if anything."""
+        """The inner aggregate's state, if it has any."""
         return self.inner.memory(sent) if isinstance(self.inner, Remembering) else {}
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """As inside."""
+        """Combine with the inner aggregate."""
         return self.inner.combine(shared, totals, context)
 
     def sift(self, upload: Upload, weights: Tensor | None, totals: Totals) -> None:
@@ -140,7 +140,7 @@ class Robust:
                 totals.add(upload.take(chosen, leaves), None if weights is None else weights[chosen])
 
     def _grouped(self, upload: Upload, weights: Tensor | None, totals: Totals) -> Sums:
-        """The median of what groups of nodes say."""
+        """The median over groups of nodes."""
         config, leaves, n = self.config, totals.leaves, upload.n_clients
         group = (torch.arange(n) * config.nodes // n) % config.groups
         sums = []
@@ -154,7 +154,7 @@ class Robust:
 
 
 def robust(method: Method, config: RobustConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     aggregate: Aggregate = method.aggregate
     if not isinstance(aggregate, Mean | ServerOptimizer):
         raise ConfigError(

@@ -1,24 +1,24 @@
-"""What a server can do better with the same uploads: plug-ins for any method that averages clients' changes.
+"""Server-side improvements that use the same uploads: plug-ins for any method that averages clients' changes.
 
-`row-mean`. A client touches few rows of the item table. In the mean over all clients the others' rows, which
-have not changed, count as well, so a row moves the less the fewer clients touch it:
+`row-mean`. A client touches few rows of the item table. The mean over all clients also counts the clients
+that did not change a row, so a row moves less the fewer clients touch it:
 
     q_i ← q_i + Σ_u w_u Δ_ui / Σ_u w_u               the mean over all clients of the round
     q_i ← q_i + Σ_u w_u Δ_ui / Σ_{u touches i} w_u   row-mean
 
-w_u is 1, or the number of a client's training items where the method weighs its clients so. Leaves that are
-not per item are touched by everybody and keep their mean. The server needs no more than the sums it has, and
-how many clients touched each row (or their weight).
+w_u is 1, or the number of a client's training items if the method weights its clients. Leaves that are not
+per item are touched by everybody and keep their mean. The server only needs the sums it has, and the number
+of clients that touched each row (or their weight).
 
-`server-optimizer`. The mean change Δ of a leaf, row by row with `row-mean`, is the gradient of an optimiser
+`server-optimizer`. The mean change Δ of a leaf, row by row with `row-mean`, is the gradient of an optimizer
 on the server (Reddi et al., "Adaptive Federated Optimization", ICLR 2021):
 
     adam (FedAdam):      m ← β₁ m + (1 − β₁) Δ,   v ← β₂ v + (1 − β₂) Δ²,   x ← x + η m / (√v + τ)
     momentum (FedAvgM):  m ← β m + Δ,                                      x ← x + η m
 
-η is `server_learning_rate`; β₁ = β = 0.9, β₂ = 0.99, τ = 10⁻³, and at first m = 0 and v = τ². Rows that
-nobody touched in a round have Δ = 0, as they would there: they go on with what is left of m. m and v stay on
-the server from round to round, and no client gets them.
+η is `server_learning_rate`; β₁ = β = 0.9, β₂ = 0.99, τ = 10⁻³; initially m = 0 and v = τ². As in the
+original, rows that nobody touched in a round have Δ = 0 and continue to move with the remaining m. m and v
+stay on the server from round to round, and no client receives them.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _DECAY, _SQUARE_DECAY, _TAU = 0.9, 0.99, 1e-3  # β₁ = β, β₂, τ
 
 
 class RowMeanConfig(BaseModel):
-    """Nothing to set."""
+    """No options."""
 
 
 def row_mean(method: Method, config: RowMeanConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     mean = _mean(method, "row-mean")
     if isinstance(method.view, ViewSettles):
         raise ConfigError(
@@ -63,7 +63,7 @@ def row_mean(method: Method, config: RowMeanConfig) -> Method:
 
 
 class ServerOptimizerConfig(BaseModel):
-    """Default rate: by validation, for adam, against 0.03."""
+    """Default learning rate: better than 0.03 on validation, for adam."""
 
     server_optimizer: Literal["adam", "momentum"] = Field(
         default="adam", description="the server's optimiser: adam (FedAdam) or momentum (FedAvgM)"
@@ -75,14 +75,14 @@ class ServerOptimizerConfig(BaseModel):
 
 @dataclass(frozen=True)
 class ServerOptimizer:
-    """The mean change as a gradient."""
+    """Use the mean change as the gradient of a server-side optimizer."""
 
     mean: Mean
     optimizer: Literal["adam", "momentum"]
 
     @property
     def label(self) -> str:
-        """The mean, and what is made of it."""
+        """The label of the mean, and the optimizer."""
         return f"{self.mean.label}, by {self.optimizer} on the server"
 
     @property
@@ -92,7 +92,7 @@ class ServerOptimizer:
 
     @property
     def from_sums(self) -> bool:
-        """As the mean is."""
+        """As in the mean."""
         return self.mean.from_sums
 
     def memory(self, sent: Params) -> Params:
@@ -103,7 +103,7 @@ class ServerOptimizer:
         return found
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """One step on every leaf that is sent."""
+        """One optimizer step on every leaf that is sent."""
         after = dict(shared)
         for name in totals.names:
             for key, value in self._step(name, shared, self.mean.change(totals, name), context).items():
@@ -111,7 +111,7 @@ class ServerOptimizer:
         return after
 
     def _step(self, name: str, shared: Params, change: Tensor, context: RoundContext) -> Params:
-        """Leaf and memory, in doubles."""
+        """The updated leaf and state, in double precision."""
         rate, m_name, v_name = context.hyper["server_learning_rate"], f"server.m.{name}", f"server.v.{name}"
         x, m = shared[name].double(), shared[m_name].double()
         if self.optimizer == "momentum":
@@ -123,7 +123,7 @@ class ServerOptimizer:
 
 
 def server_optimizer(method: Method, config: ServerOptimizerConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     mean = _mean(method, "server-optimizer")
     return replace(method, aggregate=ServerOptimizer(mean, config.server_optimizer))
 

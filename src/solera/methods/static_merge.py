@@ -1,11 +1,11 @@
-"""Static merging, from some round on: a plug-in for what two papers look at before they propose anything.
+"""Static merging from a given round on: a plug-in for the preliminary experiments of two papers.
 
-Clients keep an item table of their own, and at the beginning of a round merge the shared one into it:
+Clients keep their own item table. At the beginning of a round they merge the shared one into it:
 
     Q_u ← Q_u + ρ (G − Q_u)        from round `aggregate_from` on; before it, Q_u stays as it is
 
 ρ is `merge_weight`. With ρ = 1 the local table is replaced by the shared one, as in the methods without a
-local table; with ρ = 0, or before the first merge, clients learn alone. Served is the client's table.
+local table; with ρ = 0, or before the first merge, clients learn alone. The client's table is served.
 
 - Chen et al. 2025 (FedEM), Figure 2: FedMF under different ρ, for clients in five groups by their number of
   training items.
@@ -36,12 +36,12 @@ class StaticMergeConfig(BaseModel):
 
 @dataclass(frozen=True)
 class MergeFrom(MergeThenTrain):
-    """The merge, from some round on, then the method's own stages on the local table."""
+    """Merge from a given round on, then run the method's own stages on the local table."""
 
     first_round: int = 1
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """Rounds are counted from 1 here and from 0 in the context."""
+        """The stages of a round. `aggregate_from` counts rounds from 1, the context from 0."""
         stages = super().stages(context)
         if context.round + 1 >= self.first_round:
             return stages
@@ -49,7 +49,7 @@ class MergeFrom(MergeThenTrain):
 
 
 def static_merge(method: Method, config: StaticMergeConfig) -> Method:
-    """The plug-in."""
+    """Apply the plug-in to a method."""
     require_shared_table(method, "static-merge")
     merged = Merged(method.view, "static", merge_weight=config.merge_weight)
     made = merging(method, "paper", merged)

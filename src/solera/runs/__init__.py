@@ -1,4 +1,4 @@
-"""Runs: train a method under a protocol, keep the record, resume it, recommend from it."""
+"""Runs: train a method under a protocol, record it, resume it, and recommend from it."""
 
 from solera.runs.config import RunConfig
 from solera.runs.folder import RunFolder

@@ -1,7 +1,7 @@
-"""From what somebody asks for to a run's settings: the one place where options are put together.
+"""Build a run's settings from the given options, for the command line and the Python interface.
 
-The command line and the Python interface both come here, so that they take the same options, fill in the same
-defaults and complain in the same words.
+Both use this module, so that they take the same options, fill in the same defaults and report the same
+errors.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def run_config(
     columns: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> RunConfig:
-    """The settings of a run: a preset's, or those given; what is given goes before what a preset says.
+    """The settings of a run, from a preset and the given options. Given options override the preset's.
 
-    `added` are plug-ins beside the preset's own. A patience of 0 is none, whatever a preset says.
+    `added` are plug-ins in addition to the preset's own. A patience of 0 means none, even with a preset.
     """
     chosen = find_preset(preset) if preset else None
     named = chosen_names(chosen, "method", method, dataset, list(plugins))
@@ -82,7 +82,7 @@ def run_config(
 def chosen_names(
     chosen: Preset | None, kind: Kind, name: str | None, dataset: str | None, plugins: list[str]
 ) -> dict[str, Any]:
-    """What is trained on what: the preset's, or what was given; both only where they agree."""
+    """The names of method and data set, from the preset or as given. If both are given, they must agree."""
     command, example = {"method": ("train", "fedmf"), "baseline": ("baseline", "ease")}[kind]
     if chosen is None:
         if name is None or dataset is None:
@@ -107,7 +107,7 @@ def chosen_names(
 
 
 def _in_words(error: ValidationError) -> ConfigError:
-    """The first fault of settings."""
+    """Convert the first validation error to a `ConfigError`."""
     fault = error.errors()[0]
     name = ".".join(map(str, fault["loc"]))
     said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")

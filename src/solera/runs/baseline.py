@@ -1,4 +1,4 @@
-"""Centralized baselines under the same protocols, with the same output as a federated run."""
+"""Run centralized baselines under the same protocols, with the same output as a federated run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from solera.runs.result import Rankings, RunResult
 
 
 class BaselineRun(NamedTuple):
-    """What a fitted baseline leaves: all figures, and the ranks that those on test items come from."""
+    """The result of a fitted baseline: all metrics, and the ranks of the test items."""
 
     result: RunResult
     split: Split
@@ -24,11 +24,11 @@ class BaselineRun(NamedTuple):
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """All figures as a table."""
+        """All metrics as a table."""
         return self.result.table
 
     def __repr__(self) -> str:
-        """What it is, and how good."""
+        """The name and main metrics in one line."""
         return repr(self.result)
 
 
@@ -41,7 +41,7 @@ def run_baseline(
     options: Mapping[str, Any] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> BaselineRun:
-    """Fit a baseline on everybody's training items and evaluate it; `on_epoch` hears of its progress."""
+    """Fit a baseline on all users' training items and evaluate it. `on_epoch` is called after every epoch."""
     config = configure(name, options)
     parts = split(data, protocol)
     start = time.perf_counter()
@@ -69,7 +69,7 @@ def validate_baseline(
     options: Mapping[str, Any] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> Rankings:
-    """The figures on the validation items alone, under the strict protocol: for choosing settings."""
+    """Metrics on the validation items only, under the strict protocol, for choosing settings."""
     parts = split(data, "strict")
     model = BASELINES[name].fit(parts, configure(name, options), seed, on_epoch)
     return Rankings.of(Evaluator(parts, seed).validation(_score(model, parts, "validation")))

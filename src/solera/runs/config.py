@@ -1,4 +1,4 @@
-"""What a run is: everything that decides its figures, and nothing else."""
+"""A run's settings: everything that determines its metrics, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
 from solera.methods import find
 
-ROUNDS = 100  # of federated training, where nothing else is said
+ROUNDS = 100  # default for federated training
 
 
 def usual_rounds(method: AnyMethod) -> int:
-    """How many rounds a method takes where nothing else is said."""
+    """The default number of rounds of a method."""
     return method.rounds_needed or ROUNDS
 
 
 def releases(method: AnyMethod, rounds: int) -> Releases:
-    """How often, and how likely each time, a user's data are used."""
+    """How many times, and with what probability, a user's data are used."""
     return Releases(method.client_share, method.rounds_needed or rounds)
 
 
 class RunConfig(BaseModel):
-    """The settings of a run. Two runs with equal settings have equal figures."""
+    """The settings of a run. Two runs with equal settings have equal metrics."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,13 +63,13 @@ class RunConfig(BaseModel):
         return "+".join([self.method, *self.plugins])
 
     def difference(self, other: RunConfig) -> str:
-        """The settings in which two runs differ, in words; empty if they are equal."""
+        """A description of the settings in which two runs differ; empty if they are equal."""
         mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
         pairs = [(key, theirs[key], mine[key]) for key in mine if mine[key] != theirs[key]]
         return ", ".join(f"{key} {old!r} instead of {new!r}" for key, old, new in pairs)
 
     def resolved(self) -> RunConfig:
-        """With every option, defaults included, and plug-ins in their order: as `train` will take it."""
+        """A copy with every option, including defaults, and plug-ins in order: the form that `train` uses."""
         method = find(self.method, self.options, self.plugins)
         taken: dict[str, Any] = {
             "plugins": tuple(method.name.split("+")[1:]),
@@ -91,14 +91,14 @@ class RunConfig(BaseModel):
             raise ConfigError("noise without a clip adds nothing to --dp", "leave --wire out")
 
     def statement(self, method: AnyMethod) -> dict[str, Any] | None:
-        """What the run says about privacy, None if there is nothing to say. The settings are resolved."""
+        """The run's privacy statement, or None. The settings must be resolved."""
         if self.dp:
             return guarantee(self.dp, releases(method, self.rounds))
         return self.wire.statement(self.rounds) if self.wire else None
 
 
 class BaselineConfig(BaseModel):
-    """The same for a centralized baseline."""
+    """The settings of a centralized baseline."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

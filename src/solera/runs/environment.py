@@ -1,4 +1,4 @@
-"""The machine and the versions a run was made with."""
+"""The machine and the package versions used for a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = ("solera", "torch", "numpy", "polars", "pydantic", "safetensors")
 
 
 def package_version(name: str) -> str | None:
-    """The installed version of a package, None where it is not installed."""
+    """The installed version of a package, or None."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -24,9 +24,9 @@ def package_version(name: str) -> str | None:
 
 
 def peak_bytes() -> int | None:
-    """The most memory this process has held; None on a system that does not say."""
+    """The peak memory of this process, or None if the system does not report it."""
     status = Path("/proc/self/status")
-    if status.exists():  # of this process alone; ru_maxrss begins with what the parent held
+    if status.exists():  # of this process alone; ru_maxrss starts from the parent's memory
         found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
         if found:
             return int(found[1]) * 1024
@@ -38,7 +38,7 @@ def peak_bytes() -> int | None:
 
 
 def environment(threads: int, device: str) -> dict[str, Any]:
-    """What may explain a difference in seconds, or in the last digits."""
+    """What may explain differences in running time or in the last digits."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -1,4 +1,4 @@
-"""The simulated federation that a run's settings describe."""
+"""Build the simulated federation for a run's settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def federation(
 
 
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
-    """The chain that a run's uploads go through: clip and noise, then masks."""
+    """The protection chain of a run's uploads: clipping and noise, then masks."""
     steps: list[Step] = []
     if config.wire:
         steps.append(LaplaceNoise(config.wire, config.seed))
@@ -76,6 +76,6 @@ def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
 
 
 def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:
-    """Those of a run's settings, which are resolved."""
+    """The private rounds for a run's settings, which must be resolved."""
     users = int(np.count_nonzero(clients.train.lengths))
     return PrivateRounds(dp, method.config.clients_per_round, users, Seeded(seed))

@@ -1,13 +1,13 @@
-"""A run on disk: a folder anyone can read, JSON and safetensors, every file written whole or not at all.
+"""A run on disk: a folder of JSON and safetensors files, each written atomically.
 
-config.json           what was asked for
+config.json           the settings
 environment.json      machine and versions
 history.jsonl         one line per finished round
-result.json           the figures, once the run is finished
+result.json           the metrics, once the run is finished
 shared.safetensors    the server's state in the selected round
 personal.safetensors  the clients' state in the selected round
 checkpoint-N/         while it runs: the state after round N, to resume from
-recorded/             with --record-figures: what single rounds leave for figures, see `recording`
+recorded/             with --record-figures: data of single rounds for figures, see `recording`
 data.parquet          the interactions, if they were a table in memory that cannot be loaded again
 """
 
@@ -45,11 +45,11 @@ class SavedState:
     personal: Params
 
     def write(self, folder: Path, prefix: str = "") -> None:
-        """Two files in `folder`."""
+        """Write both states to two files in `folder`."""
         for name, tensors in (("shared", self.shared), ("personal", self.personal)):
             whole = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
             places = [value.data_ptr() for value in whole.values()]
-            whole = {  # one table under two names is written twice
+            whole = {  # a table with two names is written twice
                 key: value.clone() if places.count(value.data_ptr()) > 1 else value
                 for key, value in whole.items()
             }
@@ -57,7 +57,7 @@ class SavedState:
 
     @classmethod
     def read(cls, folder: Path, prefix: str = "") -> SavedState:
-        """What `write` wrote."""
+        """Read the files that `write` wrote."""
         try:
             shared = load_file(folder / f"{prefix}shared.safetensors")
             return cls(shared, load_file(folder / f"{prefix}personal.safetensors"))
@@ -68,7 +68,7 @@ class SavedState:
 
 
 class RunProgress(Frozen):
-    """How far an unfinished run has come."""
+    """The progress of an unfinished run."""
 
     rounds_done: int
     best_round: int
@@ -77,7 +77,7 @@ class RunProgress(Frozen):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where an unfinished run stands."""
+    """The checkpoint of an unfinished run."""
 
     progress: RunProgress
     last: SavedState
@@ -92,7 +92,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, environment: Mapping[str, Any]) -> RunFolder:
-        """Start a new run; a folder that holds anything else is left alone."""
+        """Create the folder of a new run. Raises an error if the folder is not empty."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             what = "another run" if (path / "config.json").exists() else "something that is not a run"
             raise RunError(f"{path} holds {what}", "give another --out, or --resume to continue it")
@@ -107,19 +107,19 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """A folder that holds a run."""
+        """Open a folder that holds a run."""
         if not (path / "config.json").is_file():
             raise RunError(f"{path} holds no run", "give the folder that `solera train` named when it ended")
         return cls(path)
 
     @property
     def config(self) -> RunConfig:
-        """What was asked for."""
+        """The run's settings."""
         return self._parse("config.json", RunConfig)
 
     @property
     def result(self) -> RunResult | None:
-        """The figures, None while the run is unfinished."""
+        """The metrics, or None while the run is unfinished."""
         if not (self.path / "result.json").exists():
             return None
         return self._parse("result.json", RunResult)
@@ -139,7 +139,7 @@ class RunFolder:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Machine and versions the run was started with."""
+        """The machine and versions with which the run was started."""
         return self._read("environment.json")
 
     @property
@@ -154,14 +154,14 @@ class RunFolder:
             raise RunError(f"{path} cannot be read: {error}", "train again into a new folder") from None
 
     def keep_data(self, data: Interactions) -> None:
-        """Interactions that cannot be loaded again from anywhere else."""
+        """Save interactions that cannot be loaded again from elsewhere."""
         path = self.path / _DATA
         if not path.exists():
             with replacing_file(path) as partial:
                 data.frame().write_parquet(partial)
 
     def data(self, data_dir: Path | None = None) -> Interactions:
-        """What the run was trained on, loaded again."""
+        """Load the data set that the run was trained on."""
         config = self.config
         if (self.path / _DATA).exists():
             kept = load(self.path / _DATA, min_interactions=0)
@@ -174,16 +174,16 @@ class RunFolder:
         )
 
     def begin_history(self, rounds: Iterable[RoundEntry]) -> None:
-        """Replace the history by the rounds to go on from."""
+        """Replace the history by the rounds to continue from."""
         write_atomically(self.path / "history.jsonl", "".join(map(_line, rounds)))
 
     def add_round(self, entry: RoundEntry) -> None:
-        """Append a finished round. Checkpoints hold all rounds, so a lost line is not a lost round."""
+        """Append a finished round. Checkpoints hold all rounds, so a lost line can be restored."""
         with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
             file.write(_line(entry))
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace the former checkpoint; a kill in between leaves one of the two."""
+        """Replace the previous checkpoint. An interruption leaves one of the two."""
         number = checkpoint.progress.rounds_done
         with replacing_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
             checkpoint.last.write(partial, "last-")
@@ -203,7 +203,7 @@ class RunFolder:
         return Checkpoint(progress, SavedState.read(latest, "last-"), SavedState.read(latest, "best-"))
 
     def finish(self, result: RunResult, state: SavedState) -> None:
-        """Write state and result. The result comes last: where it is, everything is."""
+        """Write state and result. The result is written last, so if it exists, the run is complete."""
         state.write(self.path)
         self._write("result.json", result.document())
         for old in self._checkpoints():
@@ -241,6 +241,6 @@ def _line(entry: RoundEntry) -> str:
 
 
 def write_tensors(path: Path, tensors: Params) -> None:
-    """Write named tensors, or leave the former file as it is."""
+    """Write named tensors atomically."""
     with replacing_file(path) as partial:
         save_file(tensors, partial)

@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish, so that what is under way can end in good order."""
+"""Handle Ctrl-C as a request to stop, so that the current work can finish cleanly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible(on_wish: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a wish to stop; the second one stops at once."""
+    """Turn the first Ctrl-C into a request to stop. The second one stops at once."""
     wish = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield wish

@@ -1,4 +1,4 @@
-"""What a notebook shows: progress while a run trains, and its figures when it is done."""
+"""Notebook output: progress during training, and metrics at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from solera.runs.result import LEAKY, METRICS, RunResult
 
 
 def in_notebook() -> bool:
-    """Whether what is displayed appears below a cell; without importing what is not there."""
+    """Whether output appears below a notebook cell. Does not import IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return type(shell).__name__ == "ZMQInteractiveShell"
@@ -20,7 +20,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def notebook_progress(title: str) -> Iterator[Callable[[Progress], None]]:
-    """A function to call after every round: a bar below the cell, which goes when the run is done."""
+    """A function to call after every round. It shows a progress bar, which disappears at the end."""
     from IPython.display import HTML, display  # noqa: PLC0415 - only notebooks have it
 
     handle = display(HTML(progress_html(title)), display_id=True)
@@ -33,12 +33,12 @@ def notebook_progress(title: str) -> Iterator[Callable[[Progress], None]]:
 
 
 def progress_html(title: str, done: Progress | None = None) -> str:
-    """Rounds done, loss and the figure on validation items; before the first round, the title alone."""
+    """Finished rounds, loss and the validation metric; before the first round, only the title."""
     return render("solera.runs", "progress.html", title=title, done=done)
 
 
 def result_html(result: RunResult) -> str:
-    """The table that the command line prints; a leaky one says so in red."""
+    """The table that the command line prints. A leaky protocol is marked in red."""
     return render(
         "solera.runs",
         "result.html",

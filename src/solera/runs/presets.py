@@ -1,4 +1,4 @@
-"""Named settings: what it takes to run a published row again, and the best that equal tuning found."""
+"""Presets: named settings that reproduce published rows, and the best settings from equal tuning."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from solera.runs.config import BaselineConfig, RunConfig
 
 
 class Preset(BaseModel):
-    """A run's settings, where they come from, and what was reported for them."""
+    """A run's settings, their source, and the reported metrics."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     method: str | None = None
-    baseline: str | None = None  # instead of a method, a centralized baseline
+    baseline: str | None = None  # a centralized baseline instead of a method
     dataset: str
     protocol: str
     rounds: int | None = None
     patience: int | None = None
-    dp: str | None = None  # and wire: as on the command line
+    dp: str | None = None  # dp and wire: as on the command line
     wire: str | None = None
     columns: dict[str, str] | None = None
     min_interactions: int | None = None
@@ -44,7 +44,7 @@ class Preset(BaseModel):
         return "+".join([self.method or self.baseline or "", *self.plugins])
 
     def config(self, *, protocol: str | None = None, seed: int = 0) -> RunConfig | BaselineConfig:
-        """The run it stands for, under its own protocol or another."""
+        """The settings of the preset's run, under its own protocol or another."""
         protocol = protocol or self.protocol
         if self.baseline:
             options = configure(self.baseline, self.options).model_dump(mode="json")
@@ -80,7 +80,7 @@ def presets() -> dict[str, Preset]:
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name; or the one in the file of that name, which ends in .toml."""
+    """The preset with this name, or the preset in a .toml file."""
     if name.endswith(".toml"):
         return _in_file(Path(name))
     known = presets()

@@ -1,4 +1,4 @@
-"""What is reported while a run trains."""
+"""Progress reports of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from solera.runs.result import RoundEntry
 
 
 class Progress(NamedTuple):
-    """Reported after every round."""
+    """The progress report after every round."""
 
     rounds_done: int
     rounds: int
@@ -16,6 +16,6 @@ class Progress(NamedTuple):
 
     @property
     def figures(self) -> str:
-        """Loss and validation NDCG@10, in words."""
+        """Loss and validation NDCG@10 as text."""
         validation = self.entry.validation.full["ndcg@10"]
         return f"loss {self.entry.loss:.4f} · validation NDCG@10 {validation:.4f}"

@@ -1,4 +1,4 @@
-"""Recommendations of a trained federation: for one user, for many, for a history it was not trained on."""
+"""Recommend from a trained federation: for one user, for many, or for a new user's history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from solera.runs.federation import Federation
 from solera.runs.tables import leaves_like
 
 Ids = Iterable[str | int]
-OnUsers = Callable[[int, int], None]  # users done, and how many there will be
+OnUsers = Callable[[int, int], None]  # users done, and their total
 
 USERS_AT_A_TIME = 256
 NEWCOMER_ROUNDS = 20  # rounds in which a new user's own parameters are trained
@@ -50,14 +50,14 @@ class Recommendation(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Which items may be shown: `only` some, or all; `without` those left out. Both are ids."""
+    """Filter by item id: `only` these items, or all; `without` these items."""
 
     only: Ids | None = None
     without: Ids = ()
 
 
 class Recommender:
-    """Serves the model of a federation to the users of its data."""
+    """Recommends items to the users of a federation's data."""
 
     def __init__(self, federation: Federation, data: Interactions) -> None:
         self._federation, self._data = federation, data
@@ -73,7 +73,7 @@ class Recommender:
         return pl.concat(batches) if batches else pl.DataFrame(schema=SCHEMA)
 
     def write(self, path: Path, users: Ids | None, k: int, shown: Shown, on_users: OnUsers | None) -> None:
-        """Write the same table to a .parquet or .csv file, batch by batch; the file appears when complete."""
+        """Write the table of `for_users` to a .parquet or .csv file in batches; it appears when complete."""
         from polars.io.plugins import register_io_source  # noqa: PLC0415 - only here
 
         if path.suffix not in (".parquet", ".csv"):
@@ -96,10 +96,10 @@ class Recommender:
             raise RunError(f"{path} cannot be written: {error}", "give another file name") from None
 
     def for_history(self, history: Ids, k: int, rounds: int, shown: Shown) -> list[Recommendation]:
-        """The k best items for somebody who was not in training, given the items they know, oldest first.
+        """The k best items for a user who was not in training, given their items, oldest first.
 
-        Where users have parameters of their own, those are trained on the history for `rounds` rounds, as a
-        new device would; the shared parameters stay as they are.
+        If users have parameters of their own, these are trained on the history for `rounds` rounds, as on a
+        new device. The shared parameters do not change.
         """
         known = self._data.item_map
         items = np.array([known.index(str(item), "item") for item in history], dtype=np.int64)
@@ -111,9 +111,10 @@ class Recommender:
         return self._named(best_unseen(scores, seen, k))
 
     def similar(self, item: str | int, k: int) -> list[Recommendation]:
-        """The k items most like one item.
+        """The k items most similar to one item.
 
-        By the cosine of shared item vectors; in closed form by the weight from the one to the other.
+        Similarity is the cosine of shared item vectors, or in closed-form methods the weight between the
+        items.
         """
         _check_k(k)
         index = self._data.item_map.index(str(item), "item")
@@ -121,7 +122,7 @@ class Recommender:
         return self._named(best_unseen(scores, np.array([index]), k))
 
     def _batches(self, wanted: Ints, k: int, hidden: Ints) -> Iterator[pl.DataFrame]:
-        """Recommendations of `USERS_AT_A_TIME` users after another."""
+        """Recommendations in batches of `USERS_AT_A_TIME` users."""
         data = self._data
         for begin in range(0, len(wanted), USERS_AT_A_TIME):
             some = wanted[begin : begin + USERS_AT_A_TIME]
@@ -133,7 +134,7 @@ class Recommender:
             yield pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
     def _best(self, users: Ints, k: int, hidden: Ints) -> Iterator[list[tuple[int, float]]]:
-        """The best items of each user, `USERS_AT_A_TIME` scored together."""
+        """The best items of each user, scored in batches of `USERS_AT_A_TIME`."""
         _check_k(k)
         score = self._federation.serve(self._known)
         for begin in range(0, len(users), USERS_AT_A_TIME):
@@ -143,17 +144,17 @@ class Recommender:
 
     @cached_property
     def _known(self) -> Ragged:
-        """Every user's items, each once."""
+        """Every user's distinct items."""
         return self._data.distinct().by_user
 
     def _indices(self, users: Ids | None) -> Ints:
-        """The numbers of these users, or of everybody."""
+        """Indices of these users, or of all users."""
         if users is None:
             return np.arange(self._data.n_users)
         return np.array([self._data.user_map.index(str(user), "user") for user in users], dtype=np.int64)
 
     def _hidden(self, shown: Shown) -> Ints:
-        """Items that nobody is shown."""
+        """Items that are not shown to anybody."""
         known = self._data.item_map
         hidden = np.zeros(self._data.n_items, dtype=np.bool_)
         if shown.only is not None:
@@ -183,7 +184,7 @@ class Recommender:
         return alone.serve(known)(me)[0]
 
     def _similarities(self, item: int) -> Tensor:
-        """How alike every item is to one: [n_items]."""
+        """Similarity of every item to one item: [n_items]."""
         federation = self._federation
         if not isinstance(federation, Simulation):
             return federation.state.shared[WEIGHTS][item].clone()

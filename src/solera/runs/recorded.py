@@ -1,16 +1,16 @@
-"""What a recorded run has of single rounds, for figures: a small file each, recorded/round-00007.safetensors.
+"""Data of single rounds of a recorded run, for figures: small files recorded/round-00007.safetensors.
 
-Round 0 is before the first. Every file holds, of some users who are spread evenly by activity:
+Round 0 is before the first. Every file holds, for some users who are spread evenly by activity:
 
 users, vectors           their numbers, the least active first, and their vectors after the round
 
-Rounds 1, 2, 5, 10, 20, 50, … and the last one hold besides, where the method has it:
+Rounds 1, 2, 5, 10, 20, 50, … and the last one also hold, if the method has it:
 
-upload/client, /rows     one client, as near to middling activity as the round has, and the items it sent
+upload/client, /rows     one client, as close to median activity as possible, and the items it sent
 upload/NAME/before       these rows of the table NAME as the server had them,
 upload/NAME/change       and the change that arrived
 merging/users, /items    the weights ρ [users, items] of the shared table in the round's merge,
-merging/values           of items that are spread evenly by popularity, the most popular first
+merging/values           for items that are spread evenly by popularity, the most popular first
 mixing/users, /values    the weights [users, users] by which the server mixed their tables
 """
 
@@ -32,34 +32,34 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def recorded_rounds(run: Path) -> dict[int, Arrays]:
-    """All that the folder of a run has of its rounds, by their number; empty if it was not recorded."""
+    """The recorded data of a run's rounds, by round number; empty if it was not recorded."""
     return {int(path.stem.removeprefix("round-")): _read(path) for path in _files(run)}
 
 
 def is_recorded(run: Path) -> bool:
-    """Whether rounds of the run in this folder were recorded."""
+    """Whether the run in this folder was recorded."""
     return bool(_files(run))
 
 
 def file_of(run: Path, round_: int) -> Path:
-    """Where a round's are."""
+    """The path of a round's file."""
     return run / FOLDER / f"round-{round_:05d}.safetensors"
 
 
 def spread(ordered: Ints, count: int) -> Ints:
-    """As many of an order as there are up to `count`, first and last among them, evenly spread."""
+    """Up to `count` evenly spaced elements of an ordered array, including the first and the last."""
     places = np.linspace(0, len(ordered) - 1, min(count, len(ordered))).astype(np.int64)
     return ordered[places]
 
 
 def by_activity(sizes: Ints) -> Ints:
-    """The users who have any training items, those with the fewest first."""
+    """The users who have training items, those with the fewest first."""
     order = np.argsort(sizes, kind="stable")
     return order[sizes[order] > 0]
 
 
 def middling(sizes: Ints) -> int:
-    """The user in the middle by activity: whose tables and uploads are shown."""
+    """The user with median activity, whose tables and uploads are shown."""
     order = by_activity(sizes)
     return int(order[len(order) // 2])
 

@@ -1,6 +1,6 @@
-"""Keep of single rounds what figures need; see `recorded` for what that is.
+"""Record data of single rounds for figures; see `recorded` for the contents.
 
-Nothing here changes a run: what is kept was computed anyway, or is computed from copies.
+Recording does not change a run: it uses values that are computed anyway, or copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ USERS, ITEMS = 24, 30
 
 
 class Recorder:
-    """Looks at the rounds of a simulation; `uploads` says whether the server sees single ones."""
+    """Records the rounds of a simulation. `uploads` says whether the server sees single uploads."""
 
     def __init__(self, simulation: Simulation, run: Path, rounds: int, *, uploads: bool) -> None:
         self._simulation, self._run, self._rounds, self._uploads = simulation, run, rounds, uploads
@@ -39,10 +39,10 @@ class Recorder:
         self._merging = merging_view(simulation.method.view)
         self._before: Params = {}
         self._found: Params = {}
-        self._sender = len(self._nearest)  # place among the nearest, of the client whose upload is kept
+        self._sender = len(self._nearest)  # index among the nearest, of the client whose upload is recorded
 
     def begin(self, round_: int) -> None:
-        """Before round `round_`, the first being 0."""
+        """Called before round `round_`, counted from 0."""
         if round_ == 0:
             self._write(0)
         self._found, self._sender = {}, len(self._nearest)
@@ -51,14 +51,14 @@ class Recorder:
         self._before = self._simulation.held(self.users) if full and self._merging else {}
 
     def end(self, round_: int) -> None:
-        """After it."""
+        """Called after round `round_`."""
         if self._before:
             taking_part = np.isin(self.users, self._simulation.choose(round_))
             self._found |= self._merged(np.flatnonzero(taking_part))
         self._write(round_ + 1)
 
     def uploaded(self, clients: Ints, upload: Upload) -> None:
-        """Keep that of the client nearest to the middle."""
+        """Record the upload of the client closest to median activity."""
         here = np.flatnonzero(np.isin(self._nearest, clients))
         if self._uploads and len(here) and here[0] < self._sender:
             self._sender = int(here[0])
@@ -73,7 +73,7 @@ class Recorder:
                     self._found[f"upload/{leaf.sent_as}/before"] = self._known(leaf, client, one)
 
     def mixed(self, clients: Ints, weights: Tensor) -> None:
-        """Keep the weights among those who are looked at."""
+        """Record the mixing weights among the recorded users."""
         users = self.users[np.isin(self.users, clients)]
         places = torch.from_numpy(np.searchsorted(clients, users)).to(weights.device)
         self._found |= {
@@ -82,7 +82,7 @@ class Recorder:
         }
 
     def _known(self, leaf: Leaf, client: int, upload: Upload) -> Tensor:
-        """Rows of a table as the server has them: the shared one, or all that the client ever sent."""
+        """Rows of a table as the server knows them: the shared one, or the sum of all the client sent."""
         state, name = self._simulation.state, leaf.sent_as
         if leaf.feeds:
             own = state.personal.table(leaf.name, np.array([client]))[0]
@@ -112,12 +112,12 @@ class Recorder:
 
 
 def is_full(number: int, rounds: int) -> bool:
-    """Whether all is kept of round `number`: of 1, 2, 5, 10, 20, 50, … and the last of `rounds`."""
+    """Whether everything is recorded in round `number`: 1, 2, 5, 10, 20, 50, … and the last of `rounds`."""
     return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
 
 
 def merging_view(view: View | None) -> Merging | None:
-    """The part of a view that merges tables, if any does."""
+    """The part of a view that merges tables, if there is one."""
     while view is not None and not isinstance(view, Merging):
         view = getattr(view, "inner", None)
     return view

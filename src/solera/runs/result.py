@@ -1,4 +1,4 @@
-"""The result of a run: one typed form that every command prints, every file holds and every table reads."""
+"""The result of a run: the typed form that commands print, files store and tables read."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RANKINGS: tuple[Ranking, ...] = ("full", "sampled99")
 
 
 class Frozen(BaseModel):
-    """A part of a result or a record: typed, unchangeable, without fields nobody knows."""
+    """Base class of results and records: typed, immutable, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Rankings(Frozen):
-    """Mean metrics: over the full catalogue, and against 99 sampled negatives."""
+    """Mean metrics, in full ranking and against 99 sampled negatives."""
 
     full: Metrics
     sampled99: Metrics
@@ -38,7 +38,7 @@ class Rankings(Frozen):
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> Rankings:
-        """The means of an evaluation."""
+        """The mean metrics of an evaluation."""
         return cls(full=evaluation.full, sampled99=evaluation.sampled99)
 
     def __getitem__(self, ranking: Ranking) -> Metrics:
@@ -76,7 +76,7 @@ class RoundEntry(Frozen):
 
 
 class RunResult(Frozen):
-    """What a finished run or a fitted baseline reports. A baseline leaves the fields of rounds empty."""
+    """The result of a finished run or a fitted baseline. A baseline leaves the fields of rounds empty."""
 
     method: str
     dataset: str
@@ -91,20 +91,20 @@ class RunResult(Frozen):
     options: dict[str, Any]
     rounds: int | None = None
     selected_round: int | None = Field(None, ge=1)
-    seconds_per_round: float | None = None  # median, training alone
+    seconds_per_round: float | None = None  # median, training only
     seconds_to_fit: float | None = None  # of a baseline
     peak_bytes: int | None = None
     bytes: Bytes | None = None
     engine: str | None = None
     precision: str | None = None
     secure_aggregation: bool | None = None
-    privacy: dict[str, Any] | None = None  # what the run states about it
+    privacy: dict[str, Any] | None = None  # the run's privacy statement
 
     @classmethod
     def of(
         cls, method: str, split: Split, seed: int, *, test: Evaluation, validation: Rankings, **more: Any
     ) -> RunResult:
-        """A result with what every one says; `more` is what only some can say."""
+        """Build a result from the common fields and `more`, the fields that only some results have."""
         return cls(
             method=method,
             dataset=split.data.name,
@@ -126,7 +126,7 @@ class RunResult(Frozen):
 
     @property
     def rows(self) -> list[tuple[str | float, ...]]:
-        """The metrics in `METRICS`, one row for each part and ranking, with its name in front."""
+        """The metrics in `METRICS`, one row for each part and ranking, with its name first."""
         return [
             (f"{part}, {name}", *(figures[key][metric] for metric in METRICS))
             for part, figures in (("test", self.test), ("validation", self.validation))
@@ -148,7 +148,7 @@ class RunResult(Frozen):
         )
 
     def document(self) -> dict[str, Any]:
-        """The result as JSON has it, without empty fields."""
+        """The result as JSON types, without empty fields."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -164,7 +164,7 @@ def metrics_table(test: Rankings, validation: Rankings) -> pl.DataFrame:
 
 
 def flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested entries under names joined with dots."""
+    """Flatten nested entries, with names joined by dots."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{before}{key}.")
@@ -172,5 +172,5 @@ def flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
             yield f"{before}{key}", value
 
 
-METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # of the many, those that are shown
+METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # the metrics that are shown
 LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."

@@ -1,4 +1,4 @@
-"""A finished run: its figures, and recommendations from its model."""
+"""A finished run: its metrics, and recommendations from its model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from solera.runs.tables import Table, item_tables, user_vector
 
 
 class Run:
-    """What training leaves: `result` with all figures, and the model of the selected round."""
+    """A finished run: `result` with all metrics, and the model of the selected round."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path, *, data: Interactions | None = None, data_dir: Path | None = None) -> Run:
-        """A finished run's folder. The data set is loaded again unless it is given."""
+        """Open the folder of a finished run. The data set is loaded again unless it is given."""
         folder = RunFolder.open(Path(path))
         config, result = folder.config, folder.result
         state = folder.state()
-        assert result is not None  # state() has made sure
+        assert result is not None  # checked by state()
         if data is None:
             data = folder.data(data_dir)
         if (data.n_users, data.n_items) != (result.users, result.items):
@@ -64,11 +64,11 @@ class Run:
         return cls(result, data, simulation, folder.path, folder.history)
 
     def __repr__(self) -> str:
-        """What was trained on what, and how good it is."""
+        """Method, data set and main metrics in one line."""
         return repr(self.result)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
+        """The HTML that a notebook shows."""
         return result_html(self.result)
 
     @property
@@ -83,21 +83,21 @@ class Run:
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """All figures as a table."""
+        """All metrics as a table."""
         return self.result.table
 
     @property
     def history(self) -> pl.DataFrame:
-        """A row for every round: loss, seconds, bytes, and figures on validation items."""
+        """One row per round: loss, seconds, bytes, and metrics on validation items."""
         return pl.DataFrame(
             [dict(flat(entry.model_dump())) for entry in self._rounds], infer_schema_length=None
         )
 
     def evaluate(self, tables: str = THEIR_OWN) -> Evaluation:
-        """Rank the test items again, with the model that the figures in `test` are of: every user's ranks.
+        """Rank the test items again with the model of the selected round, and return every user's ranks.
 
-        `tables` is one of `table_owners`: users keep their scorers, and see items as the server does, or as
-        another user does.
+        `tables` is one of `table_owners`: users keep their scorers, but use the item table of the server or
+        of another user.
         """
         simulation = self._simulation
         score = simulation.serve(history(self.parts, "test"))
@@ -112,7 +112,7 @@ class Run:
 
     @cached_property
     def parts(self) -> Split:
-        """Training, validation and test items, as the run had them."""
+        """Training, validation and test items of the run."""
         return split(self.data, self.result.protocol)
 
     @cached_property
@@ -121,15 +121,15 @@ class Run:
 
     @property
     def table_owners(self) -> tuple[str, ...]:
-        """Whose item tables users can be served with; none where there is one table for all."""
+        """The owners whose item tables users can be served with; empty if there is one table for all."""
         return owners(self._simulation) if isinstance(self._simulation, Simulation) else ()
 
     def item_tables(self, user: int) -> dict[str, Table]:
-        """The item tables that user number `user` has to do with, by what they are; none in closed form."""
+        """The item tables of the user with number `user`, by kind; empty for closed-form methods."""
         return item_tables(self._simulation, user) if isinstance(self._simulation, Simulation) else {}
 
     def user_vector(self, user: int) -> Table | None:
-        """The vector that user number `user` scores items with; None where users have none."""
+        """The vector that the user with number `user` scores items with; None if users have none."""
         simulation = self._simulation
         if not isinstance(simulation, Simulation) or not (name := user_vector(simulation.method)):
             return None
@@ -146,7 +146,7 @@ class Run:
     ) -> list[Recommendation]:
         """The k best items for a user, without those the user has interacted with.
 
-        `only` limits them to some items, `without` leaves some out; both are ids of items.
+        `only` limits the result to some items, `without` leaves some out; both are item ids.
         """
         return self._recommender.for_user(user, k, Shown(only, without))
 
@@ -158,7 +158,7 @@ class Run:
         only: Iterable[str | int] | None = None,
         without: Iterable[str | int] = (),
     ) -> pl.DataFrame:
-        """The same for several users, or for everybody: a table with one row per user and item."""
+        """Recommendations for several users, or for everybody: a table with one row per user and item."""
         return self._recommender.for_users(users, k, Shown(only, without))
 
     def write_recommendations(
@@ -171,7 +171,7 @@ class Run:
         without: Iterable[str | int] = (),
         on_users: OnUsers | None = None,
     ) -> None:
-        """Write that table to a .parquet or .csv file without holding it in memory.
+        """Write the table of `recommend_many` to a .parquet or .csv file without holding it in memory.
 
         `on_users` is called with the number of users written and their total.
         """
@@ -186,15 +186,15 @@ class Run:
         only: Iterable[str | int] | None = None,
         without: Iterable[str | int] = (),
     ) -> list[Recommendation]:
-        """Recommendations for somebody who was not in training, by the ids of the items they know.
+        """Recommendations for a user who was not in training, given the ids of their items.
 
-        The oldest item stands first. Where users have parameters of their own, these are trained on the
-        history for `rounds` rounds, as on a new device; the shared ones stay as they are.
+        The oldest item comes first. If users have parameters of their own, these are trained on the history
+        for `rounds` rounds, as on a new device. The shared parameters do not change.
         """
         return self._recommender.for_history(history, k, rounds, Shown(only, without))
 
     def similar(self, item: str | int, k: int = 10) -> list[Recommendation]:
-        """The k items most like one: by the cosine of shared item vectors, or by a closed form's weights."""
+        """The k most similar items, by the cosine of shared item vectors or by closed-form weights."""
         return self._recommender.similar(item, k)
 
     @cached_property
@@ -203,7 +203,7 @@ class Run:
 
 
 def _check_fits(method: AnyMethod, saved: SavedState, data: Interactions, path: Path) -> None:
-    """Refuse tensors of other shapes than the method has, before any of its size are made."""
+    """Raise an error if saved tensors have wrong shapes, before tensors of that size are allocated."""
     wanted = {
         name: (data.n_users, *shape) if name in method.tailored else shape
         for name, shape in method.shared_shapes(data.n_items).items()
@@ -216,7 +216,7 @@ def _check_fits(method: AnyMethod, saved: SavedState, data: Interactions, path: 
 
 
 def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:
-    """Give a federation the state of a folder, whose tensors may be anything."""
+    """Restore a federation from a folder, whose tensors are not trusted."""
     n_items = simulation.data.n_items
     try:
         items = [value for name, value in saved.personal.items() if name.endswith("/items")]

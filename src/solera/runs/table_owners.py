@@ -1,4 +1,4 @@
-"""Whose item table serves a user best: the user's own, the server's or another user's."""
+"""Compare whose item table serves a user best: the user's own, the server's or another user's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OWNERS = THEIR_OWN, THE_SERVERS, ANOTHERS = "their own", "the server's", "anothe
 
 
 def owners(simulation: Simulation) -> tuple[str, ...]:
-    """Whose item tables users can be served with; none where all have the same, or nobody shares any."""
+    """The owners whose item tables users can be served with; empty if all are the same or none is shared."""
     view = simulation.method.view
     personal = view.keeps or any(leaf.home is Home.PERSONAL for leaf in view.leaves)
     return OWNERS if personal and _shared_table(simulation) else ()
 
 
 def scores_with(simulation: Simulation, owner: str, clients: Ints) -> torch.Tensor:
-    """Scores [clients, items] by the clients' own scorers, of the items as one of the `owners` sees them.
+    """Scores [clients, items] from the clients' own scorers and the item table of one of the `owners`.
 
     Another user is the next one. (Methods that score by a user's history share their tables.)
     """
@@ -39,7 +39,7 @@ def scores_with(simulation: Simulation, owner: str, clients: Ints) -> torch.Tens
 
 
 def _shared_table(simulation: Simulation) -> str:
-    """The leaf that is the server's table, if the scorer can see its rows as they are; else empty."""
+    """The leaf with the server's table if the scorer can use its rows directly; otherwise empty."""
     method = simulation.method
     with torch.no_grad():
         seen = method.view.see(simulation.held(np.array([0])))

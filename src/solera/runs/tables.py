@@ -1,4 +1,4 @@
-"""The item tables of one user: what is shared, what is the user's own, and what the scorer sees of both."""
+"""The item tables of one user: the shared one, the user's own, and the one that the scorer sees."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SHARED, TAILORED, KEPT, OWN, ADDED, SERVED = (
 
 
 def item_tables(simulation: Simulation, user: int) -> dict[str, Table]:
-    """The tables of item vectors that a user has to do with, by what they are.
+    """The tables of item vectors that affect a user, by kind.
 
-    Last the one that the scorer sees, which may be one of the others. What a user adds to a table that is
-    kept, as by a low-rank part, is the difference between the two.
+    The last one is the table that the scorer sees, which may equal one of the others. What a user adds to a
+    kept table, for example with a low-rank part, is the difference between the two.
     """
     method, state = simulation.method, simulation.state
     held = simulation.held(np.array([user]))
@@ -49,12 +49,12 @@ def item_tables(simulation: Simulation, user: int) -> dict[str, Table]:
 
 
 def leaves_like(method: Method, row: tuple[int, ...]) -> Iterator[Leaf]:
-    """The tables, not derived from others, whose rows have the shape of those that the scorer sees."""
+    """The tables that are not derived and whose rows have the shape of those that the scorer sees."""
     return (leaf for leaf in method.select(per_item=True) if leaf.shape == row and not leaf.derived_from)
 
 
 def told_apart(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Without tables that are nothing, and without the one that is served if it is one of the others."""
+    """Drop tables that are zero, and the served table if it equals one of the others."""
     others = {kind: table for kind, table in tables.items() if kind != SERVED and table.any()}
     served = tables.get(SERVED)
     if served is None or any(np.array_equal(served, table) for table in others.values()):
@@ -63,7 +63,7 @@ def told_apart(tables: Mapping[str, Table]) -> dict[str, Table]:
 
 
 def user_vector(method: Method) -> str:
-    """The leaf that is a user's own vector; empty if users have none."""
+    """The leaf that holds a user's own vector; empty if users have none."""
     return next(
         (
             leaf.name
@@ -75,6 +75,6 @@ def user_vector(method: Method) -> str:
 
 
 def _whole(values: torch.Tensor) -> Table:
-    """One user's table, in doubles."""
+    """One user's table, in double precision."""
     found: Table = values.reshape(values.shape[-2:]).cpu().double().numpy()
     return found

@@ -1,6 +1,6 @@
-"""Runs in MLflow, beside their folders: settings, figures round by round, the result, and the JSON files.
+"""Track runs in MLflow, in addition to their folders: settings, metrics per round, result, and JSON files.
 
-Needs the extra `mlflow`. A folder gets a data base of its own, which `mlflow ui` of the full package shows.
+Needs the extra `mlflow`. A folder gets its own database, which `mlflow ui` of the full package shows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Tracker:
         self._log(entry.model_dump(exclude={"round"}), entry.round)
 
     def finish(self, run: Run) -> None:
-        """Test figures and files; rounds from before an interruption, which nobody has told of."""
+        """Log test metrics, files, and rounds from before an interruption that were not logged yet."""
         if run.path is not None:
             for entry in RunFolder.open(run.path).history:
                 if entry.round not in self._heard:
@@ -65,7 +65,7 @@ class Tracker:
         self._client.set_tag(self.run_id, "selected_round", str(selected))
 
     def end(self, status: str) -> None:
-        """FINISHED, KILLED or FAILED."""
+        """End the run as FINISHED, KILLED or FAILED."""
         self._client.set_terminated(self.run_id, status)
 
     def _log(self, figures: Mapping[str, Any], step: int) -> None:
@@ -76,13 +76,13 @@ class Tracker:
 
 @contextmanager
 def tracking(place: str | None, config: RunConfig) -> Iterator[Tracker | None]:
-    """A tracker, where a place is given, whose run ends as what happens in here ends."""
+    """Yield a tracker if a place is given. Its run ends with the status of the block."""
     if place is None:
         yield None
         return
     if package_version("mlflow-skinny") is None and package_version("mlflow") is None:
         raise ConfigError("--mlflow needs MLflow", "pip install 'solera[mlflow]'")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow would tell its makers of its use
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow would report its use to its makers
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     tracker = Tracker(place, config)
@@ -95,7 +95,7 @@ def tracking(place: str | None, config: RunConfig) -> Iterator[Tracker | None]:
 
 
 def _store(place: str) -> tuple[str, str | None]:
-    """A server or data base by its URI; or a folder, with a data base and the files in it."""
+    """The location of a server or database by its URI, or of a folder with a database and files in it."""
     if ":" in place:
         return place, None
     folder = Path(place).resolve()

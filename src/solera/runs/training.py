@@ -1,4 +1,4 @@
-"""Train a method on a data set under a protocol: rounds, validation, selection, and the test at the end."""
+"""Train a method on a data set under a protocol: rounds, validation, selection, and the final test."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunRes
 from solera.runs.run import Run
 
 _LOG = logging.getLogger(__name__)
-_LEAST_SECONDS = 2.0  # between checkpoints,
-_COST = 20  # and at least this many times what the last one took: about 5 % of the time at most
+_LEAST_SECONDS = 2.0  # minimum time between checkpoints,
+_COST = 20  # and at least this many times the time of the last one: about 5 % of the time at most
 
 
 class StoppedError(RunError):
@@ -55,12 +55,13 @@ def train(
     on_clients: Callable[[int, int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Run:
-    """Train as `config` says, and write the run to `out` if one is given.
+    """Train a method with the settings in `config`, and write the run to `out` if given.
 
-    With `record`, the folder keeps of single rounds what figures need; a resumed run goes on recording.
-    The round is chosen on validation; the test items are scored once, at the end, with that round's state.
-    `on_clients` is called within the round of a method that has only one, with the clients done and all.
-    Ctrl-C ends the run after its round, to be resumed; where `stop` is given, that does, once it is set.
+    With `record`, the folder also stores data of single rounds for figures; a resumed run continues
+    recording. The round is selected on validation. The test items are scored once, at the end, with that
+    round's state. Ctrl-C ends the run after the current round, to be resumed. If `stop` is given, setting it
+    does this instead. `on_clients` is called during the round of a method that has only one round, with the
+    number of clients done and their total.
     """
     config, method = _method(config)
     if record:
@@ -88,7 +89,7 @@ def validate_rounds(
     on_round: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> list[RoundEntry]:
-    """The history of a run that never looks at the test items: for choosing settings."""
+    """The history of a run that never uses the test items, for choosing settings."""
     config, method = _method(config)
     training = _Training(config, method, data, threads, "cpu")
     with torch_threads(threads):
@@ -97,7 +98,7 @@ def validate_rounds(
 
 
 def _method(config: RunConfig) -> tuple[RunConfig, AnyMethod]:
-    """What is trained, and its settings in full, so that equal runs have equal ones."""
+    """The method and its resolved settings, so that equal runs have equal settings."""
     method = find(config.method, config.options, config.plugins)
     if config.rounds != (method.rounds_needed or config.rounds):
         raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
@@ -155,9 +156,9 @@ class _Training:
         self._recorder: Recorder | None = None
 
     def record(self, path: Path) -> None:
-        """Keep of the rounds to come what figures need, in the run's folder."""
+        """Record data of the following rounds for figures, in the run's folder."""
         assert isinstance(self.simulation, Simulation)
-        # Noise on the wire adds up in a table that the server has only by what was ever sent of it.
+        # Noise on the wire accumulates in a table that the server only knows as the sum of what was sent.
         adds_up = self.config.wire and any(leaf.feeds for leaf in self.simulation.method.leaves)
         seen = not (self.config.secure_aggregation or self.config.dp or adds_up)
         self._recorder = Recorder(self.simulation, path, self.config.rounds, uploads=seen)
@@ -182,7 +183,7 @@ class _Training:
         on_round: Callable[[Progress], None] | None,
         stop: threading.Event | None,
     ) -> None:
-        """Train until the last round, or until validation has not got better for as long as it may."""
+        """Train until the last round, or until validation has not improved for `patience` rounds."""
         with nullcontext(stop) if stop else interruptible(_say_stopping) as interrupted:
             while not self._done():
                 self._round(len(self.history))
@@ -210,7 +211,7 @@ class _Training:
         if self._recorder:
             self._recorder.end(number)
         value = validation.selected(self.protocol)
-        # Under differential privacy the last round counts: to choose one is a look at data.
+        # Under differential privacy the last round is used: selecting a round would look at data.
         if self.config.dp or not self.history or value > self.history[self.best_round].selection:
             self.best, self.best_round = self.simulation.state.copy(), number
         self.history.append(

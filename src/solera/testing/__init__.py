@@ -1,4 +1,4 @@
-"""What every method must satisfy: subclass `MethodConformance` in a test of yours."""
+"""Conformance tests for methods: subclass `MethodConformance` in your own test."""
 
 from solera.testing.conformance import MethodConformance
 

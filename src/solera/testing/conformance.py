@@ -1,4 +1,4 @@
-"""What every method must satisfy in every engine, as a class of tests for pytest.
+"""Conformance tests that every method must pass in every engine, as a class for pytest.
 
 >>> class TestMine(MethodConformance):
 ...     name = "mine"
@@ -52,7 +52,7 @@ Order = Callable[[Ints], Ints]
 
 @cache
 def reference(case: type[MethodConformance], dtype: torch.dtype) -> Params:
-    """The state after all rounds; computed once for all tests of a method."""
+    """The state after all rounds, computed once for all tests of a method."""
     return state(run(case().method(), train_one_by_one, dtype=dtype))
 
 
@@ -60,7 +60,7 @@ def reference(case: type[MethodConformance], dtype: torch.dtype) -> Params:
 def first_round(
     case: type[MethodConformance], train: LocalTraining
 ) -> tuple[Simulation, list[ClientResult], RoundResult]:
-    """One round: the simulation after it, what came from the clients, and the report; nobody changes them."""
+    """One round: the simulation after it, the clients' results, and the report. Do not change them."""
     watched = Watched(train)
     simulation = run(case().method(), watched, rounds=0)
     report = simulation.run_round(0)
@@ -68,10 +68,9 @@ def first_round(
 
 
 class MethodConformance:
-    """Agreement of the engines, nothing undeclared in an upload, resuming, and more, on 20 made-up users.
+    """Tests engine agreement, undeclared uploads, resuming, and more, on 20 synthetic users.
 
-    Subclass it with the method's `name`, and with `options` at which a few steps neither stand still nor run
-    away.
+    Subclass it with the method's `name`, and with `options` with which a few steps neither stall nor diverge.
     """
 
     name: ClassVar[str]
@@ -91,7 +90,7 @@ class MethodConformance:
 
     @pytest.fixture(autouse=True)
     def surroundings(self) -> Iterator[None]:
-        with torch_threads(1):  # tensors this small only get slower with more
+        with torch_threads(1):  # more threads only slow down tensors this small
             yield
 
     def method(self, **more: Any) -> Method:
@@ -105,7 +104,7 @@ class MethodConformance:
 
     @pytest.mark.parametrize(
         ("block", "order"),
-        [  # one client in a block, a few, all that may share one; both layouts, and both layouts alone
+        [  # one client per block, a few, all that may share one; both layouts, and each layout alone
             (BlockTraining(3, 1), same),
             (BlockTraining(1, 300), same),
             (BlockTraining(2, 300), backwards),
@@ -115,7 +114,7 @@ class MethodConformance:
         ],
     )
     def test_block_is_reference(self, block: BlockTraining, order: Order) -> None:
-        """1e-5 is what is promised; both do the same arithmetic, and come out within 1e-14."""
+        """1e-5 is guaranteed; both engines do the same arithmetic and agree within 1e-14."""
         train = Ordered(block, order)
         assert difference(state(run(self.method(), train)), self.expected()) <= 1e-10
 
@@ -124,18 +123,18 @@ class MethodConformance:
         assert difference(state(run(self.method(), train)), self.expected()) <= 1e-10
 
     def test_block_is_reference_in_float32(self) -> None:
-        """The same arithmetic, added up in another order: rounding shows, and nothing else does.
+        """The engines do the same arithmetic in another order, so results differ only by rounding.
 
         Measured, in units of a leaf's largest value: 8e-7 at most, whatever the blocking (float64: 1e-14).
-        Adam can make more of it. Its step is learning_rate · m / (√v + ε): where the samples' gradients all
-        but cancel, m and √v are left with their rounding, and their quotient is a step of any size. With
-        batches of 24, 2 of 9 084 values of TestAllThatAMethodMayDo differ by up to 2e-5 (reference and block
-        are equally far from float64 there), and on 150 users of MovieLens-100K some of FedMF's by 3e-5. A
-        perceptron with kinks makes more still: of FedEM's adapters with popular negatives, rounding moves the
-        reference itself by up to 0.28 from float64, and the block engine by 9e-4 from the reference. So what
-        is asked is that no value is far off, or no further than a hundredth of the most that rounding does to
-        the reference, and that the block engine is on average no further from float64 than twice what the
-        reference is.
+        Adam can amplify it. Its step is learning_rate · m / (√v + ε): where the samples' gradients almost
+        cancel, m and √v consist of rounding errors, and their quotient is a step of any size. With batches of
+        24, 2 of 9 084 values of TestAllThatAMethodMayDo differ by up to 2e-5 (reference and block are equally
+        far from float64 there), and on 150 users of MovieLens-100K some of FedMF's by 3e-5. A perceptron with
+        kinks amplifies it further: in FedEM's adapters with popular negatives, rounding moves the reference
+        itself by up to 0.28 from float64, and the block engine by 9e-4 from the reference. So the test
+        requires that no value is far off, or no further than a hundredth of the largest effect of rounding on
+        the reference, and that the block engine is on average no further from float64 than twice the distance
+        of the reference.
         """
         expected, exact = self.expected(torch.float32), _as_single(self.expected())
         rounded = relative_differences(expected, exact)
@@ -147,7 +146,7 @@ class MethodConformance:
             assert float(relative_differences(got, exact).mean()) <= 2 * rounding
 
     def test_training_moves_everything_that_is_declared_to_move(self) -> None:
-        """Otherwise all of the above would hold of an engine that does nothing."""
+        """Otherwise an engine that does nothing would pass all tests above."""
         start, end = state(run(self.method(), train_one_by_one, rounds=0)), self.expected()
         context = self.method().context(0, N_ITEMS)
         moved = {n for stage in self.method().update.stages(context) for m in stage.moves for n in m.leaves}
@@ -226,7 +225,7 @@ class MethodConformance:
         assert build(self.name, json.loads(text), self.plugins).config.model_dump() == config.model_dump()
 
     def test_scores_of_one_user_are_those_in_a_batch(self) -> None:
-        """After two rounds, as a table that starts at zero is merged only in the second."""
+        """After two rounds, because a table that starts at zero is first merged in the second."""
         simulation = run(self.method(), BlockTraining(1, 10**9), rounds=2)
         who = np.array([7, 0, 19, 12])
         together = simulation.scores(who)
@@ -254,7 +253,7 @@ class MethodConformance:
             chosen_before = chosen
 
     def test_padding_is_inert(self) -> None:
-        """Clients that take equally many steps, one of them with a shorter last batch."""
+        """Clients with equally many steps, one of them with a shorter last batch."""
         simulation = run(self.method(), BlockTraining(1, 300), rounds=1)
         train, context = BlockTraining(1, 10**9), simulation.method.context(1, N_ITEMS)
         lengths = simulation.data.train.lengths * (1 + context.negatives)

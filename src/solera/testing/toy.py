@@ -1,4 +1,4 @@
-"""A small federation, and what its engines are compared by."""
+"""A small federation, and functions to compare its engines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Order = Callable[[Ints], Ints]
 
 @cache
 def toy_data() -> ClientData:
-    """20 users of 3 to 60 of 90 items, two more of which are never their negatives."""
+    """20 users with 3 to 60 of 90 items; two more items are never drawn as their negatives."""
     draw = np.random.default_rng(0)
     sizes = np.concatenate([[3, 60], draw.integers(3, 21, N_CLIENTS - 2)])
     orders = [draw.permutation(N_ITEMS).tolist() for _ in sizes]
@@ -37,14 +37,14 @@ def toy_data() -> ClientData:
 
 
 def difference(one: Params, two: Params) -> float:
-    """The largest absolute difference; names, shapes and whole numbers must agree."""
+    """The largest absolute difference. Names, shapes and integers must agree."""
     return max(float((one[name] - two[name]).abs().max()) for name in _floats(one, two))
 
 
 def relative_differences(one: Params, two: Params) -> Tensor:
     """All differences, in units of their leaf's largest value.
 
-    A server's memory of changes carries the rounding of the leaf whose changes they are, and has its unit.
+    A server's state for changes carries the rounding of the leaf it belongs to, so it uses that leaf's unit.
     """
     changed = {name: name.replace("server.m.", "") for name in _floats(one, two)}
     units = {name: two[leaf].abs().max().clamp(min=1e-30) for name, leaf in changed.items()}
@@ -60,7 +60,7 @@ def _floats(one: Params, two: Params) -> list[str]:
 
 
 def _as_single(params: Params) -> Params:
-    """Rounded to float32, as far as they are floats."""
+    """Round all floats to float32."""
     return {name: value.float() if value.is_floating_point() else value for name, value in params.items()}
 
 
@@ -69,7 +69,7 @@ def identical(one: Params, two: Params) -> bool:
 
 
 def state(simulation: Simulation) -> Params:
-    """A copy of server and personal state under one roof."""
+    """A copy of server and personal state in one dictionary."""
     shared, personal = simulation.state.tensors()
     return {f"shared {name}": value.clone() for name, value in shared.items()} | {
         f"personal {name}": value.clone() for name, value in personal.items()
@@ -90,7 +90,7 @@ def held(simulation: Simulation, client: int) -> Params:
 
 
 def part(method: Method, result: ClientResult, client: int) -> Params:
-    """What a result says of one client."""
+    """The part of a result that belongs to one client."""
     place = result.clients.tolist().index(client)
     counts = result.upload.row_counts.tolist()
     rows = slice(sum(counts[:place]), sum(counts[: place + 1]))
@@ -115,7 +115,7 @@ def shuffled(clients: Ints) -> Ints:
 
 
 class Ordered:
-    """An engine that is given the clients in another order."""
+    """An engine that receives the clients in another order."""
 
     def __init__(self, train: LocalTraining, order: Order) -> None:
         self._train, self._order = train, order
@@ -125,7 +125,7 @@ class Ordered:
 
 
 class Watched:
-    """An engine whose results are looked at on their way to the server."""
+    """An engine whose results are recorded on their way to the server."""
 
     def __init__(self, train: LocalTraining) -> None:
         self._train = train
