@@ -67,7 +67,7 @@ def test_an_arrow_table(rows, data):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (5, "int is nothing that can be loaded"),
+        (5, "int cannot be loaded as a data set"),
         (polars.DataFrame({"user": [], "item": []}), "has no rows"),
         (
             polars.DataFrame({"user": ["a", None], "item": ["x", "y"]}),

@@ -114,7 +114,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("leak", "--data", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
         (("leak", "--method", "fedrp"), "unknown method 'fedrp'", "'fedrap'?"),
         (("leak", "--method", "fedslist"), "needs one round", "a method of many rounds"),
-        (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be made", "give another --picture"),
+        (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be created", "give another --picture"),
         (("fit",), "No such command 'fit'", "--help"),
     ],
 )

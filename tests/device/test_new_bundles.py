@@ -102,10 +102,10 @@ def test_the_items_of_ones_own_data(keys, tmp_path):
 
 def test_wrong_use(items, keys, tmp_path):
     rest = ("-o", tmp_path / "x.bundle", "--key", f"{keys}.key")
-    with pytest.raises(ConfigError, match="of which items") as error:
+    with pytest.raises(ConfigError, match="needs a list of items") as error:
         run("bundle", "new", "fedmf", *rest)
     assert "--catalogue items.csv" in error.value.hint
-    with pytest.raises(ConfigError, match="of which items"):
+    with pytest.raises(ConfigError, match="needs a list of items"):
         run("bundle", "new", "fedmf", "--catalogue", items, "--data", "ml-100k", *rest)
     with pytest.raises(ConfigError, match="unknown method 'fedfm'"):
         run("bundle", "new", "fedfm", "--catalogue", items, *rest)

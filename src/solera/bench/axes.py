@@ -53,14 +53,14 @@ def _axis(name: str, text: str, whole: bool) -> Range:
     if match is None:
         values = [_value(each) for each in re.findall(r"\[[^\]]*\]|[^,]+", text) if each.strip()]
         if not values or len({repr(value) for value in values}) < len(values):
-            raise ConfigError(f"{name}={text}: no values, or one of them twice", EXAMPLE)
+            raise ConfigError(f"{name}={text}: the list of values is empty or repeats a value", EXAMPLE)
         return Range(choices=values)
     low, high = (_value(match[key]) for key in ("low", "high"))
     if isinstance(low, str) or isinstance(high, str) or low >= high:
-        raise ConfigError(f"{name}={text} is no range", EXAMPLE)
+        raise ConfigError(f"{name}={text} is not a range", EXAMPLE)
     log = match["scale"] == "log" or (match["scale"] is None and low > 0 and high > _DECADE * low)
     if log and low <= 0:
-        raise ConfigError(f"{name}={text}: a range by factors begins above 0", EXAMPLE)
+        raise ConfigError(f"{name}={text}: a logarithmic range must start above 0", EXAMPLE)
     return Range(low=low, high=high, log=log, whole=whole)
 
 

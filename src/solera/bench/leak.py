@@ -65,7 +65,7 @@ def show_leak(
     method_name, *plugins = name.split("+")
     method = build(method_name, options, plugins)
     if rounds < 1:
-        raise ConfigError(f"{rounds} rounds show nothing", "give --rounds 1 or more")
+        raise ConfigError(f"{rounds} rounds are too few to compare the protocols", "give --rounds 1 or more")
     found: dict[str, Any] = {
         "method": method.name,
         "dataset": data.name,

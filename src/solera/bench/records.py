@@ -109,9 +109,9 @@ class Record(RunRequest):
     @model_validator(mode="after")
     def _users(self) -> Self:
         if self.counts is not None and sum(self.counts) != len(self.ranks):
-            raise ValueError(f"{len(self.ranks)} ranks of {sum(self.counts)} test items")
+            raise ValueError(f"{len(self.ranks)} ranks for {sum(self.counts)} test items")
         if sum(group.users for group in self.by_activity) != self.users:
-            raise ValueError("the groups of by_activity have not all users")
+            raise ValueError("the groups in by_activity do not cover all users")
         return self
 
     @property
@@ -180,7 +180,9 @@ def read_all(results: Path) -> list[Record]:
     for path in _files(results, failed=False):
         record = read(path)
         if path.relative_to(results).as_posix() != record.name:
-            raise RunError(f"{path} holds the record {record.name}", "move it there, or take it away")
+            raise RunError(
+                f"{path} holds the record {record.name}", "rename the file after its record, or remove it"
+            )
         records.append(record)
     return records
 

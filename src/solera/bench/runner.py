@@ -149,7 +149,7 @@ def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = Fal
             plan.todo.append(entry)
     if stale:
         more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
-        raise RunError(stale[0] + more, "give --replace to make it anew, or give the run another label")
+        raise RunError(stale[0] + more, "give --replace to run it again, or give the run another label")
     return plan
 
 

@@ -117,7 +117,7 @@ class Sweep:
             if (former.config, former.space) != (study.config, study.space):
                 raise RunError(f"{self.folder} holds another sweep", "give another --out")
         elif self.folder.exists() and any(self.folder.iterdir()):
-            raise RunError(f"{self.folder} holds something that is no sweep", "give another --out")
+            raise RunError(f"{self.folder} exists and is not the folder of a sweep", "give another --out")
         write(study, path)
         return study
 
@@ -147,5 +147,8 @@ def check_size(space: Space, trials: int | None) -> int:
     if not is_grid(space):
         return trials or 20
     if trials is not None:
-        raise ConfigError("a grid is tried in full", "leave --trials out, or give a range like 1e-4..1")
+        raise ConfigError(
+            "--trials has no effect on a grid, which is tried in full",
+            "omit --trials, or give a range such as 1e-4..1",
+        )
     return len(list(grid(space)))

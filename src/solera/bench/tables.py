@@ -233,9 +233,9 @@ def _check(rows: Sequence[Row]) -> None:
             same_seed = record.model_copy(update={"config": record.config | {"seed": one.seed}})
             difference = same_seed.difference(one)
             if difference:
-                raise RunError(f"{record.name} is of other settings than {one.name}: {difference}", hint)
+                raise RunError(f"{record.name} and {one.name} have different settings: {difference}", hint)
             if (record.users, record.counts) != (first.users, first.counts):
-                raise RunError(f"{record.name} is of other users than {first.name}", hint)
+                raise RunError(f"{record.name} and {first.name} cover different users", hint)
 
 
 def make_tables(all_blocks: Sequence[Block]) -> Iterator[Table]:

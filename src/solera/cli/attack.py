@@ -158,7 +158,10 @@ def _alone(**given: Any) -> None:
 
     named = [name for name, value in given.items() if value is not None]
     if named:
-        raise ConfigError(f"a run's folder has its own {', '.join(named)}", "leave them out")
+        raise ConfigError(
+            f"{', '.join(named)} cannot be given for the folder of a run: the run already has its own",
+            "omit them",
+        )
 
 
 def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> AttackRecord:

@@ -49,7 +49,7 @@ def raise_if_stopped(status: Status, what: str) -> None:
 
     if status.stopping and status.done < status.total:
         raise StoppedError(
-            f"stopped with {status.done} of {status.total} {what}", "give the same command again to go on"
+            f"stopped with {status.done} of {status.total} {what}", "run the same command again to continue"
         )
 
 

@@ -291,5 +291,5 @@ def _sizes(text: str) -> list[int]:
     except ValueError:
         sizes = [0]
     if min(sizes) < 1:
-        raise ConfigError(f"no sizes: {text!r}", "give whole numbers, such as 100,1000")
+        raise ConfigError(f"{text!r} is not a list of sizes", "give whole numbers, such as 100,1000")
     return sizes

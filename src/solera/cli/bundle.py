@@ -98,7 +98,9 @@ def new(
     from solera.methods import find
 
     if (data is None) == (catalogue is None):
-        raise ConfigError("of which items?", "one of --data ml-100k and --catalogue items.csv")
+        raise ConfigError(
+            "the bundle needs a list of items", "give either --data ml-100k or --catalogue items.csv"
+        )
     options = parse_pairs(option or [], "-O learning_rate=0.05")
     deployable(find(method, options, plugin or []))
     items = (

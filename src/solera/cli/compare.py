@@ -67,7 +67,7 @@ def compare(
     try:
         plan = make_plan(matrix, retry_failed=True)
     except RunError as error:
-        raise RunError(error.message, "give another --out, or take it away") from None
+        raise RunError(error.message, "give another --out, or remove that folder") from None
     with matrix_progress("runs") as on_change:
         status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
     raise_if_stopped(status, f"runs in {folder}")

@@ -136,7 +136,7 @@ def _decide(folder: Path, start: str, json: bool, *, joins: bool) -> None:
     if len(found) != 1:
         known = ", ".join(each["id"][:12] for each in ledger.federations()) or "none has asked yet"
         what = "no federation" if not found else "more than one federation"
-        raise DeviceError(f"{what} begins with {start!r}", f"federations that have asked: {known}")
+        raise DeviceError(f"{what} has an id that begins with {start!r}", f"known federations: {known}")
     chosen = found[0]["id"]
     (ledger.join if joins else ledger.leave)(chosen)
     if json:

@@ -58,8 +58,8 @@ def init(
     if key is None and not trust:
         if json or not sys.stdin.isatty():
             raise BundleError(
-                f"{bundle} is signed with the key {digits}, which nobody has vouched for",
-                "give --key publisher.pub; or --trust, if that is the fingerprint the publisher names",
+                f"{bundle} is signed with the key {digits}, which you have not confirmed",
+                "give --key publisher.pub; or, if the publisher confirms this fingerprint, --trust",
             )
         err.print(f"{bundle} is signed with the key {digits}", highlight=False)
         typer.confirm("Is that the fingerprint the publisher names?", abort=True, err=True)
@@ -114,7 +114,9 @@ def add(
     try:
         when = None if time is None else seconds(time)
     except ValueError:
-        raise ConfigError(f"{time!r} is no time", "write 2024-05-01, or 2024-05-01T20:15") from None
+        raise ConfigError(
+            f"{time!r} is not a date or time", "write 2024-05-01, or 2024-05-01T20:15"
+        ) from None
     device = Device.open(folder)
     found = device.catalogue.find(item)
     new = device.add(found.id, time=when, user=user)
@@ -285,7 +287,7 @@ def forget(
     from solera.device.device import Device
 
     if everything == (item is not None or user is not None):
-        raise ConfigError("forget what?", "one of --item, --user (or both) and --all")
+        raise ConfigError("nothing was chosen to delete", "give --item, --user or both; or --all")
     device = Device.open(folder)
     sent = len(device.outbox())
     id_ = None if item is None else item if device.holds(item) else device.catalogue.find(item).id

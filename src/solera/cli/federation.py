@@ -251,7 +251,7 @@ def simulate(
 
     if not (folder / "nodes" / "0").is_dir():
         raise DeployError(
-            f"{folder} has no devices nodes/0, nodes/1, …",
+            f"{folder} contains no devices (nodes/0, nodes/1, …)",
             f"solera device init {folder}/nodes/0 --bundle FILE makes one",
         )
     prepare_environment(folder)

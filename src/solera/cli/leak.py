@@ -85,7 +85,7 @@ def _folder(picture: Path) -> Path:
         picture.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"{picture.parent} cannot be made: {error.strerror}", "give another --picture"
+            f"{picture.parent} cannot be created: {error.strerror}", "give another --picture"
         ) from None
     return picture.parent
 

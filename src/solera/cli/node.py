@@ -56,7 +56,7 @@ def start(
 
     if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
         raise ConfigError(
-            "either --ca and --key, or --insecure", "the server's operator gives you ca.pem and a key"
+            "give either --ca and --key, or --insecure", "ask the server's operator for ca.pem and a key"
         )
     address = Address.parse(superlink, ca and ca.resolve())
     key = key and key.resolve()

@@ -55,11 +55,15 @@ def recommend(
     from solera.runs import Run
 
     if (user is not None) + all_users + (history is not None) != 1:
-        raise ConfigError("for whom?", "give one of --user ID, --all and --history ITEM,ITEM")
+        raise ConfigError("no user was chosen", "give one of --user ID, --all or --history ITEM,ITEM")
     if all_users and output is None:
-        raise ConfigError("--all needs a file", "give -o recommendations.parquet, or a name in .csv")
+        raise ConfigError(
+            "--all needs an output file", "give -o recommendations.parquet or -o recommendations.csv"
+        )
     if output and history is not None:
-        raise ConfigError("--history does not write a file", "leave --output out; --json prints one document")
+        raise ConfigError(
+            "--history cannot be combined with --output", "omit --output; --json prints one document"
+        )
     opened = Run.open(run, data_dir=data_dir)
     hidden = without or []
     if output:

@@ -276,7 +276,8 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
                 if folder.result is None and not config.difference(folder.config):
                     return path
         raise RunError(
-            f"no unfinished run of these settings under {root}/", "leave --resume out, or give its --out"
+            f"no unfinished run with these settings under {root}/",
+            "omit --resume, or give the run's folder with --out",
         )
     number = 1
     while (root / (name := stem if number == 1 else f"{stem}-{number}")).exists():

@@ -46,8 +46,8 @@ def start(
 
     if (keys is None) != insecure:
         raise ConfigError(
-            "with which keys?" if keys is None else "either --keys or --insecure",
-            "--keys DIR; solera federation keys DIR --nodes 3 makes them",
+            "--keys is missing" if keys is None else "--keys and --insecure cannot be combined",
+            "give --keys DIR; `solera federation keys DIR --nodes 3` makes the keys",
         )
     from solera.deploy.common.flower import Address
     from solera.deploy.common.private_files import is_open, private_files

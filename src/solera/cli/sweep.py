@@ -111,7 +111,7 @@ def sweep(
     axes = parse_pairs(axis or [], "-s learning_rate=0.01,0.1")
     both = sorted(axes.keys() & options.keys())
     if both:
-        raise ConfigError(f"{both[0]} is both swept and set", "give it with -s or with -o")
+        raise ConfigError(f"{both[0]} is given both with -s and with -o", "give it with one of them only")
     space = read_space(axes, config)
     size = check_size(space, trials)
     if not is_grid(space) and package_version("optuna") is None:

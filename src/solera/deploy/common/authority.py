@@ -71,7 +71,8 @@ def read_certificate(path: Path) -> x509.Certificate:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError):
         raise DeployError(
-            f"{path} is not a certificate", "solera federation keys DIR --nodes 3 makes all that is needed"
+            f"{path} is not a certificate",
+            "`solera federation keys DIR --nodes 3` makes certificate and keys",
         ) from None
 
 
@@ -110,8 +111,8 @@ def _server(folder: Path, hosts: tuple[str, ...], days: int, now: datetime) -> l
         missing = sorted(wanted - hosts_of(read_certificate(public)))
         if missing:
             raise DeployError(
-                f"{public} is there already, and not good for {', '.join(missing)}",
-                "delete server.pem and server.key to have them made anew; nodes keep their keys",
+                f"{public} already exists and is not valid for {', '.join(missing)}",
+                "delete server.pem and server.key, then run this again; nodes keep their keys",
             )
         return []
     authority = read_certificate(folder / "ca.pem")
@@ -202,7 +203,8 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise DeployError(
-            f"{path} is not the authority's secret key", "without it only a new folder of keys helps"
+            f"{path} is not the authority's secret key",
+            "restore it from a copy; otherwise make a new folder of keys",
         )
     return key
 

@@ -40,7 +40,7 @@ def read_token(home: Path) -> str:
         return path.read_text(encoding="ascii")
     except PermissionError:
         raise DeployError(
-            f"{path} is for the user alone who runs the server", "run this command as that user"
+            f"{path} can be read only by the user who runs the server", "run this command as that user"
         ) from None
     except OSError:
         raise DeployError(

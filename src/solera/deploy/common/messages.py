@@ -43,14 +43,14 @@ def from_content(content: RecordDict) -> Packet:
     if len(content) != 2 or not isinstance(texts, ConfigRecord) or not isinstance(numbers, ArrayRecord):
         raise RefusalError(Reason.NAMES, f"not declared: records {', '.join(sorted(content))[:200]}")
     if set(texts) != {_FIELDS}:
-        raise RefusalError(Reason.NAMES, "not declared: fields outside of the one text that has them all")
+        raise RefusalError(Reason.NAMES, "not declared: fields outside the one text that holds all fields")
     try:
         fields = json.loads(str(texts[_FIELDS]))
         arrays: Arrays = {name: _from_array(array) for name, array in numbers.items()}
     except (ValueError, TypeError, RecursionError) as error:
         raise RefusalError(Reason.MALFORMED, f"cannot be read: {error}"[:200]) from None
     if not isinstance(fields, dict):
-        raise RefusalError(Reason.MALFORMED, "the fields are no object")
+        raise RefusalError(Reason.MALFORMED, "the fields are not a JSON object")
     return Packet(fields, arrays)
 
 

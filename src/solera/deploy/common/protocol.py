@@ -110,7 +110,7 @@ def check_spoken(packet: Packet) -> None:
     if type(spoken) is not int or spoken != PROTOCOL:
         raise RefusalError(
             Reason.PROTOCOL,
-            f"the message is of protocol {str(spoken)[:20]}, not {PROTOCOL}:"
+            f"the message uses protocol {str(spoken)[:20]}, not {PROTOCOL}:"
             " update Solera on the side with the lower number",
         )
     declined = packet.fields.get("declined")

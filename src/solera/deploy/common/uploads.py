@@ -118,9 +118,9 @@ def unpack_sums(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Boun
     exact = weighted or weight == bounds.clients
     rounded = weight * (1 + 1e-6)
     if not (0 < weight <= most and exact) or (len(rows) and not 0 < row_weights.min() <= rounded):
-        raise RefusalError(Reason.NORM, f"{bounds.clients} users cannot weigh {weight:g}")
+        raise RefusalError(Reason.NORM, f"the weight {weight:g} is too large for {bounds.clients} users")
     if len(rows) and row_weights.max() > rounded:
-        raise RefusalError(Reason.NORM, "a row weighs more than all users together")
+        raise RefusalError(Reason.NORM, "the weight of a row exceeds that of all users together")
     changes = _params(method, arrays)
     sums = Sums(torch.from_numpy(rows), torch.from_numpy(row_weights), weight, changes)
     if sums.length > bounds.max_norm * weight:
@@ -136,9 +136,11 @@ def unpack_single(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Bo
     _check(method, arrays, bounds)
     rows, counts, sizes = (arrays[name].astype(np.int64) for name in (ROWS, COUNTS, SIZES))
     if len(counts) != bounds.clients or counts.min() < 0 or counts.sum() != len(rows):
-        raise RefusalError(Reason.SHAPES, f"{len(rows)} rows are not those of {bounds.clients} users")
+        raise RefusalError(Reason.SHAPES, f"{len(rows)} rows were sent for {bounds.clients} users")
     if not 0 < sizes.min() <= sizes.max() <= bounds.n_items:
-        raise RefusalError(Reason.NORM, "a user trains on at least one item, and at most on all")
+        raise RefusalError(
+            Reason.NORM, "a user's number of items is below 1 or above the size of the catalogue"
+        )
     for mine in np.split(rows, np.cumsum(counts)[:-1]):
         _ascending(mine, bounds.n_items)
     changes = _params(method, arrays)
@@ -179,7 +181,9 @@ def check_largest(method: ClosedForm, blocks: Mapping[str, Floats], clients: int
         most = method.update.sums[name].largest * clients
         found = float(np.abs(block).max(initial=0.0))
         if found > most * (1 + 1e-6):
-            raise RefusalError(Reason.NORM, f"{name} has {found:.3g}; {clients} users have {most:g} at most")
+            raise RefusalError(
+                Reason.NORM, f"{name} is {found:.3g}; for {clients} users it is at most {most:g}"
+            )
 
 
 def norm_of(method: ClosedForm, blocks: Mapping[str, Floats]) -> float:
@@ -214,7 +218,9 @@ def check_arrays(
 
 def _check_peak(peak: float, bounds: Bounds) -> None:
     if peak > bounds.largest * (1 + 1e-6):  # users cut off at the bound, then round to what is sent
-        raise RefusalError(Reason.NORM, f"a number of {peak:.3g} per user, at most {bounds.largest:.3g}")
+        raise RefusalError(
+            Reason.NORM, f"a value of {peak:.3g} per user, at most {bounds.largest:.3g} is allowed"
+        )
 
 
 def _check(method: AnyMethod, arrays: Mapping[str, NDArray[Any]], bounds: Bounds) -> None:
@@ -223,7 +229,7 @@ def _check(method: AnyMethod, arrays: Mapping[str, NDArray[Any]], bounds: Bounds
 
 def _ascending(rows: Ints, n_items: int) -> None:
     if len(rows) and (rows[0] < 0 or rows[-1] >= n_items or (np.diff(rows) <= 0).any()):
-        raise RefusalError(Reason.SHAPES, f"rows are not ascending numbers of {n_items} items")
+        raise RefusalError(Reason.SHAPES, f"rows are not ascending item numbers below {n_items}")
 
 
 def _sent(method: Method) -> tuple[Leaf, ...]:

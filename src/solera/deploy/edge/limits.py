@@ -129,7 +129,7 @@ class Limits:
             await self._pass(max(size, SMALL), scope, receive, send)
             return
         if not await run_in_threadpool(self._is_trusted, scope):
-            raise RefusalError(401, f"more than {SMALL} bytes of somebody unknown")
+            raise RefusalError(401, f"more than {SMALL} bytes from an unknown sender")
         await self._reserve(caller, size)
         try:
             await self._pass(size, scope, receive, send)
@@ -152,7 +152,7 @@ class Limits:
                 caller.bytes += size
                 self._all.bytes += size
         except TimeoutError:
-            raise RefusalError(503, "too much at once") from None
+            raise RefusalError(503, "too many bytes in flight") from None
 
     async def _pass(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _read(most, receive)

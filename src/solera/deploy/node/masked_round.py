@@ -93,7 +93,7 @@ class Masking:
         )
         with node.device.store.writing():
             if not self._ledger.begin(entry):
-                raise RefusalError(Reason.LEDGER, "this node has been in this round before")
+                raise RefusalError(Reason.LEDGER, "this node has already taken part in this round")
             self._members.record(reply, (MASKED,), "advertise")
         self._wipe()
         return reply
@@ -112,16 +112,16 @@ class Masking:
         shared = {n: v for n, v in packet.arrays.items() if n != MESSAGE}
         _, terms, client = self._under_way(Packet(_step_of(task).model_dump()))
         if client.stage is not ClientStage.MASK:
-            raise RefusalError(Reason.SECURE, "asked for a masked sum when it is not time for that")
+            raise RefusalError(Reason.SECURE, "asked for a masked sum at the wrong stage of the round")
         approval = self._approval(terms)
         group = approval.group(node.device.bundle.manifest)
         mine = next(each for each in terms.groups[group].members if each.key == self._membership.public)
         hidden = terms.noise is not None and terms.noise >= LEAST_NOISE
         asked = len(task.slots)
         if task.digest != mine.task or not (asked <= mine.users if terms.noise else asked == mine.users):
-            raise RefusalError(Reason.SECURE, "another task than the terms say")
+            raise RefusalError(Reason.SECURE, "the task differs from the one in the terms")
         if state_digest(shared) != terms.state:
-            raise RefusalError(Reason.SECURE, "another state than the terms say")
+            raise RefusalError(Reason.SECURE, "the state differs from the one in the terms")
         order = node.order(Packet(_order_of(task, terms).model_dump(), shared))
         here = self._members.slots()
         cohort = node.cohort(order, here)
@@ -129,7 +129,7 @@ class Masking:
         if users < least:  # a node that adds nothing hides nobody
             raise RefusalError(Reason.POLICY, f"fewer than {least} users of this node can train")
         if users > terms.capacity:
-            raise RefusalError(Reason.MEMBERS, f"{users} users, where there is room for {terms.capacity}")
+            raise RefusalError(Reason.MEMBERS, f"{users} users; the terms allow at most {terms.capacity}")
         fixed = terms.fixed_point(group, node.method, node.n_items)
         seed = secrets.randbits(63) if approval.is_repeated() else None
         work = node.work(order, shared, cohort, fixed.clip, seed=seed)

@@ -114,11 +114,11 @@ def _pin(
     if key is None or ca is None:
         if pinned is not None:
             raise DeployError(
-                "this device answers masked rounds alone, and they need --ca and --key",
-                "give both; or give up masks: solera device policy DEVICE --unpin",
+                "this device answers only masked rounds, which need --ca and --key",
+                "give both; or stop using masked rounds: solera device policy DEVICE --unpin",
             )
         if roster is not None:
-            raise DeployError("a roster needs --ca and --key", "leave --insecure out")
+            raise DeployError("a roster needs --ca and --key", "give both instead of --insecure")
         return None
     path = roster or ca.with_name(ROSTER)
     if roster is None and not path.exists():
@@ -132,8 +132,8 @@ def _pin(
         if pinned is not None:
             if pinned.roster_key != text:
                 raise DeployError(
-                    f"{path} is signed with another key than this device has pinned",
-                    "if that is right: solera device policy DEVICE --unpin, then start again",
+                    f"{path} is not signed with the key that this device has pinned",
+                    "if the new key is right: solera device policy DEVICE --unpin, then start again",
                 )
             found = pinned.with_roster(found.roster).model_copy(update={"key": key.resolve()})
     with store.writing():

@@ -142,7 +142,9 @@ class Node:
         if standing == LEFT:
             raise RefusalError(Reason.CONSENT, "the owner of this device has left this federation")
         if standing != JOINED:
-            raise RefusalError(Reason.CONSENT, "the owner of this device has yet to agree to this federation")
+            raise RefusalError(
+                Reason.CONSENT, "the owner of this device has not decided about this federation yet"
+            )
 
     def check_joined(self, federation: str, *, masked: bool) -> None:
         """Refuse messages of a federation that this node does not take part in, or not in this way."""
@@ -151,7 +153,7 @@ class Node:
         if self.ledger.standing(federation) != JOINED:
             raise RefusalError(Reason.CONSENT, "the owner of this device has not agreed to this federation")
         if not masked and (not self.policy.allow_plain or self.ledger.offer(federation).get("masked")):
-            raise RefusalError(Reason.POLICY, "this device answers masked rounds alone")
+            raise RefusalError(Reason.POLICY, "this device answers only masked rounds")
 
     def train(self, packet: Packet) -> Packet:
         """Train the users that were asked for, and send what the method declares."""
@@ -183,9 +185,11 @@ class Node:
         self.check_joined(order.federation, masked=False)
         policy = self.policy
         if policy.least_noise or policy.epsilon or policy.total_epsilon:
-            raise RefusalError(Reason.POLICY, "this device asks for noise that it adds itself, under masks")
+            raise RefusalError(
+                Reason.POLICY, "this device requires masked rounds in which it adds the noise itself"
+            )
         if policy.largest_clip is not None and not (order.clip and order.clip <= policy.largest_clip):
-            raise RefusalError(Reason.POLICY, f"no clip of at most {policy.largest_clip:g}")
+            raise RefusalError(Reason.POLICY, f"the round has no clip, or one above {policy.largest_clip:g}")
         check_day(policy, self.ledger)
 
     def finish(self, packet: Packet) -> Packet:
@@ -209,7 +213,7 @@ class Node:
         """An order to train."""
         order = self._checked(packet)
         if order.round is None or len(order.slots) != len(order.numbers):
-            raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
+            raise RefusalError(Reason.MALFORMED, "an order must name a round, and a number for every slot")
         if len(set(order.slots)) != len(order.slots):
             raise RefusalError(Reason.MALFORMED, "an order names a user twice")
         if order.clip:
@@ -223,7 +227,7 @@ class Node:
             raise RefusalError(Reason.FEDERATION, "this node has not enrolled in that federation")
         if order.version != self.version:
             raise RefusalError(
-                Reason.CATALOGUE, f"catalogue {order.version} was sent, this node has {self.version}"
+                Reason.CATALOGUE, f"the order is for catalogue {order.version}; this node has {self.version}"
             )
         check_arrays(arrays_to_nodes(self.method, self.n_items, self._wire, order.round), packet.arrays)
         self.members.tell_newest(order.newest)

@@ -81,7 +81,7 @@ def deployable(method: AnyMethod) -> None:
     if method.popularity_power:
         raise DeviceError(
             f"{method.name!r} draws negatives by popularity, which a device does not know",
-            "take the method without popular-negatives",
+            "use the method without popular-negatives",
         )
 
 

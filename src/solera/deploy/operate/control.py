@@ -107,7 +107,7 @@ class Control:
         )
         answer = self._client.StartRun(request)
         if not answer.HasField("run_id"):
-            raise DeployError("the server has not taken the run", "see its log, FOLDER/flower/superlink.log")
+            raise DeployError("the server did not accept the run", "see its log, FOLDER/flower/superlink.log")
         return int(answer.run_id)
 
     def ending(self, run: int) -> Ending:
@@ -152,15 +152,15 @@ def control(address: Address, token: str) -> Iterator[Control]:
         if error.response.status_code == httpx.codes.UNAUTHORIZED:
             raise DeployError(
                 f"the server at {address} does not know the token in FOLDER/flower/control.token",
-                "another server answers there: look at the port, or start this federation's server again",
+                "another server answers there: check the port, or restart this federation's server",
             ) from None
         raise DeployError(
-            f"the server at {address} refuses: {error.response.text}",
+            f"the server at {address} refused the request: {error.response.text}",
             "see its log, FOLDER/flower/superlink.log",
         ) from None
     except httpx.HTTPError as error:
         raise DeployError(
-            f"the server at {address} does not answer any more: {error}",
+            f"the server at {address} no longer answers: {error}",
             "see its log, FOLDER/flower/superlink.log",
         ) from None
     finally:

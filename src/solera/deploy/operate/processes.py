@@ -144,7 +144,7 @@ def check_port(host: str, port: int) -> None:
         except OSError as error:
             raise DeployError(
                 f"cannot listen on {host} port {port}: {error.strerror}",
-                "give another --port, or end what listens there",
+                "give another --port, or stop the program that uses this one",
             ) from None
 
 

@@ -81,7 +81,7 @@ def run(
         write_atomically(log, asked.log(number), PRIVATE)
     if ending.how != "completed":
         raise DeployError(
-            f"run {number} has {ending.how or 'not ended'}: {_gist(ending.details)}",
+            f"run {number} {ending.how or 'has not ended'}: {_gist(ending.details)}",
             f"see {log}; then go on with: solera federation run {folder} --resume",
         )
     return last

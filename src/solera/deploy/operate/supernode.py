@@ -53,7 +53,7 @@ class Running:
                 return
             time.sleep(0.5)
         if self.supernode.is_running:
-            raise DeployError("what answers for the node has ended", f"see its log, {self.worker.log}")
+            raise DeployError("the node's worker process has stopped", f"see its log, {self.worker.log}")
         raise why_ended(self.supernode, key)
 
 
@@ -114,7 +114,8 @@ def _wait(process: Process, address: Address, key: Path | None) -> None:
         now = time.monotonic()
         if now - began > _JOIN:
             raise DeployError(
-                f"the node has not joined the server at {address} in {_JOIN:.0f} s, though both run",
+                f"the node has not joined the server at {address} within {_JOIN:.0f} s, although "
+                "both are running",
                 f"see its log, {process.log}",
             )
         if now - asked > _ASK:
@@ -140,11 +141,13 @@ def why_ended(process: Process, key: Path | None) -> DeployError:
     """An error that says what Flower's log says."""
     said = process.said()
     if "[code: " in said and key is None:
-        return DeployError("the server asks nodes for a key", "give --key nodes/NAME and --ca ca.pem")
+        return DeployError(
+            "the server requires a key from every node", "give --key nodes/NAME and --ca ca.pem"
+        )
     if CONNECTED in said:
         return DeployError(
-            f"a node with the key {key} is connected already, or was within the last minute",
-            "every node needs a key of its own; if the other one was cut off, try again in a minute",
+            f"a node with the key {key} is already connected, or was within the last minute",
+            "every node needs its own key; if the other node was disconnected, try again in a minute",
         )
     if "[code: " in said:
         return DeployError(
@@ -153,4 +156,4 @@ def why_ended(process: Process, key: Path | None) -> DeployError:
         )
     if "parse the private key" in said:
         return DeployError(f"{key} is not a node's secret key", "give --key nodes/NAME, without .pub")
-    return DeployError("the node has ended", f"see its log, {process.log}")
+    return DeployError("the node has stopped", f"see its log, {process.log}")

@@ -54,7 +54,7 @@ def whole_share(fixed: FixedPoint, length: int, *, clip: float, std: float, user
     longest = clip * ulps * _ROUNDING + (1 + drift) * math.sqrt(2 * length)
     sigma = max(_LEAST_SIGMA, math.ceil(std / clip * longest))
     if sigma > LARGEST:
-        raise RefusalError(Reason.SECURE, f"noise of {sigma} ulp cannot be drawn: lower clip or noise")
+        raise RefusalError(Reason.SECURE, f"noise of {sigma} ulp is too large to sample: lower clip or noise")
     return sigma
 
 

@@ -82,9 +82,9 @@ class RoundTerms(Step):
     def _fits(self) -> Self:
         keys = [member.key for group in self.groups for member in group.members]
         if len(set(keys)) != len(keys):
-            raise ValueError("a node is there twice")
+            raise ValueError("a node is listed twice")
         if self.noise and not self.clip:
-            raise ValueError("noise is worth nothing without a clip")
+            raise ValueError("noise gives no guarantee without a clip")
         return self
 
     @classmethod
@@ -160,7 +160,7 @@ class RoundTerms(Step):
             )
         except (ValidationError, ValueError, SecAggError) as error:
             said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise RefusalError(Reason.SECURE, f"no round can have these members: {said}") from None
+            raise RefusalError(Reason.SECURE, f"a round with these members is not possible: {said}") from None
 
 
 class Task(Step):

@@ -69,8 +69,8 @@ class Loop:
             else:
                 coordinator.give_up_opening()
                 raise RunError(
-                    f"round {coordinator.progress.rounds_done + 1} was tried {attempt + 1} times with too few"
-                    " replies",
+                    f"round {coordinator.progress.rounds_done + 1} failed {attempt + 1} times "
+                    "because of too few replies",
                     "see events.jsonl for why, then run again with --resume",
                 )
         online = self._online(least=0)
@@ -100,7 +100,7 @@ class Loop:
                 return online
             if time.monotonic() > end:
                 raise RunError(
-                    f"only {len(online)} of {least} nodes are there after {self._settings.patience:g} s",
+                    f"only {len(online)} of {least} nodes are online after {self._settings.patience:g} s",
                     "start more nodes, then run again with --resume",
                 )
             time.sleep(1)

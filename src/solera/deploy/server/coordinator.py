@@ -44,7 +44,9 @@ class Coordinator(FederationServer):
             client: (node, slot) for node in able_nodes for slot, client in ledger.nodes[node].numbers.items()
         }
         if not where:
-            raise RunError("no node has any users", "import a history on a device, then run again")
+            raise RunError(
+                "no node has any users", "import a history on a device, then run the command again"
+            )
         able = np.array(sorted(where), dtype=np.int64)
         wanted, chosen = self._choose(able, number)
         by_node: dict[int, list[tuple[int, int]]] = {}
@@ -108,7 +110,7 @@ class Coordinator(FederationServer):
         if order is None:
             raise RefusalError(Reason.MEMBERS, "the node was not asked")
         if node in now.answered:
-            raise RefusalError(Reason.TWICE, "the node has answered before")
+            raise RefusalError(Reason.TWICE, "the node has already answered")
         now.answered.add(node)
         answer = Answer.of(packet)
         self._check(answer, order)
@@ -213,8 +215,8 @@ class Coordinator(FederationServer):
         if self.private:
             if self.progress.rounds_done >= self.rounds:
                 raise RunError(
-                    f"all {self.rounds} rounds that ε was accounted for are done",
-                    "begin another federation; its ε adds to this one's",
+                    f"all {self.rounds} rounds that the privacy budget ε covers are done",
+                    "start a new federation; its ε adds to this one's",
                 )
             chosen = self.private.choose(able, number)
             return len(chosen), chosen
@@ -237,15 +239,16 @@ class Coordinator(FederationServer):
         if (answer.round, answer.attempt) != (order.round, order.attempt):
             raise RefusalError(
                 Reason.ROUND,
-                f"an answer to round {answer.round}, attempt {answer.attempt}; asked was {order.token}",
+                f"the answer is for round {answer.round}, attempt {answer.attempt}; the order was "
+                f"{order.token}",
             )
         if answer.version != order.version:
-            raise RefusalError(Reason.CATALOGUE, f"an update of catalogue {answer.version}")
+            raise RefusalError(Reason.CATALOGUE, f"the update is for catalogue {answer.version}")
         asked = set(order.slots)
         if len(set(answer.trained)) != len(answer.trained) or not set(answer.trained) <= asked:
-            raise RefusalError(Reason.MEMBERS, "users have trained who were not asked, or twice")
+            raise RefusalError(Reason.MEMBERS, "the answer names users who were not asked, or one user twice")
         if not set(answer.trained) <= set(answer.slots):
-            raise RefusalError(Reason.MEMBERS, "users have trained who are not there")
+            raise RefusalError(Reason.MEMBERS, "the answer names users who do not exist")
         self.check_claim(answer.slots)
 
     def _read(self, node: int, answer: Answer, order: Order, arrays: Arrays) -> Reply:
@@ -253,7 +256,7 @@ class Coordinator(FederationServer):
         clients = np.array([number[slot] for slot in answer.trained], dtype=np.int64)
         if not len(clients):
             if arrays:
-                raise RefusalError(Reason.NAMES, "nobody has trained, but something was sent")
+                raise RefusalError(Reason.NAMES, "an upload was sent, but no user has trained")
             return Reply(node, answer.slots, clients, None, 0.0)
         sent = self.state.read(arrays, self._bounds(order, len(clients)))
         return Reply(node, answer.slots, clients, sent, answer.peak)

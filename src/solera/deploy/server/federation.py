@@ -51,8 +51,8 @@ class FederationServer:
         self._count_lost()
         if self.private and self.rounds < 1:
             raise RunError(
-                "all sums that ε was accounted for were opened, and nothing came of them",
-                "begin another federation; its ε adds to this one's",
+                "the privacy budget ε is spent: all sums that it covers were opened, but none could be used",
+                "start a new federation; its ε adds to this one's",
             )
         self.roster = folder.roster if self.settings.secure_aggregation else None
         self.round: Round | None = None
@@ -113,10 +113,10 @@ class FederationServer:
         if bundle is None or bundle.manifest.sha256[CATALOGUE] != enrolment.catalogue:
             known = ", ".join(map(str, self.bundles))
             raise RefusalError(
-                Reason.CATALOGUE, f"catalogue {enrolment.version} is none of this federation's ({known})"
+                Reason.CATALOGUE, f"catalogue {enrolment.version} is not one of this federation's ({known})"
             )
         if enrolment.method != self.method.name:
-            raise RefusalError(Reason.CATALOGUE, f"a device of {enrolment.method!r}")
+            raise RefusalError(Reason.CATALOGUE, f"the device is set up for method {enrolment.method!r}")
         if self.roster is not None and enrolment.identity not in self.roster.nodes.values():
             what = "is not in the roster" if enrolment.identity else "was started without --roster"
             raise RefusalError(Reason.SECURE, f"the node {what}")
@@ -129,10 +129,10 @@ class FederationServer:
         """Refuse more users than a node may have, or one that is there twice."""
         if len(slots) > self.settings.users_per_node:
             raise RefusalError(
-                Reason.MEMBERS, f"{len(slots)} users on one node, at most {self.settings.users_per_node}"
+                Reason.MEMBERS, f"{len(slots)} users on one node; the limit is {self.settings.users_per_node}"
             )
         if len(set(slots)) != len(slots):
-            raise RefusalError(Reason.MEMBERS, "a user is there twice")
+            raise RefusalError(Reason.MEMBERS, "a user is listed twice")
 
     def farewells(self, online: Collection[int]) -> dict[int, Packet]:
         """The final state, for every node that is there."""
@@ -198,4 +198,4 @@ class FederationServer:
 
     def _same_federation(self, federation: str) -> None:
         if federation != self.identity.federation:
-            raise RefusalError(Reason.FEDERATION, f"an answer to federation {federation}")
+            raise RefusalError(Reason.FEDERATION, f"the answer is for federation {federation}")

@@ -69,7 +69,7 @@ class FederationFolder:
         """Begin a federation; other files that may be there already are left alone."""
         folder = cls(path)
         if folder.exists:
-            raise RunError(f"{path} holds a federation already", "give --resume to go on with it")
+            raise RunError(f"{path} already contains a federation", "give --resume to continue it")
         method = method_of(bundle)
         settings = settled(settings, method)
         try:
@@ -87,7 +87,7 @@ class FederationFolder:
         """Begin a federation; or go on with one, and take over what is given anew."""
         if not resume:
             if bundle is None:
-                raise RunError("a federation begins with a bundle", "solera bundle new makes one")
+                raise RunError("a new federation needs --bundle", "`solera bundle new` makes a bundle")
             check_given(settings, settings.get("dp"))
             return cls.create(path, bundle, Settings(**settings))
         folder = cls.open(path)
@@ -101,7 +101,7 @@ class FederationFolder:
         """A federation that was begun before."""
         folder = cls(path)
         if not folder.exists:
-            raise RunError(f"{path} holds no federation", "solera federation run begins one")
+            raise RunError(f"{path} contains no federation", "`solera federation run` starts one")
         return folder
 
     def change(self, given: dict[str, Any]) -> None:
@@ -264,5 +264,6 @@ def _check_continues(old: Bundle, new: Bundle) -> None:
     wrong = [what for what, is_so in problems.items() if is_so]
     if wrong:
         raise RunError(
-            f"{new.path} does not go on from {old.path}: {', '.join(wrong)}", "solera bundle extend makes one"
+            f"{new.path} does not continue {old.path}: {', '.join(wrong)}",
+            "`solera bundle extend` makes a bundle that does",
         )

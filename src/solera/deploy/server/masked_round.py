@@ -49,7 +49,7 @@ def run_masked(
     able = {n for n in online if n in nodes and nodes[n].identity and nodes[n].version == coordinator.newest}
     if not able:
         raise RunError(
-            "no node takes part in masked rounds", "start the nodes with --roster, on the newest catalogue"
+            "no node takes part in masked rounds", "start the nodes with --roster and the newest bundle"
         )
     now = coordinator.plan(attempt, able)
     try:
@@ -114,7 +114,7 @@ class MaskedRound:
         entries = coordinator.progress.ledger.nodes
         by_key = {entries[node].identity: node for node in now.orders}
         if len(by_key) < len(now.orders):
-            raise RefusalError(Reason.MEMBERS, "two nodes have one key")
+            raise RefusalError(Reason.MEMBERS, "two nodes have the same key")
         settings, roster = coordinator.settings, coordinator.roster
         assert roster is not None
         users = {  # under noise, how many were drawn must not show
@@ -136,7 +136,7 @@ class MaskedRound:
                 )
                 raise RefusalError(
                     Reason.MEMBERS,
-                    f"{len(here)} nodes of {len(part)} are there for a masked sum; it takes {threshold}",
+                    f"{len(here)} of {len(part)} nodes are present; a masked sum needs {threshold}",
                 )
             members = tuple(
                 Member(key=entries[node].identity, users=users[node], task=tasks[node].digest)
@@ -253,10 +253,10 @@ class MaskedRound:
         """The bytes of an answer that belongs here."""
         answer: Step = MaskedAnswer.of(packet) if kind == "mask" else Step.of(packet)
         if answer.token != self._terms.token:
-            raise RefusalError(Reason.ROUND, f"an answer to {answer.token}")
+            raise RefusalError(Reason.ROUND, f"the answer is for {answer.token}")
         if isinstance(answer, MaskedAnswer):
             if answer.version != self._now.orders[node].version:
-                raise RefusalError(Reason.CATALOGUE, f"an update of catalogue {answer.version}")
+                raise RefusalError(Reason.CATALOGUE, f"the update is for catalogue {answer.version}")
             self._coordinator.check_claim(answer.slots)
             self._slots[node] = answer.slots
         check_arrays({MESSAGE: (np.dtype("u1"), ("b",))}, packet.arrays)

@@ -125,7 +125,7 @@ def read_opening(folder: Path) -> Opening | None:
     except (OSError, ValidationError, ValueError) as error:
         raise RunError(
             f"{path} cannot be read: {error}",
-            "restore the folder from a copy; or delete it: the sums in it count as opened and lost",
+            "restore the folder from a copy; or delete it: its sums then count as opened and lost",
         ) from None
 
 
@@ -138,5 +138,5 @@ def _group(path: Path, each: _Group) -> OpeningGroup:
     encoding = each.kept.setup.encoding
     total: Any = np.frombuffer((path / f"sum-{each.place}.bin").read_bytes(), encoding.dtype)
     if len(total) != encoding.length:
-        raise ValueError(f"the sum of group {each.place} is not whole")
+        raise ValueError(f"the sum of group {each.place} is incomplete")
     return OpeningGroup(each.place, each.nodes, each.kept, total, each.requests)
