@@ -139,7 +139,7 @@ def test_a_victim_among_the_servers_own_nodes(world, monkeypatch, reached):
     opened = keep_opened(monkeypatch)
     federation.round(online={100, 105, 109})  # its own are 105 and 109
     assert opened == []
-    assert said_by(federation, VICTIM) == ["a sum over 3 of 20 nodes; this device asks for 10"]
+    assert said_by(federation, VICTIM) == ["a sum over 3 of 20 nodes; this device requires 10"]
     reached("declined: half of the roster is asked for")
 
 

@@ -82,18 +82,18 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "'--engine': 'warp' is not one of 'block', 'reference'",
             "solera train --help",
         ),
-        (("train", "fedmf"), "which data set?", "--data ml-100k"),
-        (("train", "--data", "ml-100k"), "which method?", "solera train fedmf"),
+        (("train", "fedmf"), "the data set is missing", "--data ml-100k"),
+        (("train", "--data", "ml-100k"), "the method is missing", "solera train fedmf"),
         (("train", "--preset", "paper:fedrp/ml-100k"), "unknown preset", "'paper:fedrap/ml-100k'?"),
         (
             ("train", "fedmf", "--preset", "paper:fedrap/ml-100k"),
             "has method 'fedrap', not 'fedmf'",
-            "leave one of the two out",
+            "omit method or the preset",
         ),
         (
             ("train", "--preset", "paper:fedrap/ml-100k", "--with", "plgc"),
             "has plugins [], not ['plgc']",
-            "leave one of the two out",
+            "omit plugins or the preset",
         ),
         (("train", "fedmf", "--data", "ml-100k", "--with", "elastic"), "unknown plug-in", "'elastic-merge'"),
         (("train", "local", "--data", "ml-100k", "--with", "plgc"), "plgc", "method"),
@@ -102,7 +102,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "--rounds",
             "solera train --help",
         ),
-        (("recommend", "no-such-run", "--user", "1"), "no-such-run holds no run", "give the folder"),
+        (("recommend", "no-such-run", "--user", "1"), "no-such-run contains no run", "give the folder"),
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
         (("baseline", "eas", "--data", "x"), "'eas' is not one of 'popularity', 'ease'", "baseline --help"),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
@@ -222,7 +222,7 @@ def test_the_same_command_again_makes_a_new_folder_but_never_overwrites(ratings,
     out = next(iter(folders))
     refused = solera(*command[:-1], "--rounds", "2", "--out", out, cwd=tmp_path)
     assert refused.returncode == 2
-    assert "holds another run" in refused.stderr
+    assert "contains another run" in refused.stderr
 
 
 def test_every_table_of_a_leaky_run_says_so(ratings, tmp_path):

@@ -289,8 +289,8 @@ def test_what_is_guaranteed_is_stated(local):
     ("method", "options", "settings", "why"),
     [
         ("fedem", {}, {}, "its server needs single uploads"),
-        ("fedhist", {}, {}, "touched a row"),
-        ("fedmf", {"clients_per_round": 5}, {}, "sampling needs a probability"),
+        ("fedhist", {}, {}, "changed a row"),
+        ("fedmf", {"clients_per_round": 5}, {}, "needs a sampling probability"),
         ("fedmf", {}, {"dp": dp(mode="local")}, "mode=local is not supported on devices yet"),
         ("fedmf", {}, {"dp": dp(mode="distributed")}, "if the server sees nothing but sums"),
         ("fedmf", {}, {"dp": dp(adaptive=0.5)}, "adaptive clip is not supported on devices yet"),

@@ -99,7 +99,8 @@ def new(
 
     if (data is None) == (catalogue is None):
         raise ConfigError(
-            "the bundle needs a list of items", "give either --data ml-100k or --catalogue items.csv"
+            "the bundle needs exactly one list of items",
+            "give either --data ml-100k or --catalogue items.csv",
         )
     options = parse_pairs(option or [], "-O learning_rate=0.05")
     deployable(find(method, options, plugin or []))

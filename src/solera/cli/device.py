@@ -287,7 +287,7 @@ def forget(
     from solera.device.device import Device
 
     if everything == (item is not None or user is not None):
-        raise ConfigError("nothing was chosen to delete", "give --item, --user or both; or --all")
+        raise ConfigError("choose what to delete", "give --item, --user or both; or --all alone")
     device = Device.open(folder)
     sent = len(device.outbox())
     id_ = None if item is None else item if device.holds(item) else device.catalogue.find(item).id

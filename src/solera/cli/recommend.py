@@ -55,7 +55,9 @@ def recommend(
     from solera.runs import Run
 
     if (user is not None) + all_users + (history is not None) != 1:
-        raise ConfigError("no user was chosen", "give one of --user ID, --all or --history ITEM,ITEM")
+        raise ConfigError(
+            "give exactly one of --user, --all and --history", "for example --user 196, or --history 50,172"
+        )
     if all_users and output is None:
         raise ConfigError(
             "--all needs an output file", "give -o recommendations.parquet or -o recommendations.csv"

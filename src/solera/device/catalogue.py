@@ -94,5 +94,8 @@ class Catalogue:
         item = self.match(text) if row is None else self.items[row]
         if item is None:
             near = "; ".join(self.near(text))
-            raise DataError(f"no item {text!r}", f"did you mean: {near}" if near else "give an id or a title")
+            raise DataError(
+                f"the catalogue has no item {text!r}",
+                f"did you mean: {near}" if near else "give an id or a title",
+            )
         return item

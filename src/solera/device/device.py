@@ -62,7 +62,9 @@ class Device:
     def create(cls, path: Path, bundle: Bundle) -> Device:
         """A new device that trusts the bundle's key from now on."""
         if Store.version_of(path / DATABASE):
-            raise DeviceError(f"{path} holds a device already", "solera device update takes a new bundle")
+            raise DeviceError(
+                f"{path} already contains a device", "`solera device update` installs a new bundle"
+            )
         make_folder(path)
         install(bundle, path)
         store = Store(path / DATABASE)
@@ -75,7 +77,7 @@ class Device:
         version = Store.version_of(path / DATABASE)
         if version == 0:
             hint = f"solera device init {path} --bundle FILE makes one"
-            raise DeviceError(f"{path} holds no device", hint)
+            raise DeviceError(f"{path} contains no device", hint)
         if version > VERSION:
             raise DeviceError(
                 f"{path} was written by a newer version of Solera (tables {version}, here {VERSION})",
@@ -100,7 +102,10 @@ class Device:
         """The bundle in use, its signature checked again."""
         bundle = Bundle.open(bundle_file(self.path, self._settings["bundle"]), self.key)
         if bundle.digest != self._settings["bundle"]:
-            raise BundleError(f"{bundle.path} is another bundle than this device took", "restore the folder")
+            raise BundleError(
+                f"{bundle.path} is not the bundle that this device was set up with",
+                "restore the folder from a copy",
+            )
         return bundle
 
     @cached_property
@@ -114,7 +119,7 @@ class Device:
         held = int(self._settings["catalogue_version"])
         if bundle.manifest.catalogue_version < held:
             raise BundleError(
-                f"{path} is of catalogue version {bundle.manifest.catalogue_version}, before {held}",
+                f"{path} has catalogue version {bundle.manifest.catalogue_version}, older than {held}",
                 "ask the publisher for a bundle that is not older",
             )
         former = bundle_file(self.path, self._settings["bundle"])
@@ -169,7 +174,7 @@ class Device:
         history = [item for item in self.history(user) if item in known]
         if not history:
             raise DeviceError(
-                f"nothing is known of user {user!r} yet",
+                f"user {user!r} has no history yet",
                 f"solera device add {self.path} TITLE, or import a file",
             )
         rows = np.array([known[item] for item in history], dtype=np.int64)
@@ -324,7 +329,7 @@ class Device:
 def _user_id(connection: sqlite3.Connection, name: str) -> int:
     """Of a user, who is new if there is none of that name."""
     if clean_text(name) != name:
-        raise DeviceError(f"{name!r} is no name for a user", "leave out the characters that cannot be seen")
+        raise DeviceError(f"{name!r} is not a valid user name", "remove the invisible characters")
     connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (name,))
     return int(connection.execute("SELECT id FROM users WHERE name = ?", (name,)).fetchone()[0])
 

@@ -20,9 +20,7 @@ try:
         load_pem_public_key,
     )
 except ImportError:
-    raise ConfigError(
-        "bundles are signed, which needs cryptography", "pip install 'solera[device]'"
-    ) from None
+    raise ConfigError("signing bundles needs cryptography", "pip install 'solera[device]'") from None
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 
@@ -33,7 +31,7 @@ def make_keys(stem: Path) -> tuple[Path, Path]:
     for path in (secret, public):
         if path.exists():
             raise BundleError(
-                f"{path} is there already", "give another name: a lost key cannot be made again"
+                f"{path} already exists", "give another name: an overwritten key cannot be recovered"
             )
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

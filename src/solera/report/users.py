@@ -55,7 +55,7 @@ def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
         for metric, now in found.items():
             if abs(now.mean - result.test[kind][metric]) > _CLOSE:
                 raise RunError(
-                    f"the model no longer gives the {metric} of its result.json: "
+                    f"the model no longer reproduces the {metric} in its result.json: "
                     "the data set or the program has changed",
                     "train it again",
                 )

@@ -97,18 +97,18 @@ def _method(config: RunConfig) -> tuple[RunConfig, AnyMethod]:
     """What is trained, and its settings in full, so that equal runs have equal ones."""
     method = find(config.method, config.options, config.plugins)
     if config.rounds != (method.rounds_needed or config.rounds):
-        raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
+        raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "omit --rounds")
     return config.resolved(), method
 
 
 def _check_recordable(method: AnyMethod, out: Path | None) -> None:
     if method.rounds_needed == 1:
         raise ConfigError(
-            f"{method.name!r} is solved in one round, of which there is nothing to record",
-            "leave --record-figures out",
+            f"{method.name!r} is solved in one round, so there are no figures per round to record",
+            "omit --record-figures",
         )
     if out is None:
-        raise ConfigError("what is recorded needs a folder", "say with `out` where the run is written")
+        raise ConfigError("recording figures needs a folder for the run", "give it as `out`")
 
 
 def _finished(out: Path, config: RunConfig, data: Interactions) -> Run | None:
@@ -131,7 +131,7 @@ def _check_same(folder: RunFolder, config: RunConfig) -> None:
     difference = config.difference(folder.config)
     if difference:
         raise RunError(
-            f"{folder.path} holds another run: {difference}",
+            f"{folder.path} contains another run: {difference}",
             "resume with the same settings, or give another --out",
         )
 

@@ -133,7 +133,8 @@ def least_popular(train: Ragged, n_items: int, count: int, seed: int) -> Ints:
     quarter = order[: max(1, n_items // 4)]
     if not 1 <= count <= len(quarter):
         raise ConfigError(
-            f"no {count} targets among {len(quarter)} unpopular items", f"take 1 to {len(quarter)}"
+            f"cannot choose {count} targets among {len(quarter)} unpopular items",
+            f"give --targets from 1 to {len(quarter)}",
         )
     return np.sort(generator(seed, Purpose.EVALUATION, *b"targets").choice(quarter, count, replace=False))
 
@@ -160,7 +161,7 @@ def _attackable(method: AnyMethod) -> Method:
     """One whose clients send changes of a table that is the same for everybody."""
     if isinstance(method, ClosedForm) or isinstance(method.aggregate, Tailoring) or remembers(method.scorer):
         why = "its clients train no shared item table by steps, or get one each, or are known by history"
-        raise ConfigError(f"{method.name!r} cannot be poisoned here: {why}", "take e.g. fedmf or pfedrec")
+        raise ConfigError(f"{method.name!r} cannot be poisoned here: {why}", "use e.g. fedmf or pfedrec")
     if not any(leaf.per_item and leaf.sent_as for leaf in method.leaves):
-        raise ConfigError(f"{method.name!r} sends no changes of item rows", "take e.g. fedmf or pfedrec")
+        raise ConfigError(f"{method.name!r} sends no changes of item rows", "use e.g. fedmf or pfedrec")
     return method

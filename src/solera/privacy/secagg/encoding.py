@@ -62,14 +62,14 @@ class Encoding(BaseModel):
         bound = min((1 << self.bits - 1) - 1, 1 << 53)
         for part in self.parts:
             if part.largest == 0:
-                raise ValueError(f"{part.name!r}: all values would become 0: take more fraction_bits")
+                raise ValueError(f"{part.name!r}: all values would become 0: use more fraction_bits")
             if self.clients * part.largest > bound:
                 raise ValueError(
                     f"{part.name!r}: {self.clients} clients × {part.largest} could exceed {bound}:"
-                    " take fewer fraction_bits, a smaller clip, or bits=64"
+                    " use fewer fraction_bits, a smaller clip, or bits=64"
                 )
         if len({part.name for part in self.parts}) != len(self.parts):
-            raise ValueError("two parts have one name")
+            raise ValueError("two parts have the same name")
         if self.length > MAX_VALUES:
             raise ValueError(f"more than {MAX_VALUES} values")
         return self
@@ -92,7 +92,7 @@ class Encoding(BaseModel):
     def encode(self, values: Mapping[str, ArrayLike]) -> Ring:
         """Every part by its name, of any shape."""
         if values.keys() != {part.name for part in self.parts}:
-            raise SecAggError(f"values of other parts than {[part.name for part in self.parts]}")
+            raise SecAggError(f"the values are not those of the parts {[part.name for part in self.parts]}")
         encoded = np.empty(self.length, self.dtype)
         begin = 0
         for part in self.parts:

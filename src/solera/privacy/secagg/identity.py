@@ -39,7 +39,7 @@ def public_identity(key: Identity | PublicIdentity) -> bytes:
 @lru_cache(maxsize=4096)
 def read_identity(der: bytes) -> PublicIdentity:
     """A public key from a roster."""
-    wrong = SecAggError("a key of the roster is neither Ed25519 nor P-384", "take public_identity(key)")
+    wrong = SecAggError("a key of the roster is neither Ed25519 nor P-384", "use public_identity(key)")
     try:
         key = load_der_public_key(der)
     except (ValueError, UnsupportedAlgorithm):

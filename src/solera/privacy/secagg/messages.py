@@ -40,9 +40,9 @@ class Message:
             raise SecAggError(f"a message of {len(data)} bytes is too long")
         reader = Reader(data)
         if reader.take(5) != _LETTERS + bytes([cls.KIND]):
-            raise SecAggError(f"this is no {cls.__name__}")
+            raise SecAggError(f"this is not a valid {cls.__name__}")
         if reader.take(32) != context:
-            raise SecAggError("a message is of another session, round or setup")
+            raise SecAggError("a message belongs to another session, round or setup")
         message = cls._read(context, reader)
         reader.end()
         return message
@@ -215,5 +215,5 @@ class Reveal(Message):
     def _read(cls, context: bytes, reader: Reader) -> Self:
         reveal = cls(context, reader.number(), reader.entries(), reader.entries())
         if {peer for peer, _ in reveal.seeds} & {peer for peer, _ in reveal.mask_keys}:
-            raise SecAggError("shares of both secrets of one client")
+            raise SecAggError("the message has shares of both secrets of one client")
         return reveal

@@ -45,7 +45,7 @@ def agree(key: X25519PrivateKey, public: bytes) -> bytes:
     try:
         return bytes(key.exchange(X25519PublicKey.from_public_bytes(public)))
     except ValueError:
-        raise SecAggError("a public key is none, or of low order") from None
+        raise SecAggError("a public key is invalid or has low order") from None
 
 
 def derive(secret: bytes, purpose: bytes) -> bytes:
@@ -69,7 +69,7 @@ def unseal(key: bytes, box: bytes) -> bytes:
     try:
         return bytes(AESGCM(key).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], None))
     except (InvalidTag, ValueError):
-        raise SecAggError("a box was sealed with another key, or changed on its way") from None
+        raise SecAggError("a box was sealed with another key, or changed in transit") from None
 
 
 def mask(values: Ring, key: bytes, *, subtract: bool = False) -> None:

@@ -32,7 +32,7 @@ class Stage(IntEnum):
 def at_stage(now: Stage, wanted: Stage) -> None:
     """Every stage once, and in order."""
     if now != wanted:
-        raise SecAggError(f"asked for stage {wanted.name.lower()} when it is time for {now.name.lower()}")
+        raise SecAggError(f"asked for stage {wanted.name.lower()} during stage {now.name.lower()}")
 
 
 def enough(setup: Setup, clients: Iterable[int], what: str) -> None:
@@ -54,7 +54,7 @@ def advertisement(setup: Setup, client: int, data: bytes) -> Advertisement:
     """A client's own, with its signature checked."""
     made = Advertisement.from_bytes(data, setup.context)
     if made.client != client or client >= len(setup.roster):
-        raise SecAggError("an advertisement is of another client")
+        raise SecAggError("an advertisement belongs to another client")
     if not is_signed(setup.roster[client], made.signature, statement(setup, made)):
         raise SecAggError(f"the advertisement of client {client} is not signed by it")
     return made

@@ -91,7 +91,7 @@ class Server:
             made = rules.advertisement(self.setup, client, data)
             keys = {made.box_key, made.mask_key}
             if len(keys) < 2 or keys & seen:
-                raise SecAggError("a key is there twice")
+                raise SecAggError("a key is listed twice")
             for key in keys:
                 agree(probe, key)  # refuses what would make every client refuse later
             seen.update(keys)
@@ -111,13 +111,13 @@ class Server:
             _same(client, sent.client)
             boxes, hashes = dict(sent.entries), dict(sent.hashes)
             if boxes.keys() != self._advertised.keys() - {client} or hashes.keys() != self._advertised.keys():
-                raise SecAggError("boxes for other clients than have advertised keys")
+                raise SecAggError("the boxes are not for exactly the clients that advertised keys")
             if any(len(box) != rules.BOX_BYTES for box in boxes.values()):
-                raise SecAggError("a box is of another size")
+                raise SecAggError("a box has the wrong size")
             if any(len(each) != vss.HASHES_BYTES for each in hashes.values()):
-                raise SecAggError("hashes of shares are of another size")
+                raise SecAggError("hashes of shares have the wrong size")
             if [place for place, _ in sent.check] != list(range(self.setup.threshold)):
-                raise SecAggError("shares of another threshold")
+                raise SecAggError("the shares are for another threshold")
             check = tuple(shamir.number(each) for _, each in sent.check)
             challenge = vss.challenge_of(
                 rules.dealing(self.setup, client), {receiver + 1: each for receiver, each in hashes.items()}
@@ -151,7 +151,7 @@ class Server:
             if len(sent.vector) != encoding.nbytes:
                 raise SecAggError(f"a vector of {len(sent.vector)} bytes, not {encoding.nbytes}")
             if not set(sent.unusable) <= set(self._sharers) - {client}:
-                raise SecAggError("complains of shares that it was not sent")
+                raise SecAggError("complains about shares that it was not sent")
             np.add(total, np.frombuffer(sent.vector, encoding.dtype), out=total)
             self._unusable[client] = sent.unusable
 
@@ -218,7 +218,7 @@ class Server:
             given = ((seeds, dict(sent.seeds), vss.SEED), (mask_keys, dict(sent.mask_keys), vss.MASK_KEY))
             for shares, found, place in given:
                 if found.keys() != shares.keys() - set(self._unusable.get(client, ())):
-                    raise SecAggError("shares of other clients than were asked for")
+                    raise SecAggError("the shares are not of the clients that were asked for")
                 for dealer, share in found.items():
                     if not self._is_dealt(dealer, client, place, share):
                         self.faulty[client] = f"revealed a wrong share of client {dealer}"
@@ -247,7 +247,7 @@ class Server:
                 self.faulty[dealer] = f"dealt shares that {complaints} clients could not use"
         if self.faulty:
             self.stage = Stage.DONE
-            raise SecAggError("shares of a client are in too few hands", "run the round without it")
+            raise SecAggError("too few clients hold shares of a client's secret", "run the round without it")
 
     def _is_dealt(self, dealer: int, receiver: int, place: int, share: bytes) -> bool:
         purpose, hashes = rules.dealing(self.setup, dealer), self._hashes[dealer][receiver]
@@ -290,7 +290,7 @@ class Server:
         for client, data in answers:
             try:
                 if client not in waiting:
-                    raise SecAggError(f"no answer of client {client} is waited for")
+                    raise SecAggError(f"no answer is expected from client {client}")
                 waiting.remove(client)
                 take(client, data)
                 taken.append(client)

@@ -113,7 +113,7 @@ def make_setup(
             roster=tuple(public_identity(key) for key in identities),
         )
     except ValidationError as error:
-        raise SecAggError(f"no setup: {error.errors()[0]['msg']}") from None
+        raise SecAggError(f"not a valid setup: {error.errors()[0]['msg']}") from None
 
 
 def secure_sum(

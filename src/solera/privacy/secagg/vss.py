@@ -47,7 +47,7 @@ class Shares(NamedTuple):
     def from_bytes(cls, data: bytes) -> Shares:
         """The reverse; each must be an element of the field."""
         if len(data) != SHARES_BYTES:
-            raise SecAggError("shares are of another length")
+            raise SecAggError("shares have the wrong length")
         shares = cls(*(data[at : at + SHARE_BYTES] for at in range(0, SHARES_BYTES, SHARE_BYTES)))
         for each in shares:
             shamir.number(each)

@@ -60,7 +60,7 @@ class Reader:
     def _count(self) -> int:
         count = self.number()
         if count > MAX_CLIENTS:
-            raise SecAggError("a message is of too many clients")
+            raise SecAggError("a message names too many clients")
         return count
 
 
