@@ -149,7 +149,7 @@ def test_a_truncated_file_is_refused(bundled, tmp_path, share):
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [(FORMAT - 1, ("before", "ask the publisher")), (FORMAT + 1, ("after", "upgrade solera"))],
+    [(FORMAT - 1, ("older", "ask the publisher")), (FORMAT + 1, ("newer", "upgrade solera"))],
 )
 def test_another_format_is_refused(bundled, keys, tmp_path, version, said):
     path = resigned(tmp_path / "b", members(bundled("fedslist")), keys, format=version)

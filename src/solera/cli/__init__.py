@@ -30,7 +30,7 @@ _STOPPED = 130
 
 app = typer.Typer(
     name="solera",
-    help="Personalized federated recommendation: trained together, every history at home.",
+    help="Personalized federated recommendation: training is shared, histories stay on the devices.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -83,12 +83,13 @@ def _root(
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error comes from.", envvar="SOLERA_TRACEBACK")
+        bool,
+        typer.Option("--traceback", help="Show the full traceback of an error.", envvar="SOLERA_TRACEBACK"),
     ] = False,
     methods: Annotated[
         list[Path] | None,
         typer.Option(
-            "--methods", help="A Python file that registers methods of your own.", envvar="SOLERA_METHODS"
+            "--methods", help="Python file that registers your own methods.", envvar="SOLERA_METHODS"
         ),
     ] = None,
 ) -> None:

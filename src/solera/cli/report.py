@@ -13,15 +13,16 @@ from solera.cli.progress import stage_progress
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the page.")] = Path(
-        "report.html"
-    ),
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of finished runs.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
     figures: Annotated[
-        bool, typer.Option("--figures", help="Write every figure as SVG, PNG and CSV beside the page too.")
+        bool, typer.Option("--figures", help="Also write every figure as SVG, PNG and CSV next to the page.")
     ] = False,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Leave out what needs the data set: intervals, single users.")
+        bool,
+        typer.Option(
+            "--no-data", help="Skip the parts that need the data set: confidence intervals, single users."
+        ),
     ] = False,
     data_dir: DataDir = None,
     json: Json = False,
