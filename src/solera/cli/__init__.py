@@ -101,7 +101,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line: an error is two lines on standard error, and an exit code that is not 0."""
+    """Run the command line. An error prints two lines on standard error and exits with a nonzero code."""
     try:
         code = app(standalone_mode=False)
         if code == _STOPPED:  # as some versions of typer say of Ctrl-C

@@ -151,7 +151,7 @@ def _numbers(text: str, name: str) -> list[int]:
 
 
 def _alone(**given: Any) -> None:
-    """A run's folder says all of this itself."""
+    """Refuse options that the folder of a run already determines."""
     from solera.core.errors import ConfigError
 
     named = [name for name, value in given.items() if value is not None]

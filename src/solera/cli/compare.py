@@ -43,7 +43,7 @@ def compare(
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Run methods with their defaults and show them beside each other.
+    """Run methods with their default options and compare their metrics.
 
     Every run leaves a record; the same command shows those that are there, and goes on after an interruption.
 

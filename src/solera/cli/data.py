@@ -1,4 +1,4 @@
-"""solera data: what data sets there are, what is in them, and what they give away."""
+"""solera data: list data sets, describe them, and audit what they leak."""
 
 from __future__ import annotations
 

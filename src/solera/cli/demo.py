@@ -68,7 +68,7 @@ def demo(
 
 
 def figures(done: dict[str, Any]) -> str:
-    """A round in one line."""
+    """Summary of a round in one line."""
     traffic = done.get("bytes", {})
     parts = [
         f"{done.get('clients', 0):,} clients on {done.get('nodes', 0)} nodes",
@@ -127,7 +127,7 @@ def _rounds(done: Demo) -> str:
 
 
 def shapes(sent: dict[str, Any]) -> str:
-    """What a message of an outbox held."""
+    """Description of the arrays in a message of the outbox."""
     return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in sent["tensors"].items())
 
 

@@ -290,7 +290,7 @@ def simulate(
 
 
 def _tell(stated: dict[str, Any] | None) -> None:
-    """What is guaranteed, before anything is done."""
+    """Print the privacy guarantee before training starts."""
     if stated:
         err.print(privacy_line(stated), highlight=False, soft_wrap=True)
 

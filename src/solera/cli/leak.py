@@ -1,4 +1,4 @@
-"""solera leak: see with your own eyes how the papers' protocol gives the held-out items away."""
+"""solera leak: demonstrate how the papers' protocol leaks the held-out items."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def leak(
 
 
 def _folder(picture: Path) -> Path:
-    """Where the pictures go, made before anything is trained."""
+    """Create the folder of the pictures before training starts."""
     from solera.core.errors import RunError
 
     try:

@@ -1,4 +1,4 @@
-"""solera poison: what malicious clients can do to recommendations, and what keeps them from it."""
+"""solera poison: attacks by malicious clients on recommendations, and defences."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _record(config: RunConfig, plot: AttackPlan, outcome: Outcome, threads: int)
 
 
 def _defence(config: RunConfig) -> str:
-    """Its name, and what of its options is not the default."""
+    """Name of the defence, with the options that differ from the defaults."""
     from solera.methods.robust import RobustConfig
 
     if "robust" not in config.options:

@@ -1,4 +1,4 @@
-"""solera report: runs beside each other, on one page that needs nothing but itself."""
+"""solera report: several runs on one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """One HTML page of one or more runs: figures, convergence, cost, privacy, configuration.
+    """Write an HTML page about one or more runs: figures, convergence, cost, privacy, configuration.
 
     Example: solera report runs/fedmf-ml-100k-strict-s0 -o report.html
 

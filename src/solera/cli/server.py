@@ -1,4 +1,4 @@
-"""solera server: where the nodes of a federation meet."""
+"""solera server: the server that the nodes of a federation connect to."""
 
 from __future__ import annotations
 

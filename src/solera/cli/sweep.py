@@ -122,7 +122,7 @@ def sweep(
 
 
 def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
-    """The same for the same command, so that it goes on."""
+    """Default folder. The same command gets the same folder, so that it continues."""
     from solera.bench.records import slug
 
     name = "-".join([config.full_method, Path(config.dataset).stem, *axes])
@@ -131,7 +131,7 @@ def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
 
 
 def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: bool, json: bool) -> None:
-    """Make the trials that are missing, then preset and page."""
+    """Run the missing trials, then write the preset and the page."""
     from solera.bench.runner import make_plan, run_matrix
     from solera.bench.sweep import shown
     from solera.bench.trials import best

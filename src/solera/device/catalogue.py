@@ -1,4 +1,4 @@
-"""Items found by the titles people's own exports give them.
+"""Find items of the catalogue by the titles in people's exports.
 
 "The Matrix", "Matrix, The (1999)" and "the matrix!" are one title. Of "Seven (a.k.a. Se7en) (1995)", each
 part is a title. Where both sides give a year, they may be one apart: festivals and cinemas disagree.
@@ -83,7 +83,7 @@ class Catalogue:
         return found[0] if len(distinct) == 1 else None
 
     def near(self, title: str, count: int = 3) -> list[str]:
-        """Titles that may have been meant."""
+        """Similar titles, as suggestions."""
         name, _ = split_year(title)
         keys = get_close_matches(plain(name), list(self._by_title), n=count, cutoff=0.75)
         return list(dict.fromkeys(item.title for key in keys for item in self._by_title[key]))[:count]

@@ -60,7 +60,7 @@ class Device:
 
     @classmethod
     def create(cls, path: Path, bundle: Bundle) -> Device:
-        """A new device that trusts the bundle's key from now on."""
+        """Create a device that trusts the bundle's key from then on."""
         if Store.version_of(path / DATABASE):
             raise DeviceError(
                 f"{path} already contains a device", "`solera device update` installs a new bundle"
@@ -73,7 +73,7 @@ class Device:
 
     @classmethod
     def open(cls, path: Path) -> Device:
-        """A device that was made before."""
+        """Open an existing device."""
         version = Store.version_of(path / DATABASE)
         if version == 0:
             hint = f"solera device init {path} --bundle FILE makes one"
@@ -94,7 +94,7 @@ class Device:
 
     @property
     def key(self) -> bytes:
-        """The publisher's key, the only one whose bundles are taken."""
+        """The publisher's key. Only bundles signed with it are accepted."""
         return bytes.fromhex(self._settings["key"])
 
     @cached_property
@@ -114,7 +114,7 @@ class Device:
         return Catalogue(self.bundle.catalogue())
 
     def update(self, path: Path) -> Bundle:
-        """Go on with a newer bundle of the same publisher; the history stays."""
+        """Install a newer bundle of the same publisher. The history is kept."""
         bundle = Bundle.open(path, self.key)
         held = int(self._settings["catalogue_version"])
         if bundle.manifest.catalogue_version < held:
@@ -282,7 +282,7 @@ class Device:
             )
 
     def outbox(self) -> list[dict[str, Any]]:
-        """All that ever left the device, oldest first."""
+        """Everything that has ever left the device, oldest first."""
         rows = self.store.rows(
             "SELECT time, kind, federation, round, tensors, bytes, sha256, steps FROM outbox ORDER BY id"
         )
@@ -292,7 +292,7 @@ class Device:
         ]
 
     def status(self) -> dict[str, Any]:
-        """What the folder holds."""
+        """Summary of the folder's contents."""
         users = self.store.rows(
             "SELECT name, (SELECT COUNT(*) FROM interactions WHERE user = users.id) AS interactions,"
             " (SELECT COUNT(DISTINCT item) FROM interactions WHERE user = users.id) AS items,"

@@ -65,7 +65,7 @@ class Ledger:
         return found
 
     def federations(self) -> list[dict[str, Any]]:
-        """All that ever asked, with what the owner said."""
+        """All federations that ever asked, with the owner's decision."""
         rows = self._store.rows("SELECT id, standing, offer, time FROM federations ORDER BY time, id")
         return [dict(row) | {"offer": json.loads(row["offer"])} for row in rows]
 
@@ -83,7 +83,7 @@ class Ledger:
         self._enter(federation, JOINED, self.offer(federation))
 
     def leave(self, federation: str) -> None:
-        """The owner takes part no more."""
+        """Record that the owner has left."""
         self._enter(federation, LEFT, self.offer(federation))
 
     def join_next(self, agreed: bool = True) -> None:
@@ -149,7 +149,7 @@ class Ledger:
             )
 
     def reveal(self, federation: str, round_: int, attempt: int, request: str) -> bytes | None:
-        """What was revealed to that very request."""
+        """The reply that was revealed to the same request before."""
         rows = self._store.rows(
             "SELECT reveal FROM rounds WHERE federation = ? AND round = ? AND attempt = ? AND request = ?",
             federation,
@@ -206,7 +206,7 @@ class Ledger:
         return int(rows[0][0])
 
     def spent(self, federation: str) -> Spent:
-        """What all uploads that ever left have cost, opened or not."""
+        """Privacy cost of all uploads that ever left the device, opened or not."""
         rows = self._store.rows(
             "SELECT federation = ? AS here, noise, COUNT(*) AS times FROM rounds WHERE stage >= ?"
             " GROUP BY here, noise",

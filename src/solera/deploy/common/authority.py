@@ -57,7 +57,7 @@ def make_keys(
 
 
 def hosts_of(certificate: x509.Certificate) -> set[str]:
-    """The names and addresses a certificate is good for."""
+    """Host names and addresses for which a certificate is valid."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -77,7 +77,7 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def check_server(folder: Path) -> None:
-    """Say so before the server starts if its certificate is missing or no longer valid."""
+    """Raise an error if the server's certificate is missing or has expired."""
     certificate = read_certificate(folder / "server.pem")
     read_certificate(folder / "ca.pem")
     if certificate.not_valid_after_utc < datetime.now(UTC):

@@ -1,4 +1,4 @@
-"""What a command shows to the server of a federation, so that it takes orders from nobody else.
+"""The token by which a server recognizes commands of its operator.
 
 FOLDER/flower/control.token is made anew at every start of the server, and only its user can read it. Flower's
 own commands look into credentials.yaml beside it, which has the same token in the form that they know.

@@ -1,4 +1,4 @@
-"""How a federation is run: what its operator decides."""
+"""Settings of a federation, chosen by its operator."""
 
 from __future__ import annotations
 

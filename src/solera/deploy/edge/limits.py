@@ -1,4 +1,4 @@
-"""How much of the server's memory and time callers may take before anybody knows who they are.
+"""Limits on the memory and time that unauthenticated callers may use on the server.
 
 Flower reads a whole request before it looks at who sent it. So requests are read here first, within bounds
 for each of them, for all together, and for all of one address. Only callers who have shown who they are may
@@ -53,7 +53,7 @@ class RefusalError(Exception):
 
 @dataclass
 class Load:
-    """What is under way."""
+    """Requests and bytes in flight."""
 
     requests: int = 0
     bytes: int = 0

@@ -1,4 +1,4 @@
-"""Whether a node takes part in a masked round: what its bundle, its roster, its owner and its ledger say."""
+"""Decide whether a node takes part in a masked round, by its bundle, roster, policy and ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cohort = dict[str, int]  # users asked, by a short name of the node's key
 
 
 class Approval:
-    """One node's judgement of one round's terms."""
+    """Checks of one round's terms by one node."""
 
     def __init__(self, terms: RoundTerms, membership: Membership, policy: Policy, ledger: Ledger) -> None:
         self._terms, self._membership = terms, membership

@@ -68,7 +68,7 @@ class Masking:
         }
 
     def advertise(self, packet: Packet) -> Packet:
-        """Look at the terms that the server proposes; begin, if they are acceptable."""
+        """Check the terms that the server proposes, and begin the round if they are acceptable."""
         terms, node = RoundTerms.of(packet), self._node
         _no_arrays(packet)
         node.check_joined(terms.federation, masked=True)
@@ -99,7 +99,7 @@ class Masking:
         return reply
 
     def share(self, packet: Packet) -> Packet:
-        """Deal shares of the own secrets."""
+        """Send shares of this node's secrets to the other nodes."""
         step, _, client = self._under_way(packet)
         reply = _reply(step, client.share_keys(_message(packet)))
         self._keep(client, Stage.SHARED, reply, "share")
@@ -156,7 +156,7 @@ class Masking:
         )
 
     def confirm(self, packet: Packet) -> Packet:
-        """Sign who is summed up, if they are enough and no earlier sum is too near."""
+        """Sign the list of summed nodes, if it is large enough and not too close to an earlier one."""
         step, terms, client = self._under_way(packet)
         approval = self._approval(terms)
         group = approval.group(self._node.device.bundle.manifest)
@@ -189,7 +189,7 @@ class Masking:
         return reply
 
     def finish(self, packet: Packet) -> Packet:
-        """Take the final state; no secret of a round stays."""
+        """Store the final state and delete all secrets of rounds."""
         reply = self._node.finish(packet)
         self._ledger.erase()
         self._wipe()
@@ -230,7 +230,7 @@ def _order_of(task: Task, terms: RoundTerms) -> Order:
 
 
 def _noted(terms: RoundTerms, node: Node) -> tuple[str, ...]:
-    """What was done to an upload, for the outbox."""
+    """Processing steps of an upload, for the outbox."""
     given = (("clip", terms.clip), ("noise", terms.noise), ("bound", terms.bound))
     said = (f"{name} {value:g}" for name, value in given if value)
     return (*said, PLAIN, MASKED)

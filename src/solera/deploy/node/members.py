@@ -35,7 +35,7 @@ class Members:
         return self.device.bundle.manifest.sha256[CATALOGUE]
 
     def join(self, federation: str, forget: Sequence[str]) -> None:
-        """Begin anew in another federation, without the parameters named, which the former one knew."""
+        """Join another federation and delete the named parameters, which the former federation knew."""
         with self._store.writing() as connection:
             connection.execute("DELETE FROM tensors WHERE kind IN ('pending', 'shared')")
             for name in forget:
@@ -66,7 +66,7 @@ class Members:
         return {name: torch.from_numpy(v.copy()) for name, v in self.device.personal(user).items()}
 
     def settle(self, accepted: str) -> None:
-        """What the server has taken becomes final; what it has not is as if it had never been."""
+        """Make accepted updates final, and discard those that the server did not accept."""
         pending = self._settings.get(_PENDING, "")
         with self._store.writing() as connection:
             if pending and pending == accepted:
@@ -99,7 +99,7 @@ class Members:
             self.record(sent, steps, kind)
 
     def record(self, sent: Packet, steps: Sequence[str], kind: str) -> None:
-        """Enter what is about to leave into the outbox."""
+        """Record a message in the outbox before it is sent."""
         shapes = {name: list(values.shape) for name, values in sent.arrays.items()}
         shapes |= {f: [len(v)] for f, v in sent.fields.items() if isinstance(v, list)}
         round_ = sent.fields.get("round")

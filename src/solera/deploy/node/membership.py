@@ -1,4 +1,4 @@
-"""Whom a device lets itself be summed up with: its own key, and the signed list of nodes, in its database.
+"""A device's key and its pinned list of nodes, with which it may be summed.
 
 `solera node start --roster` pins them. From then on a later list is taken only if it continues the pinned
 one, and nothing but the owner's word (`solera device policy --unpin`) makes the device forget it.
@@ -52,7 +52,7 @@ class Membership(BaseModel):
         return base64.b64encode(public_identity(self.identity)).decode()
 
     def write(self, store: Store) -> None:
-        """Pin it."""
+        """Pin the key and the list in the database."""
         if self.public not in self.roster.nodes.values():
             raise DeployError(
                 f"the roster does not have the key {self.key}", "ask whoever signs the roster for a newer one"
@@ -61,7 +61,7 @@ class Membership(BaseModel):
 
     @classmethod
     def read(cls, store: Store) -> Self | None:
-        """What is pinned, if anything is."""
+        """Read the pinned key and list, or return None."""
         text = store.settings().get(_SETTING)
         if not text:
             return None
@@ -74,7 +74,7 @@ class Membership(BaseModel):
 
     @staticmethod
     def forget(store: Store) -> None:
-        """Pin nothing any more."""
+        """Remove the pinned key and list."""
         store.set(_SETTING, "")
 
     def with_roster(self, roster: Roster) -> Membership:

@@ -1,4 +1,4 @@
-"""A node's half of a federation: its device's users answer what the server asks.
+"""A node's half of a federation: answer the server's messages for the users of a device.
 
 What a round changes of a user's own parameters stays pending until the server has said that it took the
 update that came with it. So an update that is lost, late or refused leaves no trace, and a server that goes

@@ -1,4 +1,4 @@
-"""Whether a server that has just started turns strangers away, tried from outside."""
+"""Check from outside that a newly started server refuses strangers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from solera.deploy.common.flower import Address
 
 
 def check_guarded(address: Address, *, nodes_sign: bool) -> None:
-    """Complain if the server serves an operator without token, or programs and nodes without secrets."""
+    """Raise an error if the server answers requests without a token, secret or key."""
     access = partial(_access, address)
     try:
         with access(ControlHttpClient) as operator, access(RuntimeHttpClient) as program:

@@ -30,7 +30,7 @@ def command(folder: Path) -> str:
 
 
 def check(folder: Path) -> None:
-    """Complain now if the federation's server does not answer."""
+    """Raise an error if the federation's server does not answer."""
     reachability.check(flower.read_address(folder))
 
 

@@ -1,4 +1,4 @@
-"""The nodes that a node lets itself be summed up with: their public keys, in a list that somebody has signed.
+"""The roster: a signed list of the public keys of nodes that may be summed together.
 
     solera federation roster keys -o roster.json
 

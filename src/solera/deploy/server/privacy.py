@@ -52,7 +52,7 @@ class PrivateFederation:
         return self.clip * _ROUNDING
 
     def choose(self, able: Ints, number: int) -> Ints:
-        """Who takes part in a round: each by a coin of its own."""
+        """Sample the users of a round independently (Poisson sampling)."""
         return able if isinstance(self._method, ClosedForm) else self._rounds(len(able)).choose(able, number)
 
     def begin(self, users: int, number: int) -> PrivateRound | None:
@@ -90,7 +90,7 @@ def settled(settings: Settings, method: AnyMethod) -> Settings:
 
 
 def changed(former: Settings, given: dict[str, Any], method: AnyMethod, rounds_done: int) -> Settings:
-    """Other settings to go on with, if the guarantee is still the one that was given."""
+    """Settings with changes that keep the privacy guarantee; others are refused."""
     wanted = former.model_copy(update=given)
     check_given(given, wanted.dp)
     if former.dp and former.dp == wanted.dp and wanted.rounds > former.rounds:
@@ -108,7 +108,7 @@ def changed(former: Settings, given: dict[str, Any], method: AnyMethod, rounds_d
 
 
 def check_given(given: Collection[str], dp: DP | None) -> None:
-    """Refuse what an operator cannot decide under differential privacy."""
+    """Refuse options that an operator cannot set under differential privacy."""
     for name, option in _WITHOUT_SENSE.items():
         if dp is not None and name in given:
             raise ConfigError(
@@ -135,7 +135,7 @@ def check_progress(rounds_done: int, history: list[dict[str, Any]]) -> None:
 
 
 def _check_possible(dp: DP, *, masked: bool) -> None:
-    """Refuse what is for the simulator, for now."""
+    """Refuse --dp settings that only the simulator supports so far."""
     if dp.mode == "local":
         why = "the server sees answers to attempts that do not count as well, which are not accounted for yet"
         raise ConfigError(f"mode=local is not supported on devices yet: {why}", "omit mode=…")

@@ -44,7 +44,7 @@ class Unmatched(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What became of a file.
+    """Result of an import.
 
     `unlisted` counts the entries whose titles are not in the catalogue and were too many to list, and
     `left_out` those that the reader did not take, by reason.
