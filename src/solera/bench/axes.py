@@ -1,4 +1,4 @@
-"""What a sweep varies, as it is written on the command line.
+"""Axes of a sweep, parsed from the command line.
 
     learning_rate=0.01,0.05,0.1     these values
     learning_rate=1e-4..1           a range; by factors where it spans more than a factor of ten
@@ -75,7 +75,7 @@ def _value(text: str) -> int | float | str:
 
 
 def is_grid(space: Space) -> bool:
-    """Whether all of it can be tried."""
+    """Whether the space is finite, so that a grid covers it."""
     return all(where.choices is not None for where in space.values())
 
 
@@ -86,7 +86,7 @@ def grid(space: Space) -> Iterator[dict[str, Any]]:
 
 
 def applied(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
-    """A run with other values on some axes."""
+    """Config of a run with the given values on some axes."""
     options, changed, dp = dict(config.options), dict[str, Any](), dict[str, Any]()
     for name, value in values.items():
         if name == "rounds":

@@ -1,4 +1,4 @@
-"""A matrix: which runs a benchmark is made of, in one TOML file.
+"""A matrix: the runs of a benchmark, in one TOML file.
 
     results = "results"     # folder of the records, from the working directory; this is the default
 
@@ -77,7 +77,7 @@ _PROTECTION = ("dp", "wire", "secure_aggregation")
 
 
 class _Table(BaseModel):
-    """A [[run]] as it stands in the file."""
+    """A [[run]] table of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -120,7 +120,7 @@ class _Table(BaseModel):
 
 
 class _TuneTable(BaseModel):
-    """A [[tune]] as it stands in the file."""
+    """A [[tune]] table of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -146,7 +146,7 @@ class _File(BaseModel):
 
 
 def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
-    """All runs of a matrix, every name and option in it checked."""
+    """Read all runs of a matrix, and check every name and option."""
     file = _read(path)
     if not file.run:
         raise ConfigError(f"{path} has no [[run]]", "docs/benchmarks.md shows a matrix")
@@ -170,7 +170,7 @@ def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
 
 
 def read_tuning(path: Path) -> Matrix:
-    """All searches of a matrix, every name in it checked."""
+    """Read all searches of a matrix, and check every name."""
     file = _read(path)
     if not file.tune:
         raise ConfigError(f"{path} has no [[tune]]", "docs/benchmarks.md shows one")

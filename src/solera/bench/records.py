@@ -48,7 +48,7 @@ class Code(Frozen):
 
 
 class RunRequest(Frozen):
-    """What was asked for."""
+    """Settings of a requested run."""
 
     format: int = 1
     label: str
@@ -65,7 +65,7 @@ class RunRequest(Frozen):
         return f"{self.dataset}/{slug(self.label)}--{self.protocol}--s{self.seed}.json"
 
     def difference(self, other: RunRequest) -> str:
-        """In what this differs from the other, in words; empty if it does not.
+        """Description of the differences to another request; empty if there are none.
 
         Settings that only one of them has are not held against them: options come and go with the program.
         """
@@ -84,7 +84,7 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[st
 
 
 class Failure(RunRequest):
-    """What was asked for, and why there is no record of it."""
+    """A requested run that failed, and the reason."""
 
     error: str
 
@@ -116,7 +116,7 @@ class Record(RunRequest):
 
     @property
     def users(self) -> int:
-        """How many users were evaluated."""
+        """Number of evaluated users."""
         return len(self.ranks if self.counts is None else self.counts)
 
     @cached_property
@@ -151,7 +151,7 @@ def slug(label: str) -> str:
 
 
 def write(content: RunRequest, path: Path) -> None:
-    """One line per field, so that a change can be read."""
+    """Write the record with one line per field, for readable diffs."""
     fields = content.model_dump(mode="json")
     if "ranks" in fields:
         fields["ranks"] = [int(rank) if rank == int(rank) else rank for rank in fields["ranks"]]

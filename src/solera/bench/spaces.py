@@ -1,4 +1,4 @@
-"""Where settings are looked for: the search spaces of `spaces.toml`."""
+"""The search spaces of `spaces.toml`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from solera.core.errors import ConfigError, closest
 
 
 class Range(BaseModel):
-    """Where one option is looked for: from low to high, or among choices."""
+    """Search range of one option: from low to high, or a list of choices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

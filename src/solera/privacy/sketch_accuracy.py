@@ -1,4 +1,4 @@
-"""How much of a one-round method's accuracy a sketch of its sums keeps, and how many bytes it spares."""
+"""Accuracy and bytes of a one-round method with sketched sums, against the whole sums."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Users:
 
 
 def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
-    """Rank a finished run's test items again; a model that no longer gives its figures is an error."""
+    """Rank a finished run's test items again. Raise an error if the recorded metrics are not reproduced."""
     run = Run.open(path, data=data)
     test, parts = run.evaluate(), run.parts
     rankings = zip(RANKINGS, (test.full_ranking, test.sampled99_ranking), strict=True)

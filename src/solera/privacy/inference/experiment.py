@@ -1,4 +1,4 @@
-"""Train for some rounds, look at what is uploaded, and find out who interacted with what.
+"""Train for some rounds, and attack the uploads to find out who interacted with what.
 
 Three things are looked at, each by every attack:
 
@@ -61,7 +61,7 @@ def attack(
     train: LocalTraining | None = None,
     on_round: Callable[[int, float | None], None] = lambda done, auc: None,
 ) -> list[Finding]:
-    """What every attack finds in the uploads of some of a run's rounds; by default of its first and last.
+    """Run every attack on the uploads of some rounds; by default the first and the last.
 
     `train` is the engine with whatever protects the uploads it yields; the attacker sees them after that.
     `on_round` is told the rounds done, and the AUC of the shadow attack on single uploads.
@@ -84,7 +84,7 @@ def attack(
 
 
 class _Watch:
-    """A federation, and one who watches its uploads."""
+    """A federation, and an observer of its uploads."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _Watch:
         self.so_far: dict[str, Floats] = {}  # evidence of every target's uploads, added up
 
     def round(self, round_: int, *, attacked: bool) -> list[Finding]:
-        """Let the round happen, and look at it."""
+        """Run the round and attack its uploads."""
         sent = Sent.of(self.simulation.state.tensors()[0], self.method.tailored)
         self.shadows.follow(round_, sent, len(self.truth))
         self.simulation.run_round(round_)

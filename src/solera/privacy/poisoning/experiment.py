@@ -1,4 +1,4 @@
-"""Train with some malicious clients, and look at what everybody else is then recommended.
+"""Train with some malicious clients, and measure what the other users are recommended.
 
 The malicious clients are added to the others, who are the same whatever is tried: their number is a share of
 theirs. Targets are drawn from the least popular quarter of the items.
@@ -52,7 +52,7 @@ class AttackPlan(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What came of it, after the last round.
+    """Result after the last round.
 
     `exposure` is the share of users, of those who do not know a target, in whose top 10 it is: the mean over
     the targets. `ndcg` is NDCG@10 of the test items in full ranking.
@@ -73,7 +73,7 @@ def poison(
     threads: int = 0,
     on_round: Callable[[int, float], None] = lambda done, loss: None,
 ) -> Outcome:
-    """Train for all rounds with malicious clients among the others, and measure."""
+    """Train for all rounds with malicious clients, and measure their effect."""
     method = _attackable(find(config.method, config.options, config.plugins))
     if plot.attack not in (NONE, *ATTACKS):
         raise ConfigError(f"unknown attack {plot.attack!r}", closest(plot.attack, [NONE, *ATTACKS]))
@@ -140,7 +140,7 @@ def least_popular(train: Ragged, n_items: int, count: int, seed: int) -> Ints:
 
 
 def exposure(simulation: Simulation, parts: Split, targets: Ints, top: int = 10) -> float:
-    """Mean over the targets: the share of users, who have not met one, in whose top it is."""
+    """Share of users with a target in their top list, among users new to it; mean over targets."""
     known = history(parts, "test").concat(parts.test)
     seen, free = np.zeros(len(targets)), np.zeros(len(targets))
     for users in np.array_split(np.arange(parts.data.n_users), max(1, parts.data.n_users // 200)):
@@ -158,7 +158,7 @@ def exposure(simulation: Simulation, parts: Split, targets: Ints, top: int = 10)
 
 
 def _attackable(method: AnyMethod) -> Method:
-    """One whose clients send changes of a table that is the same for everybody."""
+    """Check that clients of the method send changes of a table shared by all."""
     if isinstance(method, ClosedForm) or isinstance(method.aggregate, Tailoring) or remembers(method.scorer):
         why = "its clients train no shared item table by steps, or get one each, or are known by history"
         raise ConfigError(f"{method.name!r} cannot be poisoned here: {why}", "use e.g. fedmf or pfedrec")

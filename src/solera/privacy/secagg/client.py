@@ -54,7 +54,7 @@ class Peer(BaseModel):
 
 
 class State(BaseModel):
-    """All that a client keeps between stages. Secret."""
+    """Secret state that a client keeps between stages."""
 
     model_config = _BYTES
 
@@ -92,21 +92,21 @@ class Client:
 
     @property
     def setup(self) -> Setup:
-        """What was agreed on."""
+        """The agreed setup of the round."""
         return self._setup
 
     @property
     def stage(self) -> Stage:
-        """What comes next."""
+        """The next stage."""
         return self._state.stage
 
     def save(self) -> bytes:
-        """The state, secrets and all."""
+        """The state as bytes, including secrets."""
         return self._state.model_dump_json().encode()
 
     @classmethod
     def load(cls, data: bytes, identity: Identity) -> Self:
-        """Go on from a saved state."""
+        """Restore a client from a saved state."""
         try:
             state = State.model_validate_json(data)
         except ValidationError as error:

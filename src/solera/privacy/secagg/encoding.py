@@ -76,21 +76,21 @@ class Encoding(BaseModel):
 
     @property
     def length(self) -> int:
-        """Of all parts together."""
+        """Total length of all parts."""
         return sum(part.length for part in self.parts)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the integers, in memory and on the wire."""
+        """Integer type, in memory and on the wire."""
         return np.dtype(f"<u{self.bits // 8}")
 
     @property
     def nbytes(self) -> int:
-        """Of an encoded vector."""
+        """Size of an encoded vector in bytes."""
         return self.length * self.dtype.itemsize
 
     def encode(self, values: Mapping[str, ArrayLike]) -> Ring:
-        """Every part by its name, of any shape."""
+        """Encode the values of all parts, given by name and of any shape."""
         if values.keys() != {part.name for part in self.parts}:
             raise SecAggError(f"the values are not those of the parts {[part.name for part in self.parts]}")
         encoded = np.empty(self.length, self.dtype)
@@ -115,7 +115,7 @@ class Encoding(BaseModel):
         return encoded
 
     def decode(self, total: Ring) -> dict[str, Floats]:
-        """The sum of the inputs, by part."""
+        """Decode the sum of the inputs, by part."""
         signed = total.view(f"<i{self.bits // 8}").astype(np.float64)
         found, begin = {}, 0
         for part in self.parts:

@@ -1,4 +1,4 @@
-"""The messages of all stages, and how they lie in bytes.
+"""The messages of all stages, and their byte format.
 
 Each begins with four letters, a byte for its kind and the digest of the setup, and is at most as long as its
 kind allows. One of another kind, round or session is refused before anything else of it is read.
@@ -22,7 +22,7 @@ _LIST = 64 + MAX_CLIENTS * (4 + wire.MAX_ENTRY_BYTES)  # bytes of the longest li
 
 @dataclass(frozen=True)
 class Message:
-    """What all have in common."""
+    """Base class of all messages."""
 
     KIND: ClassVar[int]
     LIMIT: ClassVar[int]  # bytes
@@ -30,12 +30,12 @@ class Message:
     context: bytes
 
     def to_bytes(self) -> bytes:
-        """For the wire."""
+        """Serialize the message."""
         return b"".join((_LETTERS, bytes([self.KIND]), self.context, *self._body()))
 
     @classmethod
     def from_bytes(cls, data: bytes, context: bytes) -> Self:
-        """From the wire, of this setup alone."""
+        """Parse a message of this setup; any other is refused."""
         if len(data) > cls.LIMIT:
             raise SecAggError(f"a message of {len(data)} bytes is too long")
         reader = Reader(data)

@@ -36,7 +36,7 @@ def private_key(secret: bytes) -> X25519PrivateKey:
 
 
 def public_key(secret: bytes) -> bytes:
-    """Of an X25519 secret."""
+    """Public key of an X25519 secret."""
     return bytes(private_key(secret).public_key().public_bytes_raw())
 
 
@@ -65,7 +65,7 @@ def seal(key: bytes, plain: bytes) -> bytes:
 
 
 def unseal(key: bytes, box: bytes) -> bytes:
-    """What was sealed; whatever was changed is refused."""
+    """Decrypt a sealed box. A modified box is refused."""
     try:
         return bytes(AESGCM(key).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], None))
     except (InvalidTag, ValueError):

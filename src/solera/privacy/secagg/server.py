@@ -55,7 +55,7 @@ class Opening(BaseModel):
 
 
 class Server:
-    """One round, seen by the one who learns the sum and nothing else.
+    """Server side of one round. The server learns only the sum.
 
     An answer that is not as it should be is left out, with the reason in `refused`, and its sender counts as
     dropped out. If fewer than the threshold are left, the round ends with an error. Whoever is found to have
@@ -78,7 +78,7 @@ class Server:
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """Whose values are in the sum."""
+        """Clients whose values are in the sum."""
         return self._survivors
 
     def collect_keys(self, answers: Answers) -> dict[int, bytes]:
@@ -191,7 +191,7 @@ class Server:
 
     @classmethod
     def at_opening(cls, opening: Opening, total: Ring) -> Self:
-        """A server that was about to open a sum."""
+        """Restore a server that was about to open a sum."""
         server = cls(opening.setup)
         server._advertised = {
             client: rules.advertisement(opening.setup, client, data)

@@ -1,4 +1,4 @@
-"""What all parties of a round agree on beforehand."""
+"""The setup that all parties of a round agree on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Setup(BaseModel):
 
     @property
     def context(self) -> bytes:
-        """SHA-256 of all of it."""
+        """SHA-256 digest of the setup."""
         return _digest(self)
 
     def purpose(self, what: str, *numbers: int) -> bytes:
