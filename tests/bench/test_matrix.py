@@ -176,7 +176,7 @@ def test_everything_wrong_is_an_error_with_a_next_step(folder, text, message, hi
 
 def test_a_data_set_that_is_fetched_by_hand_has_to_be_there(folder):
     name = next(name for name, entry in REGISTRY.items() if not entry.archive)
-    with pytest.raises(ConfigError, match=r"run 1: .*fetched by hand") as caught:
+    with pytest.raises(ConfigError, match=r"run 1: .*downloaded by hand") as caught:
         matrix(folder, f'[[run]]\ndatasets = ["{name}"]\nmethods = ["fedmf"]')
     assert "--data-dir" in caught.value.hint
 
