@@ -50,7 +50,7 @@ class Item(NamedTuple):
 
 
 class Manifest(BaseModel):
-    """What a bundle says of itself."""
+    """Manifest of a bundle."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -97,7 +97,7 @@ class Bundle:
         return cls(path, _manifest(path, text), public, hashlib.sha256(text).hexdigest())
 
     def read(self, name: str) -> bytes:
-        """A member as it was signed."""
+        """Read a member and check it against the signed manifest."""
         with _opened(self.path) as archive:
             content = archive.read(name)
         if hashlib.sha256(content).hexdigest() != self.manifest.sha256.get(name):

@@ -136,11 +136,11 @@ class Device:
         return self.bundle
 
     def add(self, item: str, *, time: int | None = None, user: str = ME, source: str = "by hand") -> bool:
-        """Remember that a user met an item, by its id; False if that very interaction is known."""
+        """Add an interaction of a user with an item, by id. Return False if it is already known."""
         return bool(self.add_all([(item, int(clock.time()) if time is None else time)], user, source))
 
     def add_all(self, rows: Iterable[tuple[str, int | None]], user: str, source: str) -> int:
-        """Many items and times (None: unknown) in one step; how many were new."""
+        """Add many items with times (None: unknown) in one transaction; return how many were new."""
         known = self.catalogue.number
         with self.store.writing() as connection:
             owner, added = _user_id(connection, user), 0
@@ -219,16 +219,16 @@ class Device:
         return int(before - after)
 
     def keep(self, user: str, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Replace a user's own parameters, all in one step."""
+        """Replace a user's personal parameters in one transaction."""
         with self.store.writing() as connection:
             put_tensors(connection, "personal", _user_id(connection, user), tensors)
 
     def kept(self, user: str = ME) -> Arrays:
-        """The user's own parameters, the latest there are."""
+        """The latest personal parameters of the user."""
         return self._tensors("pending", user) or self.personal(user)
 
     def personal(self, user: str = ME) -> Arrays:
-        """The same without what a server has yet to take."""
+        """The personal parameters without updates that the server has not accepted yet."""
         return self._tensors("personal", user)
 
     def shared(self, user: str = ME) -> Arrays:

@@ -33,12 +33,12 @@ def make_private(path: Path) -> None:
 
 
 def bundle_file(folder: Path, digest: str) -> Path:
-    """Where a bundle is kept."""
+    """Path of a bundle in the folder."""
     return folder / f"{digest}.bundle"
 
 
 def install(bundle: Bundle, folder: Path) -> None:
-    """Copy a bundle into the folder, whole or not at all; the copy is checked in full."""
+    """Copy a bundle into the folder atomically, and check the copy completely."""
     from solera.device.model import Model  # noqa: PLC0415 - brings torch, which most commands do without
 
     try:

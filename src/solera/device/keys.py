@@ -69,7 +69,7 @@ def read_public(path: Path) -> bytes:
 
 
 def sign(key: Ed25519PrivateKey, message: bytes) -> bytes:
-    """The public key, and after it the signature."""
+    """Sign a message. The result is the public key followed by the signature."""
     return bytes(key.public_key().public_bytes_raw()) + bytes(key.sign(message))
 
 
@@ -83,7 +83,7 @@ def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def fingerprint(public: bytes) -> str:
-    """What people compare: 32 hexadecimal digits in groups of four."""
+    """Fingerprint for people to compare: 32 hexadecimal digits in groups of four."""
     digits = hashlib.sha256(public).hexdigest()[:32]
     return " ".join(digits[at : at + 4] for at in range(0, 32, 4))
 

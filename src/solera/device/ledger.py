@@ -79,7 +79,7 @@ class Ledger:
         return JOINED if agreed else ASKED
 
     def join(self, federation: str) -> None:
-        """The owner agrees to what was offered."""
+        """Record that the owner agrees to the offer."""
         self._enter(federation, JOINED, self.offer(federation))
 
     def leave(self, federation: str) -> None:
@@ -111,7 +111,7 @@ class Ledger:
             return bool(done.rowcount)
 
     def plain(self, federation: str, round_: int, attempt: int) -> None:
-        """Enter an upload without masks."""
+        """Record an unmasked upload."""
         with self._store.writing() as connection:
             connection.execute(
                 "INSERT INTO rounds (federation, round, state, stage, cohort, attempt, time)"
@@ -133,7 +133,7 @@ class Ledger:
     def advance(
         self, context: str, stage: Stage, secrets: bytes | None, cohort: Mapping[str, int] | None = None
     ) -> None:
-        """Move a round on, with its next secrets (None: there are no more)."""
+        """Advance a round to its next stage and secrets (None: no more secrets)."""
         with self._store.writing() as connection:
             connection.execute(
                 "UPDATE rounds SET stage = MAX(stage, ?2), secrets = ?3, cohort = COALESCE(?4, cohort)"
@@ -190,7 +190,7 @@ class Ledger:
         return [json.loads(row["cohort"]) for row in rows]
 
     def uploads(self, federation: str) -> int:
-        """How many uploads ever left for a federation."""
+        """Number of uploads ever sent to a federation."""
         rows = self._store.rows(
             "SELECT COUNT(*) FROM rounds WHERE federation = ? AND stage >= ?", federation, int(Stage.UPLOADED)
         )

@@ -1,4 +1,4 @@
-"""Packets as Flower's messages.
+"""Conversion between packets and Flower's messages.
 
 Arrays travel as their bytes, with type and shape beside them, and not in numpy's own format: its reader
 believes what a file says of its size.
@@ -31,14 +31,14 @@ _STYLE, _TYPES = "solera.bytes", ("<f4", "<f8", "<i4", "|u1")
 
 
 def to_content(packet: Packet) -> RecordDict:
-    """Fields as one text, arrays as they are."""
+    """Convert a packet to Flower's content: fields as one JSON text, arrays unchanged."""
     arrays = {name: _to_array(values) for name, values in packet.arrays.items()}
     fields = ConfigRecord({_FIELDS: json.dumps(packet.fields)})
     return RecordDict({_FIELDS: fields, _ARRAYS: ArrayRecord(arrays)})
 
 
 def from_content(content: RecordDict) -> Packet:
-    """The reverse, of what a stranger may have made."""
+    """Parse Flower's content, which may come from a stranger."""
     texts, numbers = content.get(_FIELDS), content.get(_ARRAYS)
     if len(content) != 2 or not isinstance(texts, ConfigRecord) or not isinstance(numbers, ArrayRecord):
         raise RefusalError(Reason.NAMES, f"not declared: records {', '.join(sorted(content))[:200]}")

@@ -46,7 +46,7 @@ Shape = tuple[int | str, ...]  # a letter stands for a length that the arrays mu
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an upload may be."""
+    """Bounds that an upload must satisfy."""
 
     n_items: int
     clients: int  # who trained
@@ -81,7 +81,7 @@ def is_single(method: Method) -> bool:
 
 
 def pack_sums(sums: Sums, dtype: np.dtype[Any]) -> Arrays:
-    """What a node's users send together."""
+    """Pack the sum of the uploads of a node's users."""
     arrays = {
         ROWS: sums.rows.numpy().astype(_WHOLE),
         ROW_WEIGHTS: sums.row_weights.numpy().astype(dtype),
@@ -91,7 +91,7 @@ def pack_sums(sums: Sums, dtype: np.dtype[Any]) -> Arrays:
 
 
 def pack_single(sizes: Ints, uploads: list[Upload], dtype: np.dtype[Any]) -> Arrays:
-    """Every user's changes, one after the other."""
+    """Pack the changes of every user, one after the other."""
     rows, counts = (torch.cat([getattr(each, name) for each in uploads]) for name in (ROWS, COUNTS))
     changes = {name: torch.cat([each.changes[name] for each in uploads]) for name in uploads[0].changes}
     arrays = {name: values.numpy().astype(_WHOLE) for name, values in ((ROWS, rows), (COUNTS, counts))}
@@ -99,7 +99,7 @@ def pack_single(sizes: Ints, uploads: list[Upload], dtype: np.dtype[Any]) -> Arr
 
 
 def pack_matrices(method: ClosedForm, total: Contribution, dtype: np.dtype[Any]) -> Arrays:
-    """The total of the users' sums."""
+    """Pack the total of the users' matrices."""
     arrays = {
         name: np.ascontiguousarray(total.blocks[of][row, :, column], dtype)
         for name, of, row, column in sum_blocks(method)
@@ -176,7 +176,7 @@ def unpack_matrices(method: ClosedForm, arrays: Mapping[str, NDArray[Any]], boun
 
 
 def check_largest(method: ClosedForm, blocks: Mapping[str, Floats], clients: int) -> None:
-    """Refuse sums that so many clients cannot have."""
+    """Refuse sums that are too large for this many clients."""
     for name, block in blocks.items():
         most = method.update.sums[name].largest * clients
         found = float(np.abs(block).max(initial=0.0))

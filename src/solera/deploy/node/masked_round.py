@@ -106,7 +106,7 @@ class Masking:
         return reply
 
     def mask(self, packet: Packet) -> Packet:
-        """Train the users that were asked for; what they have to send leaves under masks, in one sum."""
+        """Train the requested users, and send the masked sum of their uploads."""
         task, node = Task.of(packet), self._node
         inbox = _message(Packet({}, {n: v for n, v in packet.arrays.items() if n == MESSAGE}))
         shared = {n: v for n, v in packet.arrays.items() if n != MESSAGE}
@@ -169,7 +169,7 @@ class Masking:
         return reply
 
     def unmask(self, packet: Packet) -> Packet:
-        """Give the shares that open the sum: once, or again the same to the same request."""
+        """Reveal the shares that open the sum. The same request gets the same shares again."""
         step, message = Step.of(packet), _message(packet)
         request = hashlib.sha256(message).hexdigest()
         again = self._ledger.reveal(step.federation, step.round, step.attempt, request)
@@ -200,7 +200,7 @@ class Masking:
             _LOG.warning("another program reads the database: secrets of the last round are still in its log")
 
     def _under_way(self, packet: Packet) -> tuple[Step, RoundTerms, Client]:
-        """The masked round that a message belongs to."""
+        """Return the running masked round that a message belongs to."""
         step = Step.of(packet)
         self._node.check_joined(step.federation, masked=True)
         found = self._ledger.current(step.federation, step.round, step.attempt)

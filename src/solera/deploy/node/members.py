@@ -43,7 +43,7 @@ class Members:
             self._set({_FEDERATION: federation, _PENDING: ""})
 
     def slots(self) -> dict[int, str]:
-        """Users with a history, by slot; those who are new get one."""
+        """Users with a history, by slot. New users get a slot."""
         with self._store.writing() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO members (user) SELECT DISTINCT user FROM interactions ORDER BY user"
@@ -55,7 +55,7 @@ class Members:
         return {int(row["slot"]): row["name"] for row in rows}
 
     def histories(self, users: Sequence[str]) -> Ragged:
-        """The items of the catalogue that each user knows, oldest first."""
+        """Histories of the users, as items of the catalogue, oldest first."""
         number = self.device.catalogue.number
         return Ragged.from_lists(
             [[number[item] for item in self.device.history(user) if item in number] for user in users]
@@ -88,7 +88,7 @@ class Members:
         steps: Sequence[str],
         kind: str,
     ) -> None:
-        """Keep what a round gave, by user (None: all), and record what is about to leave: one step."""
+        """Store the results of a round by user (None: all) and the outbox entry, in one transaction."""
         ids = {row["name"]: int(row["id"]) for row in self._store.rows("SELECT id, name FROM users")}
         with self._store.writing() as connection:
             for user, tensors in pending.items():

@@ -96,7 +96,7 @@ class Node:
             return self._declined(error)
 
     def _declined(self, error: SoleraError) -> Packet:
-        """A refusal, recorded like everything that leaves.
+        """Return a refusal. It is recorded in the outbox like every message.
 
         What the server is told are sentences made for it. Other errors may name files of this device, or what
         is in them: they stay in the log.
@@ -111,7 +111,7 @@ class Node:
         return reply
 
     def enrol(self, packet: Packet) -> Packet:
-        """Say which catalogue and which slots are here, if the owner has agreed to what is offered."""
+        """Report the catalogue and the user slots of this device, if the owner has agreed to the offer."""
         asked = Invitation.of(packet)
         self._check_consent(asked)
         if self.membership is not None and asked.roster is not None:
@@ -156,7 +156,7 @@ class Node:
             raise RefusalError(Reason.POLICY, "this device answers only masked rounds")
 
     def train(self, packet: Packet) -> Packet:
-        """Train the users that were asked for, and send what the method declares."""
+        """Train the requested users, and send what the method declares."""
         order = self.order(packet)
         self._check_plain(order)
         here = self.members.slots()
@@ -193,7 +193,7 @@ class Node:
         check_day(policy, self.ledger)
 
     def finish(self, packet: Packet) -> Packet:
-        """Take the final state; nothing is sent but that it was taken."""
+        """Store the final state. The reply only confirms it."""
         order = self._checked(packet)
         here = self.members.slots()
         shared = self.shared_by_owner(order, packet.arrays, here)
@@ -210,7 +210,7 @@ class Node:
         return reply
 
     def order(self, packet: Packet) -> Order:
-        """An order to train."""
+        """Parse an order to train."""
         order = self._checked(packet)
         if order.round is None or len(order.slots) != len(order.numbers):
             raise RefusalError(Reason.MALFORMED, "an order must name a round, and a number for every slot")
@@ -235,7 +235,7 @@ class Node:
         return order
 
     def cohort(self, order: Order, here: dict[int, str]) -> Cohort:
-        """Who of those asked for can train: is here, knows something, and not everything."""
+        """The requested users who can train: present, with some but not all items."""
         places = [place for place, slot in enumerate(order.slots) if slot in here]
         histories = self.members.histories([here[order.slots[place]] for place in places])
         able = np.flatnonzero((histories.lengths > 0) & (histories.lengths < self.n_items))

@@ -1,4 +1,4 @@
-"""A run of a federation: handed to the SuperLink, and followed to its end."""
+"""Submit a run to the SuperLink and follow it until it ends."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(
 
 
 def wait_for_nodes(asked: Control, wanted: int, seconds: float = 60.0) -> None:
-    """Return when that many nodes are online."""
+    """Wait until this many nodes are online."""
     until = time.monotonic() + seconds
     while (nodes := asked.nodes()).online < wanted:
         if time.monotonic() > until:

@@ -29,7 +29,7 @@ _SILENCES = 3  # looks in a row after which it does not; a busy server may miss 
 
 @dataclass(frozen=True)
 class Running:
-    """A node's two programs."""
+    """The two processes of a node."""
 
     supernode: Process
     worker: Process
@@ -105,7 +105,7 @@ def kept_running(device: Path, address: Address, key: Path | None) -> Generator[
 
 
 def _wait(process: Process, address: Address, key: Path | None) -> None:
-    """Return when the server has let the node in; an error if the node or the server is gone."""
+    """Wait until the server has accepted the node. Raise an error if the node or server has stopped."""
     began = asked = time.monotonic()
     silences = 0
     while _JOINED not in process.said():
@@ -138,7 +138,7 @@ def _new_secret(home: Path) -> Path:
 
 
 def why_ended(process: Process, key: Path | None) -> DeployError:
-    """An error that says what Flower's log says."""
+    """Return an error with the cause found in Flower's log."""
     said = process.said()
     if "[code: " in said and key is None:
         return DeployError(

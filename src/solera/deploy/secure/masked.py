@@ -43,7 +43,7 @@ MAX_NUMBERS = 1 << 26  # of one upload: 256 MiB at 32 bits
 def encoding_of(
     method: AnyMethod, n_items: int, fixed: FixedPoint, *, members: int, capacity: int
 ) -> Encoding:
-    """What uploads are written in, for so many nodes with at most `capacity` users each."""
+    """Encoding of uploads for this many nodes with at most `capacity` users each."""
     check_size(method, n_items)
     whole = {ROW_WEIGHTS: fixed.heaviest, WEIGHT: fixed.heaviest, USERS: capacity, PEAKS: capacity}
     parts = tuple(
@@ -56,7 +56,7 @@ def encoding_of(
 
 
 def check_size(method: AnyMethod, n_items: int) -> None:
-    """Refuse a catalogue whose dense uploads are beyond what one message takes."""
+    """Refuse a catalogue whose dense uploads do not fit into one message."""
     count = sum(lengths(method, n_items).values())
     if count > MAX_NUMBERS:
         raise ConfigError(
@@ -98,7 +98,7 @@ def values_of(
 
 
 def users_in(values: Mapping[str, Floats], most: int) -> int:
-    """How many users are in a sum."""
+    """Number of users in a sum."""
     users = int(values[USERS][0])
     if not 0 < users <= most:
         raise RefusalError(Reason.NORM, f"the sum covers {users} users, but only {most} were asked")

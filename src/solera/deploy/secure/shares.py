@@ -1,4 +1,4 @@
-"""Noise in shares: what every node adds to its masked sum, so that no server has to be trusted with it.
+"""Distributed noise: every node adds a share to its masked sum, so the server need not be trusted.
 
 A sum is opened over at least a threshold k of nodes. Each adds discrete Gaussian noise of 1/√k of the
 standard deviation, drawn from its own operating system, so there is at least all of it on whatever is opened.
