@@ -1,4 +1,4 @@
-"""From a finished run to its record."""
+"""Make the record of a finished run."""
 
 from __future__ import annotations
 

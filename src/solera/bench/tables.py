@@ -1,4 +1,4 @@
-"""Tables from records alone: Markdown to read, CSV to compute with, LaTeX to print."""
+"""Tables made from records: Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Table:
         )
 
     def write(self, folder: Path) -> list[Path]:
-        """All three files."""
+        """Write the Markdown, CSV and LaTeX files."""
         texts = {"md": self.markdown(), "csv": self.csv(), "tex": self.latex()}
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{self.name}.{suffix}" for suffix in texts]
@@ -169,12 +169,12 @@ class Block:
 
     @property
     def title(self) -> str:
-        """Says whether it leaks."""
+        """Title, which marks leaky protocols."""
         return f"{self.dataset}, protocol {self.protocol}" + (" · LEAKY" if self.leaky else "")
 
     @property
     def best_central(self) -> Row | None:
-        """What a federated method is held against."""
+        """The best centralized baseline, for comparison."""
         return next((row for row in self.rows if row.central), None)
 
     def difference(self, row: Row) -> Interval | str:
@@ -239,7 +239,7 @@ def _check(rows: Sequence[Row]) -> None:
 
 
 def make_tables(all_blocks: Sequence[Block]) -> Iterator[Table]:
-    """Every table there is to make."""
+    """Make all tables."""
     for block in all_blocks:
         yield main_table(block)
         for ranking in RANKINGS:

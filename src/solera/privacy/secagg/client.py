@@ -201,7 +201,7 @@ class Client:
     def confirm(
         self, survivors: bytes, approve: Callable[[tuple[int, ...]], None] = lambda clients: None
     ) -> bytes:
-        """Sign who is summed up: this client and enough others, all of whom it shares a mask with.
+        """Sign the list of survivors: this client and enough others, all sharing a mask with it.
 
         `approve` raises an error if the node does not want to be summed up with these clients.
         """

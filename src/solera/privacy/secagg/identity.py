@@ -31,7 +31,7 @@ def new_identity() -> Identity:
 
 
 def public_identity(key: Identity | PublicIdentity) -> bytes:
-    """What a roster holds of a node: its public key as DER SubjectPublicKeyInfo."""
+    """Public key of a node as in the roster: DER SubjectPublicKeyInfo."""
     public = key.public_key() if isinstance(key, Identity) else key
     return bytes(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
@@ -52,7 +52,7 @@ def read_identity(der: bytes) -> PublicIdentity:
 
 
 def sign(key: Identity, statement: bytes) -> bytes:
-    """The owner's signature."""
+    """Sign a message."""
     if isinstance(key, Ed25519PrivateKey):
         return bytes(key.sign(statement))
     return bytes(key.sign(statement, ECDSA(SHA384())))

@@ -51,7 +51,7 @@ def statement(setup: Setup, made: Advertisement) -> bytes:
 
 
 def advertisement(setup: Setup, client: int, data: bytes) -> Advertisement:
-    """A client's own, with its signature checked."""
+    """Parse a client's advertisement and check its signature."""
     made = Advertisement.from_bytes(data, setup.context)
     if made.client != client or client >= len(setup.roster):
         raise SecAggError("an advertisement belongs to another client")
@@ -69,7 +69,7 @@ def view(setup: Setup, keys: bytes, sharers: Iterable[int], survivors: Iterable[
 
 
 class Parcel(NamedTuple):
-    """What a client gets of another's shares: a box, and by what its content can be checked."""
+    """A box with shares of another client, and the data to check them."""
 
     box: bytes
     hashes: bytes

@@ -236,7 +236,7 @@ class Server:
         return self.setup.encoding.decode(self._sum)
 
     def _check_dealers(self) -> None:
-        """End the round before anything is revealed if shares of a client are in too few hands.
+        """End the round before anything is revealed if too few clients hold shares of some client.
 
         Of a client and those who complain of it, the more are believed: fewer than a threshold are against.
         """
@@ -254,7 +254,7 @@ class Server:
         return vss.is_published(purpose, receiver + 1, place, share, hashes)
 
     def _combined(self, client: int, shares: dict[int, bytes]) -> bytes:
-        """A client's secret, from any threshold of the shares of it."""
+        """Reconstruct a client's secret from a threshold of its shares."""
         points = tuple(sorted(shares))[: self.setup.threshold]
         rules.enough(self.setup, [point - 1 for point in points], f"have shares of client {client}")
         try:
@@ -270,7 +270,7 @@ class Server:
         mask(self._sum, rules.self_mask(self.setup, seed, client), subtract=True)
 
     def _take_off_pair_masks(self, dropped: int, secret: bytes) -> None:
-        """Those that the survivors share with one that dropped out."""
+        """Remove the masks that survivors share with a client that dropped out."""
         if public_key(secret) != self._advertised[dropped].mask_key:
             self.faulty[dropped] = "dealt shares of another mask key than it advertised"
             raise SecAggError(f"client {dropped} {self.faulty[dropped]}", "run the round without it")

@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the server has in the end."""
+    """Result of the round on the server."""
 
     total: dict[str, Floats]
     survivors: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Shares that can be checked, so that a wrong one is found and its sender named.
+"""Verifiable secret sharing: a wrong share is detected and its sender identified.
 
 A client deals shares f(j) of its seed, g(j) of its mask key and b(j) of a random blinding polynomial to every
 client j, and publishes hashes of all of them. A challenge ρ follows from the hashes. The client then also
@@ -33,7 +33,7 @@ SHARES_BYTES = 3 * SHARE_BYTES
 
 
 class Shares(NamedTuple):
-    """What one client is dealt."""
+    """Shares that one client receives."""
 
     seed: bytes
     mask_key: bytes
