@@ -58,7 +58,7 @@ def claim(federation, users: int) -> None:
     before="a claim of 3,000 users voided every round (1,505 of 11 users needed)",
 )
 def test_users_that_do_not_exist(world, reached):
-    for users, named in ((3000, "3000 users on one node, at most 100"), (100, "")):
+    for users, named in ((3000, "3000 users on one node; the limit is 100"), (100, "")):
         federation = world(masked=False)
         claim(federation, users)
         assert federation.round() is not None

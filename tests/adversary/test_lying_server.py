@@ -86,7 +86,7 @@ def test_another_task_than_was_agreed_on(five, field, reached):
         forged(packet, **changed) if (node, kind) == (VICTIM, "mask") else packet
     )
     federation.round()
-    assert said_by(federation, VICTIM) == ["another task than the terms say"]
+    assert said_by(federation, VICTIM) == ["the task differs from the one in the terms"]
     reached("declined")
 
 
@@ -139,7 +139,7 @@ def test_a_victim_among_the_servers_own_nodes(world, monkeypatch, reached):
     opened = keep_opened(monkeypatch)
     federation.round(online={100, 105, 109})  # its own are 105 and 109
     assert opened == []
-    assert said_by(federation, VICTIM) == ["a sum over 3 of 20 nodes; this device asks for 10"]
+    assert said_by(federation, VICTIM) == ["a sum over 3 of 20 nodes; this device requires 10"]
     reached("declined: half of the roster is asked for")
 
 
@@ -162,7 +162,7 @@ def test_members_that_the_server_made_up(five, reached, five_keys):
 
     federation.forge = forge
     federation.round()
-    assert said_by(federation, VICTIM) == ["a group with a node that does not belong to it"]
+    assert said_by(federation, VICTIM) == ["the group contains a node that does not belong to it"]
     reached("declined")
 
 
@@ -216,7 +216,7 @@ def test_two_sums_of_one_round(five, monkeypatch, reached):
     federation.round(online={101, 102, 103}, attempt=1)
     assert len(opened) == 1
     assert {words for node in (101, 102, 103) for words in said_by(federation, node)} == {
-        "this node has helped to open a sum of round 1"
+        "this node has already helped to open a sum of round 1"
     }
     reached("second sum declined by all who have revealed")
 
@@ -346,7 +346,9 @@ def test_a_federation_that_nobody_agreed_to(five, reached):
     federation = five()
     Ledger(federation.devices[VICTIM].store).join_next(False)
     federation.round()
-    assert said_by(federation, VICTIM) == ["the owner of this device has yet to agree to this federation"]
+    assert said_by(federation, VICTIM) == [
+        "the owner of this device has not decided about this federation yet"
+    ]
     (asked,) = federation.devices[VICTIM].status()["federations"]
     assert (asked["standing"], asked["uploads"]) == ("asked", 0)
     reached("declined; the owner sees who has asked")
@@ -366,5 +368,5 @@ def test_less_protection_than_was_agreed_to(five, reached):
         {"protocol": 2, "federation": federation.coordinator.identity.federation, "masked": False}
     )
     answer = open_node(federation.devices[VICTIM], 1).answer("enrol", invitation)
-    assert "has yet to agree" in answer.fields["declined"]
+    assert "has not decided about" in answer.fields["declined"]
     reached("declined until the owner agrees anew")

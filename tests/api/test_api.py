@@ -67,7 +67,7 @@ def test_an_arrow_table(rows, data):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (5, "int is nothing that can be loaded"),
+        (5, "int cannot be loaded as a data set"),
         (polars.DataFrame({"user": [], "item": []}), "has no rows"),
         (
             polars.DataFrame({"user": ["a", None], "item": ["x", "y"]}),
@@ -237,7 +237,7 @@ def test_similar_items_are_liked_by_the_same_people(two_tastes, method, options)
 
 
 def test_items_of_which_nothing_is_shared_are_not_alike(data):
-    with pytest.raises(solera.SoleraError, match="shares no item vectors"):
+    with pytest.raises(solera.SoleraError, match="has no shared item vectors"):
         solera.train("local", data, rounds=1, **SMALL).similar("i1")
 
 

@@ -29,9 +29,9 @@ def test_rounds_are_those_asked_for_or_a_methods_own(tmp_path):
 
 
 def test_what_cannot_be_compared(tmp_path):
-    with pytest.raises(ConfigError, match="stands there twice"):
+    with pytest.raises(ConfigError, match="is listed twice"):
         compared(["fedmf", "fedmf"], [], tmp_path, **WHERE)
-    with pytest.raises(ConfigError, match="is of ml-1m, not of ml-100k"):
+    with pytest.raises(ConfigError, match="is for ml-1m, not for ml-100k"):
         compared(["paper:pfedrec/ml-1m"], [], tmp_path, **WHERE)
 
 

@@ -115,18 +115,22 @@ METHOD = f'[[run]]\n{OWN}methods = ["fedmf"]\n'
         (METHOD + "seeds = []", "run 1: seeds: List should have", "docs/benchmarks.md"),
         (METHOD + "seeds = [-1]", "run 1: seeds: 0: Input should be greater", "docs/benchmarks.md"),
         (METHOD + 'label = ""', "run 1: label: String should have", "docs/benchmarks.md"),
-        (f"[[run]]\n{OWN}", "run 1: needs methods, presets or baselines, and has none", ""),
-        (METHOD + 'baselines = ["ease"]', "run 1: needs .* and has methods and baselines", ""),
-        ('[[run]]\nmethods = ["fedmf"]', "run 1: needs datasets", ""),
-        (f'[[run]]\n{OWN}baselines = ["ease"]\nrounds = 3', "run 1: baselines take no rounds", ""),
+        (f"[[run]]\n{OWN}", "run 1: give either methods, presets or baselines; found none", ""),
+        (METHOD + 'baselines = ["ease"]', "run 1: give either .*; found methods and baselines", ""),
+        ('[[run]]\nmethods = ["fedmf"]', "run 1: datasets are missing", ""),
+        (
+            f'[[run]]\n{OWN}baselines = ["ease"]\nrounds = 3',
+            "run 1: baselines cannot be combined with rounds",
+            "",
+        ),
         (
             '[[run]]\npresets = ["paper:fedrap/ml-100k"]\ndatasets = ["ml-100k"]\nrounds = 3',
-            "run 1: presets take no datasets and no rounds",
+            "run 1: presets cannot be combined with datasets or rounds",
             "",
         ),
         (
             '[[run]]\npresets = ["paper:fedrap/ml-100k"]\noptions = { reg = 1 }',
-            "run 1: presets take no options",
+            "run 1: presets cannot be combined with options",
             "",
         ),
         (METHOD + f'[[run]]\n{OWN}methods = ["fedfm"]', "run 2: unknown method 'fedfm'", "'fedmf'?"),
@@ -149,15 +153,15 @@ METHOD = f'[[run]]\n{OWN}methods = ["fedmf"]\n'
         (f'[[run]]\n{OWN}methods = ["fedmf"]\nmin_interactions = 99', "run 1: .*99 or more", "lower"),
         (
             OWN.replace("ratings.csv", "ml-100k").join(("[[run]]\n", 'methods = ["fedmf"]')),
-            "run 1: 'ml-100k' has columns of its own",
-            "leave columns out",
+            "run 1: the columns of 'ml-100k' are already known",
+            "remove `columns`",
         ),
         (
             METHOD + METHOD,
-            "run 2: fedmf on ratings, strict, seed 0 would write the record of run 1, fedmf on ratings",
+            "run 2: fedmf on ratings, strict, seed 0 would overwrite the record of run 1, fedmf on ratings",
             "label",
         ),
-        (METHOD + "seeds = [1, 1]", "run 1: .*seed 1 would write the record of run 1", "label"),
+        (METHOD + "seeds = [1, 1]", "run 1: .*seed 1 would overwrite the record of run 1", "label"),
         (METHOD + 'label = "a b"\n' + METHOD + 'label = "A-b"', "run 2: A-b on .* run 1, a b on", "label"),
     ],
 )
@@ -172,7 +176,7 @@ def test_everything_wrong_is_an_error_with_a_next_step(folder, text, message, hi
 
 def test_a_data_set_that_is_fetched_by_hand_has_to_be_there(folder):
     name = next(name for name, entry in REGISTRY.items() if not entry.archive)
-    with pytest.raises(ConfigError, match=r"run 1: .*fetched by hand") as caught:
+    with pytest.raises(ConfigError, match=r"run 1: .*downloaded by hand") as caught:
         matrix(folder, f'[[run]]\ndatasets = ["{name}"]\nmethods = ["fedmf"]')
     assert "--data-dir" in caught.value.hint
 
@@ -229,7 +233,7 @@ def test_tuned_settings_are_those_of_the_strict_preset(folder, monkeypatch):
     assert entry.config.options["learning_rate"] == 0.3
     with pytest.raises(ConfigError, match=r"unknown preset 'strict:fedncf/ratings\.csv'"):
         entries(folder, text.replace("fedmf", "fedncf"))
-    with pytest.raises(ConfigError, match="tuned settings take no rounds"):
+    with pytest.raises(ConfigError, match="tuned settings cannot be combined with rounds"):
         entries(folder, text + "rounds = 3\n")
 
 

@@ -92,7 +92,9 @@ def test_nothing_of_the_machine_is_in_the_file(run, tmp_path):
 
 
 def test_a_run_that_is_not_its_preset(run):
-    with pytest.raises(ConfigError, match="not a run of 'paper:pfedrec/ml-100k': method 'fedmf' instead of"):
+    with pytest.raises(
+        ConfigError, match="does not use preset 'paper:pfedrec/ml-100k': method 'fedmf' instead of"
+    ):
         record_of(run[0], preset="paper:pfedrec/ml-100k")
 
 
@@ -148,8 +150,8 @@ def test_a_write_that_is_cut_short_leaves_the_former_file(tmp_path, monkeypatch)
         (lambda _: '{"test": {"full": {}}}', "label: Field required"),
         (lambda text: text.replace('"format": 2', '"format": 1'), "format: Input should be 2"),
         (lambda text: text.replace('"leaky"', '"leeky"'), "leaky: Field required"),
-        (lambda text: text.replace('"users": 1', '"users": 2', 1), "by_activity have not all users"),
-        (lambda text: text.replace('"counts": null', '"counts": [3]'), "2 ranks of 3 test items"),
+        (lambda text: text.replace('"users": 1', '"users": 2', 1), "by_activity do not cover all users"),
+        (lambda text: text.replace('"counts": null', '"counts": [3]'), "2 ranks for 3 test items"),
         (lambda text: text.replace('"ranks": [1', '"ranks": [NaN'), "ranks: 0: Input should be"),
     ],
 )

@@ -100,7 +100,7 @@ def test_ctrl_c_then_kill_then_to_the_end(folder):
     assert "Traceback" not in said
     assert "stopping after these rounds" in said
     assert "stopped with 1 of 4 records" in said
-    assert "next: give the same command again" in said
+    assert "next: run the same command again" in said
     assert baseline.exists()
     assert "not finite" in read_failure(failure_path(diverges)).error
     assert not diverges.exists() and not long.exists() and not closed.exists()

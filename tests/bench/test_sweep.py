@@ -70,11 +70,11 @@ def test_an_axis_of_lists():
         ("leaning_rate=1,2", "no option 'leaning_rate'"),
         ("negatives=0,4", "negatives"),
         ("embedding_size=0..8", "embedding_size"),
-        ("learning_rate=1..0.1", "is no range"),
-        ("learning_rate=a..b", "is no range"),
-        ("reg=0..1:log", "begins above 0"),
+        ("learning_rate=1..0.1", "is not a range"),
+        ("learning_rate=a..b", "is not a range"),
+        ("reg=0..1:log", "must start above 0"),
         ("reg=1,1", "twice"),
-        ("reg=", "no values"),
+        ("reg=", "list of values is empty"),
         ("dp.epsilon=1,2", "delta"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_folder_goes_on_with_more_trials_and_with_nothing_else(folder):
     other = CONFIG.model_copy(update={"options": {"reg": 0.1}})
     with pytest.raises(RunError, match="holds another sweep"):
         Sweep(other, space, 3, folder / "out").begin()
-    with pytest.raises(RunError, match="no sweep"):
+    with pytest.raises(RunError, match="not the folder of a sweep"):
         Sweep(CONFIG, space, 3, folder).begin()
 
 

@@ -137,12 +137,14 @@ def test_activity_by_hand():
 def test_seeds_of_other_settings_are_not_averaged():
     changed = made("a", [1.0, 1.0], seed=2)
     changed = changed.model_copy(update={"config": changed.config | {"options": {"embedding_size": 9}}})
-    with pytest.raises(RunError, match=r"a--strict--s2\.json is of other settings than .*: embedding_size 9"):
+    with pytest.raises(
+        RunError, match=r"a--strict--s2\.json and .* have different settings: embedding_size 9"
+    ):
         blocks([*RECORDS, changed])
 
 
 def test_other_users_cannot_be_compared():
-    with pytest.raises(RunError, match=r"c--strict--s0\.json is of other users than"):
+    with pytest.raises(RunError, match=r"c--strict--s0\.json and .* cover different users"):
         blocks([*RECORDS, made("c", [1.0, 1.0, 1.0])])
 
 

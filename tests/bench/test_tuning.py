@@ -78,7 +78,7 @@ def test_a_search_in_which_everything_fails_says_so():
     def diverges(options, heard):
         raise DivergedError("not finite")
 
-    with pytest.raises(ConfigError, match="all 2 trials failed, the last: not finite"):
+    with pytest.raises(ConfigError, match="all 2 trials failed; the last error: not finite"):
         search(SPACE, 2, diverges)
 
 
@@ -212,7 +212,7 @@ def test_tune_then_presets(folder):
         (
             '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]\n'
             '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]',
-            "tune 2: fedmf on x, 8 trials stands there twice",
+            "tune 2: fedmf on x, 8 trials is listed twice",
         ),
     ],
 )

@@ -82,18 +82,18 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "'--engine': 'warp' is not one of 'block', 'reference'",
             "solera train --help",
         ),
-        (("train", "fedmf"), "which data set?", "--data ml-100k"),
-        (("train", "--data", "ml-100k"), "which method?", "solera train fedmf"),
+        (("train", "fedmf"), "the data set is missing", "--data ml-100k"),
+        (("train", "--data", "ml-100k"), "the method is missing", "solera train fedmf"),
         (("train", "--preset", "paper:fedrp/ml-100k"), "unknown preset", "'paper:fedrap/ml-100k'?"),
         (
             ("train", "fedmf", "--preset", "paper:fedrap/ml-100k"),
             "has method 'fedrap', not 'fedmf'",
-            "leave one of the two out",
+            "omit method or the preset",
         ),
         (
             ("train", "--preset", "paper:fedrap/ml-100k", "--with", "plgc"),
             "has plugins [], not ['plgc']",
-            "leave one of the two out",
+            "omit plugins or the preset",
         ),
         (("train", "fedmf", "--data", "ml-100k", "--with", "elastic"), "unknown plug-in", "'elastic-merge'"),
         (("train", "local", "--data", "ml-100k", "--with", "plgc"), "plgc", "method"),
@@ -102,7 +102,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "--rounds",
             "solera train --help",
         ),
-        (("recommend", "no-such-run", "--user", "1"), "no-such-run holds no run", "give the folder"),
+        (("recommend", "no-such-run", "--user", "1"), "no-such-run contains no run", "give the folder"),
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
         (("baseline", "eas", "--data", "x"), "'eas' is not one of 'popularity', 'ease'", "baseline --help"),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
@@ -114,7 +114,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("leak", "--data", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
         (("leak", "--method", "fedrp"), "unknown method 'fedrp'", "'fedrap'?"),
         (("leak", "--method", "fedslist"), "needs one round", "a method of many rounds"),
-        (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be made", "give another --picture"),
+        (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be created", "give another --picture"),
         (("fit",), "No such command 'fit'", "--help"),
         (("reccommend", "x"), "No such command 'reccommend'. Did you mean 'recommend'?", "solera --help"),
         (
@@ -229,10 +229,10 @@ def test_the_same_command_again_makes_a_new_folder_but_never_overwrites(ratings,
     out = next(iter(folders))
     refused = solera(*command[:-1], "--rounds", "2", "--out", out, "--data", "no-such-file.csv", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "holds another run" in refused.stderr  # before anything is loaded
+    assert "contains another run" in refused.stderr  # before anything is loaded
     assert "--resume" not in refused.stderr
     again = solera(*command[:-1], "--out", out, cwd=tmp_path)
-    assert (again.returncode, "holds this run already" in again.stderr) == (2, True)
+    assert (again.returncode, "contains this run already" in again.stderr) == (2, True)
 
 
 def test_every_table_of_a_leaky_run_says_so(ratings, tmp_path):

@@ -84,7 +84,7 @@ def test_what_fits_is_accepted() -> None:
     ],
 )
 def test_every_kind_of_problem(parts, said: str) -> None:
-    assert problem(**parts) == f"method 'toy' does not fit together: {said}"
+    assert problem(**parts) == f"method 'toy' is inconsistent: {said}"
 
 
 def test_all_problems_at_once() -> None:
@@ -93,7 +93,7 @@ def test_all_problems_at_once() -> None:
         view=Part((SHARED, Leaf("bias", (1,), Home.SHARED, upload=True)), ("user", "nothing")),
         update=steps(("items", "usr"), ("itms",)),
     )
-    assert said.removeprefix("method 'toy' does not fit together: ").split("; ") == [
+    assert said.removeprefix("method 'toy' is inconsistent: ").split("; ") == [
         "leaf 'items' is declared twice",
         "leaf 'user' is declared twice",
         "the update moves 'itms', which no part declares",

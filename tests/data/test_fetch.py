@@ -54,7 +54,7 @@ def test_the_given_folder_comes_before_the_environment_s(
 
 
 def test_a_set_fetched_by_hand_says_what_goes_where() -> None:
-    with pytest.raises(DataError, match="fetched by hand") as caught:
+    with pytest.raises(DataError, match="downloaded by hand") as caught:
         load("gowalla")
     for part in (info("gowalla").page, "train.txt", "<dir>/gowalla/", "--data-dir", "SOLERA_DATA"):
         assert part in caught.value.hint

@@ -171,7 +171,7 @@ def test_own_columns_can_be_named(tmp_path: Path) -> None:
     assert "--columns user=…,item=…,time=…" in caught.value.hint
     with pytest.raises(DataError, match=r"no column 'caled' for the title.*did you mean 'called'"):
         read_own(path, {**columns, "title": "caled"})
-    with pytest.raises(DataError, match="no such kind 'usr'"):
+    with pytest.raises(DataError, match="unknown key 'usr'"):
         read_own(path, {"usr": "who"})
 
 
@@ -217,9 +217,9 @@ def test_own_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("my.csv", "user,item\n", "has a header and no rows"),
+        ("my.csv", "user,item\n", "has a header but no rows"),
         ("my.csv", "user,user,item\n1,2,3\n", "line 1: a column's name appears twice"),
-        ("my.xlsx", "user,item\n1,2\n", "the ending '.xlsx' is not known.*.csv, .tsv, .parquet"),
+        ("my.xlsx", "user,item\n1,2\n", "unknown file type '.xlsx'.*.csv, .tsv, .parquet"),
     ],
 )
 def test_own_files_that_cannot_be_read(tmp_path: Path, name: str, text: str, problem: str) -> None:

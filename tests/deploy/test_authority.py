@@ -87,7 +87,7 @@ def test_strict_checks_are_passed(tmp_path):
 
 def test_another_host_needs_another_certificate(tmp_path):
     make_keys(tmp_path, 0)
-    with pytest.raises(DeployError, match=r"not good for films\.example\.org") as error:
+    with pytest.raises(DeployError, match=r"not valid for films\.example\.org") as error:
         make_keys(tmp_path, 0, ("films.example.org",))
     assert "delete server.pem and server.key" in error.value.hint
     for name in ("server.pem", "server.key"):

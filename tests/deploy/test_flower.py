@@ -81,7 +81,7 @@ def test_flower_opens_no_ports_that_nothing_guards(tmp_path, monkeypatch):
 
 
 def test_the_address_is_noted_for_later_commands(tmp_path):
-    with pytest.raises(DeployError, match="no server was ever started"):
+    with pytest.raises(DeployError, match="no server has been started"):
         flower.read_address(tmp_path)
     for address in (Address("::1", 8001, tmp_path / "ca.pem"), Address("127.0.0.1", 8002)):
         flower.write_address(flower.home_of(tmp_path), address)
@@ -150,11 +150,11 @@ def test_showing_commands_keeps_the_token_of_a_server_that_may_be_running(tmp_pa
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("server", "start", "f"), "with which keys?"),
-        (("server", "start", "f", "--keys", "k", "--insecure"), "either --keys or --insecure"),
+        (("server", "start", "f"), "--keys is missing"),
+        (("server", "start", "f", "--keys", "k", "--insecure"), "--keys and --insecure cannot be combined"),
         (("node", "start", "d", "--superlink", "h:1"), "either --ca and --key"),
         (("node", "start", "d", "--superlink", "h:1", "--ca", "c"), "either --ca and --key"),
-        (("federation", "run", "no such folder"), "no server was ever started"),
+        (("federation", "run", "no such folder"), "no server has been started"),
     ],
 )
 def test_wrong_use_is_two_lines(args, message):

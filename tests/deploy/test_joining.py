@@ -74,9 +74,9 @@ def test_a_node_that_has_ended_says_why(asked):
     unknown = "[code: 2004] Failed to activate SuperNode."
     for said, message in (
         (unknown, "does not know the key node-1"),
-        (f"{unknown}\na node with this key is connected", "the key node-1 is connected already"),
+        (f"{unknown}\na node with this key is connected", "the key node-1 is already connected"),
         ("could not parse the private key", "node-1 is not a node's secret key"),
-        ("?", "the node has ended"),
+        ("?", "the node has stopped"),
     ):
         with pytest.raises(DeployError, match=message):
             supernode._wait(process(said, is_running=False), ADDRESS, key)
@@ -151,7 +151,7 @@ def test_a_node_whose_supernode_has_dropped_a_message(tmp_path):
     worker_, silent, dropping = program("", 2), program("Received successfully", 61), program(words, 62)
     try:
         supernode.Running(dropping, worker_).watch(None)
-        with pytest.raises(DeployError, match="what answers for the node has ended"):
+        with pytest.raises(DeployError, match="the node's worker process has stopped"):
             supernode.Running(silent, worker_).watch(None)
     finally:
         for each in (worker_, silent, dropping):

@@ -57,12 +57,20 @@ def with_fields(**fields):
 
 LIES = {
     "a member that is not in the roster": ("advertise", with_terms(stranger), "does not belong to it"),
-    "another roster": ("advertise", with_terms(lambda t: {"roster": "0" * 64}), "another list of nodes"),
-    "another model": ("advertise", with_terms(lambda t: {"model": "0" * 64}), "other options"),
+    "another roster": (
+        "advertise",
+        with_terms(lambda t: {"roster": "0" * 64}),
+        "list of nodes is not the one",
+    ),
+    "another model": (
+        "advertise",
+        with_terms(lambda t: {"model": "0" * 64}),
+        "its options or the catalogue differ",
+    ),
     "fewer nodes than this one asks for": (
         "advertise",
         with_terms(lambda t: group(t, members=t.groups[0].members[:3], threshold=2)),
-        "sum over 2 of 5 nodes|a round without this node",
+        "sum over 2 of 5 nodes|not a member of the round",
     ),
     "a threshold of half": (
         "advertise",
@@ -82,7 +90,7 @@ LIES = {
     "a round without the node": (
         "advertise",
         with_terms(lambda t: group(t, members=tuple(m for m in t.groups[0].members if m.users != 3))),
-        "without this node",
+        "not a member of the round",
     ),
     "a clip that leaves nothing": (
         "advertise",
@@ -93,13 +101,13 @@ LIES = {
     "a node twice": (
         "advertise",
         with_terms(lambda t: group(t, members=(*t.groups[0].members, t.groups[0].members[0]))),
-        "there twice",
+        "listed twice",
     ),
-    "another protocol": ("advertise", with_fields(protocol=3), "of protocol 3, not 2"),
+    "another protocol": ("advertise", with_fields(protocol=3), "uses protocol 3, not 2"),
     "no protocol": (
         "share",
         lambda p: replace(p, fields={n: v for n, v in p.fields.items() if n != "protocol"}),
-        "of protocol 1, not 2",
+        "uses protocol 1, not 2",
     ),
     "another federation": ("share", with_fields(federation="1" * 32), "not enrolled"),
     "another attempt": ("confirm", with_fields(attempt=1), "under way"),
@@ -111,15 +119,15 @@ LIES = {
     "nobody asked for, so that the others stand alone": (
         "mask",
         with_fields(slots=[], numbers=[]),
-        "another task",
+        "the task differs",
     ),
-    "another user asked for": ("mask", with_fields(slots=[2, 3, 1]), "another task"),
-    "other numbers to draw by": ("mask", with_fields(numbers=[7, 8, 9]), "another task"),
-    "another update said to be taken": ("mask", with_fields(accepted="0.0"), "another task"),
+    "another user asked for": ("mask", with_fields(slots=[2, 3, 1]), "the task differs"),
+    "other numbers to draw by": ("mask", with_fields(numbers=[7, 8, 9]), "the task differs"),
+    "another update said to be taken": ("mask", with_fields(accepted="0.0"), "the task differs"),
     "a state of its own": (
         "mask",
         lambda p: replace(p, arrays=p.arrays | {"shared/items": p.arrays["shared/items"] + 1}),
-        "another state",
+        "the state differs",
     ),
 }
 # These change the terms of one node: it sees nothing wrong with them, but the others' signatures do not fit.
@@ -233,13 +241,13 @@ def test_plain_rounds_are_declined_unless_the_owner_allows_them(masked, local):
     plain.round()
     device = federation.devices[100]
     order = federation.coordinator.begin(0, set(federation.devices))[100]
-    assert "masked rounds alone" in open_node(device, 1).answer("train", order).fields["declined"]
+    assert "only masked rounds" in open_node(device, 1).answer("train", order).fields["declined"]
     Policy(allow_plain=True).write(device.store)  # still not: the owner agreed to masked rounds
-    assert "masked rounds alone" in open_node(device, 1).answer("train", order).fields["declined"]
+    assert "only masked rounds" in open_node(device, 1).answer("train", order).fields["declined"]
     order = plain.coordinator.begin(0, set(plain.devices))[100]
     assert open_node(plain.devices[100], 1).answer("train", order).arrays
     Policy(allow_plain=False).write(plain.devices[100].store)
-    assert "masked rounds alone" in open_node(plain.devices[100], 1).answer("train", order).fields["declined"]
+    assert "only masked rounds" in open_node(plain.devices[100], 1).answer("train", order).fields["declined"]
 
 
 def test_a_node_without_a_roster_says_so(local):
@@ -342,11 +350,11 @@ def test_rosters_are_signed(five_keys, foreign_keys, tmp_path):
         read_roster(path, signer(five_keys))
     for text in ("{}", "", '{"nodes": {"a": "b"}}', '{"version": 1, "nodes": {}}'):
         path.write_text(text)
-        with pytest.raises(DeployError, match="no list of nodes"):
+        with pytest.raises(DeployError, match="not a list of nodes"):
             read_roster(path, signer(five_keys))
     small = tmp_path / "small"
     make_keys(small, 0)
-    with pytest.raises(DeployError, match="has no keys of nodes"):
+    with pytest.raises(DeployError, match="contains no node keys"):
         make_roster(small)
 
 
@@ -381,14 +389,14 @@ def test_a_device_keeps_the_roster_it_has_pinned(five_keys, foreign_keys, tmp_pa
     assert not Policy.read(device.store).allow_plain
     assert pin(device.path, key, ca, None).roster == roster  # a start without the file
     for wrong, words in (
-        (lambda: pin(device.path, None, None, None), "masked rounds alone"),
+        (lambda: pin(device.path, None, None, None), "only masked rounds"),
         (lambda: pin(device.path, foreign_keys / "nodes" / "node-1", ca, path), "does not have the key"),
     ):
         with pytest.raises(DeployError, match=words):
             wrong()
     other = make_roster(foreign_keys)
     path.write_text(other.model_dump_json())
-    with pytest.raises(DeployError, match="another key than this device has pinned"):
+    with pytest.raises(DeployError, match="not signed with the key that this device has pinned"):
         pin(device.path, key, ca, path, foreign_keys / ROSTER_PUBLIC)
     assert Membership.read(device.store).roster == roster
 

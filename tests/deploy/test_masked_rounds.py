@@ -235,7 +235,7 @@ def test_nodes_without_a_roster_are_left_out(masked):
 def test_a_roster_that_is_too_small_is_refused_at_once():
     check_roster(10, Settings())
     check_roster(3, Settings(least_nodes=3))
-    with pytest.raises(ConfigError, match="has 9 nodes, and a masked sum is over 10"):
+    with pytest.raises(ConfigError, match="has 9 nodes, but a masked sum needs at least 10"):
         check_roster(9, Settings())
-    with pytest.raises(ConfigError, match="each of 5 groups is over 10"):
+    with pytest.raises(ConfigError, match="each of 5 groups needs at least 10"):
         check_roster(49, Settings(groups=5))

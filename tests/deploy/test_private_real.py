@@ -44,7 +44,7 @@ def test_three_nodes(tmp_path, key, monkeypatch):
             assert [each[:1] for each in steps] == [[], ["clip 0.01"], ["clip 0.01"], []]
         more = solera(*asked, "--resume", "--rounds", 3)
         assert more.returncode != 0
-        assert "was accounted for 2 rounds, not for 3" in more.stderr
+        assert "was computed for 2 rounds, not for 3" in more.stderr
         assert np.array_equal([line["round"] for line in real.history], [1, 2])
 
 

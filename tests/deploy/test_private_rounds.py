@@ -238,14 +238,14 @@ def test_no_round_beyond_those_accounted_for(local):
     federation = local("fedmf", SMALL, dp=dp(), rounds=2)
     path = federation.server.path
     federation.round()
-    with pytest.raises(RunError, match="was accounted for 2 rounds, not for 3"):
+    with pytest.raises(RunError, match="was computed for 2 rounds, not for 3"):
         FederationFolder.prepare(path, None, {"rounds": 3}, resume=True)
-    with pytest.raises(RunError, match="decided before its first round"):
+    with pytest.raises(RunError, match="cannot change after its first round"):
         FederationFolder.prepare(path, None, {"dp": dp(noise=1.0)}, resume=True)
     FederationFolder.prepare(path, None, {"dp": dp(), "deadline": 9.0}, resume=True)  # the same again
     federation.restart_server()
     federation.round()
-    with pytest.raises(RunError, match="all 2 rounds that ε was accounted for are done"):
+    with pytest.raises(RunError, match="all 2 rounds that the privacy budget ε covers are done"):
         federation.round()
     settings = json.loads((path / "settings.json").read_text())
     settings["settings"]["rounds"] = 5  # by hand
@@ -257,7 +257,7 @@ def test_no_round_beyond_those_accounted_for(local):
 def test_a_federation_that_began_without_cannot_go_on_with(local):
     federation = local("fedmf", SMALL)
     federation.round()
-    with pytest.raises(RunError, match="decided before its first round"):
+    with pytest.raises(RunError, match="cannot change after its first round"):
         FederationFolder.prepare(federation.server.path, None, {"dp": dp()}, resume=True)
     assert federation.server.privacy is None
 
@@ -269,7 +269,7 @@ def test_an_older_checkpoint_is_not_gone_on_from(local, tmp_path):
     federation.round()
     shutil.rmtree(federation.server.path / "checkpoint-2")
     shutil.copytree(tmp_path / "copy", federation.server.path / "checkpoint-1")
-    with pytest.raises(RunError, match="2 rounds were released, and the checkpoint is of 1"):
+    with pytest.raises(RunError, match="2 rounds were released, but the checkpoint is of round 1"):
         federation.restart_server()
 
 
@@ -289,12 +289,12 @@ def test_what_is_guaranteed_is_stated(local):
     ("method", "options", "settings", "why"),
     [
         ("fedem", {}, {}, "its server needs single uploads"),
-        ("fedhist", {}, {}, "touched a row"),
-        ("fedmf", {"clients_per_round": 5}, {}, "sampling needs a probability"),
-        ("fedmf", {}, {"dp": dp(mode="local")}, "mode=local is not there over devices yet"),
-        ("fedmf", {}, {"dp": dp(mode="distributed")}, "shares of noise cover a sum"),
-        ("fedmf", {}, {"dp": dp(adaptive=0.5)}, "adaptive clip is not there over devices yet"),
-        ("fedmf", {}, {"secure_aggregation": True}, "need not be trusted with the noise"),
+        ("fedhist", {}, {}, "changed a row"),
+        ("fedmf", {"clients_per_round": 5}, {}, "needs a sampling probability"),
+        ("fedmf", {}, {"dp": dp(mode="local")}, "mode=local is not supported on devices yet"),
+        ("fedmf", {}, {"dp": dp(mode="distributed")}, "if the server sees nothing but sums"),
+        ("fedmf", {}, {"dp": dp(adaptive=0.5)}, "adaptive clip is not supported on devices yet"),
+        ("fedmf", {}, {"secure_aggregation": True}, "noise that the nodes add themselves"),
     ],
 )
 def test_what_is_refused(local, method, options, settings, why):
@@ -305,7 +305,7 @@ def test_what_is_refused(local, method, options, settings, why):
 @pytest.mark.parametrize("option", ["over_selection", "max_norm"])
 def test_options_that_the_guarantee_leaves_no_room_for(local, tmp_path, option):
     federation = local("fedmf", SMALL)
-    with pytest.raises(ConfigError, match="does not go with --dp"):
+    with pytest.raises(ConfigError, match="cannot be combined with --dp"):
         FederationFolder.prepare(tmp_path / "x", federation.bundle, {"dp": dp(), option: 2.0}, resume=False)
     assert not (tmp_path / "x").exists()
 

@@ -341,9 +341,9 @@ def test_negatives_by_popularity_are_not_for_devices(local):
 
 def test_folders(local, tmp_path):
     federation = local("fedmf", SMALL)
-    with pytest.raises(RunError, match="holds a federation already"):
+    with pytest.raises(RunError, match="already contains a federation"):
         FederationFolder.create(federation.server.path, federation.bundle, Settings())
-    with pytest.raises(RunError, match="holds no federation"):
+    with pytest.raises(RunError, match="contains no federation"):
         FederationFolder.open(tmp_path / "nowhere")
     line = json.dumps({"round": 1})
     (federation.server.path / "history.jsonl").write_text(f"{line}\n{line[:4]}")

@@ -151,7 +151,7 @@ def test_bytes_that_a_zip_unpacks_to(tmp_path):
 def test_entries_of_a_zip(tmp_path):
     names = ("listens/1.jsonl", "listens/2.jsonl", "user.json")
     assert zipped(tmp_path / "a.zip", LISTEN, {"zip_entries": 3}, *names) == 2
-    with pytest.raises(DataError, match="lists more than 2 entries"):
+    with pytest.raises(DataError, match="has more than 2 entries"):
         zipped(tmp_path / "a.zip", LISTEN, {"zip_entries": 2}, *names)
     assert zipped(tmp_path / "a.zip", "\xff" * 100, {"unpacked_bytes": 1}, "user.json") == 0
 

@@ -137,7 +137,7 @@ def test_what_does_not_fit_says_why(name: str) -> None:
             try:
                 build(name, {}, plugins)
             except ConfigError as error:
-                assert "cannot be used with" in str(error) or "does not fit together" in str(error)
+                assert "cannot be used with" in str(error) or "is inconsistent" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,9 @@ def test_the_order_of_clients_does_not_matter_and_sums_are_of_own_items_alone():
 
 def test_what_does_not_fit_is_refused_with_a_next_step():
     train = Ragged.from_lists([[0, 1, 2]])
-    with pytest.raises(DataError, match=r"100,000 items is 298\.0 GiB"):
+    with pytest.raises(DataError, match=r"100,000 items takes 298\.0 GiB"):
         OneRound(closed_form("fedslist"), ClientData(train, train, 100_000), device=CPU, dtype=torch.float32)
-    with pytest.raises(ConfigError, match="no training to change"):
+    with pytest.raises(ConfigError, match="without training"):
         find("fedease", {}, ["plgc"])
     with pytest.raises(ConfigError, match="decays"):
         find("fedslist", {"decays": "0.5,1.5"})

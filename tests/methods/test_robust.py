@@ -250,5 +250,5 @@ def test_only_means_are_defended(name: str) -> None:
 
 
 def test_weights_are_bounded_where_there_are_any() -> None:
-    with pytest.raises(ConfigError, match="weigh alike"):
+    with pytest.raises(ConfigError, match="have the same weight"):
         build("fedmf", {"robust": "weight-bound"}, ["robust"])

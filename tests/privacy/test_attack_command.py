@@ -69,13 +69,13 @@ def test_a_runs_folder_is_attacked_in_the_rounds_it_had(ratings, tmp_path):
     ("args", "message", "next_step"),
     [
         (("fedmff", "--data", "ml-100k"), "unknown method 'fedmff'", "'fedmf'?"),
-        (("fedmf",), "which data set?", "--data ml-100k"),
+        (("fedmf",), "the data set is missing", "--data ml-100k"),
         (("fedmf", "--data", "{ratings}", "--sums", "1,x"), "--sums '1,x' is not a list", "--sums 1,5"),
-        (("fedmf", "--data", "{ratings}", "--attacked", "9"), "round 9 is none of 1 to 5", "--rounds"),
+        (("fedmf", "--data", "{ratings}", "--attacked", "9"), "round 9 is not between 1 and 5", "--rounds"),
         (("fedmf", "--data", "{ratings}"), "cannot attack 100 of 30 clients", "--clients from 1 to 15"),
         (("local", "--data", "{ratings}"), "'local' sends no changes", "e.g. fedmf"),
-        ((".", "--seed", "1"), "a run's folder has its own seed", "leave them out"),
-        ((".",), "holds no run", "solera train"),
+        ((".", "--seed", "1"), "seed cannot be given for the folder of a run", "omit them"),
+        ((".",), "contains no run", "solera train"),
     ],
 )
 def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, ratings, tmp_path):

@@ -170,10 +170,10 @@ def test_other_methods_can_be_attacked(small, method):
         (config("local"), {}, "sends no changes of item rows"),
         (RunConfig(method="fedease", dataset="ratings", rounds=1), {}, "sends no changes of item rows"),
         (config(), {"clients": 31}, "cannot attack 31 of 60 clients"),
-        (config(), {"sums": (1, 61)}, "no sum of 61 clients: 60 take part"),
-        (config(), {"sums": (0,)}, "no sum of 0 clients"),
-        (config(), {"rounds": (1, 3)}, "round 3 is none of 1 to 2"),
-        (config(), {"rounds": (0, 1)}, "round 0 is none of 1 to 2"),
+        (config(), {"sums": (1, 61)}, "cannot sum over 61 clients: 60 take part"),
+        (config(), {"sums": (0,)}, "cannot sum over 0 clients"),
+        (config(), {"rounds": (1, 3)}, "round 3 is not between 1 and 2"),
+        (config(), {"rounds": (0, 1)}, "round 0 is not between 1 and 2"),
     ],
 )
 def test_what_cannot_be_attacked(small, settings, changes, message):

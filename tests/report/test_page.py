@@ -153,7 +153,7 @@ def test_losses_that_are_no_numbers_leave_a_gap(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda result: result.pop("users"), "result.json is not a run's: users: Field required"),
+        (lambda result: result.pop("users"), "result.json is not valid: users: Field required"),
         (lambda result: result["test"]["full"].pop("hr@10"), "test.full: Value error, no hr@10"),
         (lambda result: result.update(looser=9), "looser: Extra inputs are not permitted"),
         (lambda result: result.update(selected_round=9), "the history ends before the selected round"),
@@ -236,7 +236,7 @@ def test_a_report_says_where_it_is(tmp_path, monkeypatch):
 def test_a_folder_that_is_no_run_is_an_error(tmp_path):
     done = command(str(tmp_path), "-o", str(tmp_path / "page.html"))
     assert done.returncode == 2
-    assert "holds no run" in done.stderr
+    assert "contains no run" in done.stderr
     assert not (tmp_path / "page.html").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a sweep varies, as it is written on the command line.
+"""Axes of a sweep, parsed from the command line.
 
     learning_rate=0.01,0.05,0.1     these values
     learning_rate=1e-4..1           a range; by factors where it spans more than a factor of ten
@@ -53,14 +53,14 @@ def _axis(name: str, text: str, whole: bool) -> Range:
     if match is None:
         values = [_value(each) for each in re.findall(r"\[[^\]]*\]|[^,]+", text) if each.strip()]
         if not values or len({repr(value) for value in values}) < len(values):
-            raise ConfigError(f"{name}={text}: no values, or one of them twice", EXAMPLE)
+            raise ConfigError(f"{name}={text}: the list of values is empty or repeats a value", EXAMPLE)
         return Range(choices=values)
     low, high = (_value(match[key]) for key in ("low", "high"))
     if isinstance(low, str) or isinstance(high, str) or low >= high:
-        raise ConfigError(f"{name}={text} is no range", EXAMPLE)
+        raise ConfigError(f"{name}={text} is not a range", EXAMPLE)
     log = match["scale"] == "log" or (match["scale"] is None and low > 0 and high > _DECADE * low)
     if log and low <= 0:
-        raise ConfigError(f"{name}={text}: a range by factors begins above 0", EXAMPLE)
+        raise ConfigError(f"{name}={text}: a logarithmic range must start above 0", EXAMPLE)
     return Range(low=low, high=high, log=log, whole=whole)
 
 
@@ -75,7 +75,7 @@ def _value(text: str) -> int | float | str:
 
 
 def is_grid(space: Space) -> bool:
-    """Whether all of it can be tried."""
+    """Whether the space is finite, so that a grid covers it."""
     return all(where.choices is not None for where in space.values())
 
 
@@ -86,7 +86,7 @@ def grid(space: Space) -> Iterator[dict[str, Any]]:
 
 
 def applied(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
-    """A run with other values on some axes."""
+    """Config of a run with the given values on some axes."""
     options, changed, dp = dict(config.options), dict[str, Any](), dict[str, Any]()
     for name, value in values.items():
         if name == "rounds":

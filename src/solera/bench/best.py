@@ -1,4 +1,4 @@
-"""From studies to presets: the best settings of every one, as a file that the package reads."""
+"""Write the best settings of studies as presets that the package reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SWEPT = "# The best settings of a sweep: solera train --preset FILE\n\n"
 
 
 def presets_of(studies: Iterable[Study]) -> str:
-    """The file, in TOML; the same studies give the same file."""
+    """Presets in TOML. The same studies give the same text."""
     ordered = sorted(studies, key=lambda study: (study.dataset, study.kind, study.label))
     presets = {f"{study.protocol}:{study.label}/{study.dataset}": _fields(study) for study in ordered}
     return HEAD + tomli_w.dumps(presets)

@@ -25,7 +25,7 @@ def compared(
     labels = [entry.label for entry in entries]
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:
-        raise ConfigError(f"{twice[0]} stands there twice", "leave one of them out")
+        raise ConfigError(f"{twice[0]} is listed twice", "list it once")
     return Matrix(folder, tuple(entries))
 
 
@@ -43,7 +43,8 @@ def _preset(name: str, where: dict[str, Any]) -> Entry:
     chosen = preset(name)
     if chosen.dataset != where["dataset"]:
         raise ConfigError(
-            f"the preset {name!r} is of {chosen.dataset}, not of {where['dataset']}", "choose another"
+            f"preset {name!r} is for {chosen.dataset}, not for {where['dataset']}",
+            "choose a preset for the same data set",
         )
     config = chosen.config(protocol=where["protocol"], seed=where["seed"])
     return Entry(chosen.name, config, chosen.name)

@@ -1,4 +1,4 @@
-"""How fast is a round? Engines against each other, in one process, round by round in turn."""
+"""Measure the speed of a round: engines take turns in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs a matrix is made of."""
+"""The runs of a matrix."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Entry:
 
     @cached_property
     def asked(self) -> RunRequest:
-        """What its record will begin with."""
+        """The request that the record will contain."""
         return asked(self.label, self.config, self.preset)
 
     def read(self, path: Path) -> Readable:
-        """What it left."""
+        """Read the record of the finished run."""
         return read(path)
 
     @property
     def title(self) -> str:
-        """Its name while it runs."""
+        """Name shown while the entry runs."""
         return self.label
 
     def __str__(self) -> str:
@@ -58,13 +58,13 @@ class Tuning(Entry):
 
     @cached_property
     def asked(self) -> RunRequest:
-        """What its study will begin with."""
+        """The request that the study will contain."""
         base = super().asked
         more = {"trials": self.trials, "preset_rounds": self.rounds, "preset_patience": self.patience}
         return base.model_copy(update={"config": base.config | more})
 
     def read(self, path: Path) -> Study:
-        """The study it left."""
+        """Read the finished study."""
         return read_study(path)
 
     def __str__(self) -> str:
@@ -79,5 +79,5 @@ class Matrix:
     entries: tuple[Entry, ...]
 
     def record(self, entry: Entry) -> Path:
-        """The entry's record, there or to be."""
+        """Path of the entry's record, which may not exist yet."""
         return self.results / entry.asked.name

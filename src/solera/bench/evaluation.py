@@ -1,4 +1,4 @@
-"""What does an evaluation cost? All users against the whole catalogue, in a process of its own."""
+"""Measure the cost of an evaluation: full ranking for all users, in a separate process."""
 
 from __future__ import annotations
 

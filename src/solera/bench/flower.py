@@ -1,4 +1,4 @@
-"""What a round over Flower costs, with real processes: a bare echo of the same bytes, and ours beside it."""
+"""Measure the cost of a round over Flower with real processes, next to an echo of the same bytes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _devices(root: Path, data: Interactions, method: str, nodes: int, users: int
 
 
 def _pin(server: Path, devices: list[Path], keys: Path) -> None:
-    """Give the server and all nodes the list of nodes."""
+    """Pin the signed list of nodes on the server and all nodes."""
     server.mkdir()
     FederationFolder(server).keep_roster(make_roster(keys))
     for number, device in enumerate(devices):

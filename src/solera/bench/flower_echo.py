@@ -1,4 +1,4 @@
-"""An app that does nothing but carry arrays to the nodes and back: what Flower itself costs."""
+"""An app that only sends arrays to the nodes and back, to measure Flower's own cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _content(size: int, back: int, round_: int) -> RecordDict:
 
 @client.train()
 def echo(message: Message, context: Context) -> Message:
-    """As many bytes back as were asked for."""
+    """Reply with the requested number of bytes."""
     plan = message.content["plan"]
     assert isinstance(plan, ConfigRecord)
     back = plan["back"]

@@ -1,4 +1,4 @@
-"""The papers' leak, made visible: where held-out items stand in the users' lists, round after round.
+"""Demonstration of the papers' leak: ranks of held-out items in users' lists, round by round.
 
 The same method is trained under `paper` and under `strict`. A user's items are put into four groups:
 the held-out test item; items the user never met that have not been drawn as the user's negative so far;
@@ -65,7 +65,7 @@ def show_leak(
     method_name, *plugins = name.split("+")
     method = build(method_name, options, plugins)
     if rounds < 1:
-        raise ConfigError(f"{rounds} rounds show nothing", "give --rounds 1 or more")
+        raise ConfigError(f"{rounds} rounds are too few to compare the protocols", "give --rounds 1 or more")
     found: dict[str, Any] = {
         "method": method.name,
         "dataset": data.name,
@@ -137,12 +137,12 @@ class Watch:
         self.drawn: Mask = np.zeros_like(self._unmet)
 
     def after(self, round_: int) -> Places:
-        """Where the groups stand once the round is done."""
+        """Mean places of the groups after the round."""
         self.drawn |= times_drawn(self._simulation, self.users, round_) > 0
         return self.places()
 
     def places(self) -> Places:
-        """Where the groups stand now."""
+        """Current mean places of the groups."""
         places = places_in_list(self._simulation.scores(self.users))
         return Places(
             held_out=_mean(places, self._test),

@@ -1,4 +1,4 @@
-"""What a record says of the program and the machine; never a path or a host's name."""
+"""Program and machine as recorded, without paths and host names."""
 
 from __future__ import annotations
 

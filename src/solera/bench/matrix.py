@@ -1,4 +1,4 @@
-"""A matrix: which runs a benchmark is made of, in one TOML file.
+"""A matrix: the runs of a benchmark, in one TOML file.
 
     results = "results"     # folder of the records, from the working directory; this is the default
 
@@ -77,7 +77,7 @@ _PROTECTION = ("dp", "wire", "secure_aggregation")
 
 
 class _Table(BaseModel):
-    """A [[run]] as it stands in the file."""
+    """A [[run]] table of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -102,23 +102,25 @@ class _Table(BaseModel):
     def _fits(self) -> Self:
         given = [kind for kind in ("methods", "presets", "baselines") if getattr(self, kind)]
         if len(given) != 1:
-            raise ValueError(f"needs methods, presets or baselines, and has {' and '.join(given) or 'none'}")
+            raise ValueError(
+                f"give either methods, presets or baselines; found {' and '.join(given) or 'none'}"
+            )
         if not self.presets and not self.datasets:
-            raise ValueError("needs datasets")
+            raise ValueError("datasets are missing")
         own = ("datasets", "rounds", "patience", "options", "columns", "min_interactions", "tuned")
         useless = [key for key in (own if self.presets else ()) if getattr(self, key)]
         useless += [key for key in _PROTECTION if not self.methods and getattr(self, key)]
         useless += [key for key in ("rounds", "patience") if self.baselines and getattr(self, key)]
         if useless:
-            raise ValueError(f"{given[0]} take no {' and no '.join(useless)}")
+            raise ValueError(f"{given[0]} cannot be combined with {' or '.join(useless)}")
         fixed = [key for key in (*own[1:-1], *_PROTECTION) if getattr(self, key)] if self.tuned else []
         if fixed:
-            raise ValueError(f"tuned settings take no {' and no '.join(fixed)}")
+            raise ValueError(f"tuned settings cannot be combined with {' or '.join(fixed)}")
         return self
 
 
 class _TuneTable(BaseModel):
-    """A [[tune]] as it stands in the file."""
+    """A [[tune]] table of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -144,7 +146,7 @@ class _File(BaseModel):
 
 
 def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
-    """All runs of a matrix, every name and option in it checked."""
+    """Read all runs of a matrix, and check every name and option."""
     file = _read(path)
     if not file.run:
         raise ConfigError(f"{path} has no [[run]]", "docs/benchmarks.md shows a matrix")
@@ -160,14 +162,15 @@ def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
             former = entries.setdefault(entry.asked.name, (entry, number))
             if former[0] is not entry:
                 raise ConfigError(
-                    f"{path}, run {number}: {entry} would write the record of run {former[1]}, {former[0]}",
-                    "leave one of them out, or give it a label",
+                    f"{path}, run {number}: {entry} would overwrite the record of run {former[1]}, "
+                    f"{former[0]}",
+                    "remove one of them, or give it a label",
                 )
     return Matrix(Path(file.results), tuple(entry for entry, _ in entries.values()))
 
 
 def read_tuning(path: Path) -> Matrix:
-    """All searches of a matrix, every name in it checked."""
+    """Read all searches of a matrix, and check every name."""
     file = _read(path)
     if not file.tune:
         raise ConfigError(f"{path} has no [[tune]]", "docs/benchmarks.md shows one")
@@ -176,7 +179,7 @@ def read_tuning(path: Path) -> Matrix:
         try:
             for entry in _tunings(table):
                 if entries.setdefault(entry.asked.name, entry) is not entry:
-                    raise ConfigError(f"{entry} stands there twice", "leave one of them out")
+                    raise ConfigError(f"{entry} is listed twice", "remove one of the two")
         except SoleraError as error:
             raise ConfigError(f"{path}, tune {number}: {error.message}", error.hint) from None
     return Matrix(Path(file.tuning), tuple(entries.values()))
@@ -301,6 +304,6 @@ def _check_dataset(name: str, table: _Table, data_dir: Path | None) -> None:
     if name not in names():
         load(name, columns=table.columns, min_interactions=table.min_interactions)
     elif table.columns:
-        raise ConfigError(f"{name!r} has columns of its own", "leave columns out")
+        raise ConfigError(f"the columns of {name!r} are already known", "remove `columns`")
     elif available(name, data_dir) == "by hand":
         load(name, data_dir=data_dir)  # says what to get, and from where

@@ -1,4 +1,4 @@
-"""What do methods cost? Seconds a round and memory, each method in a process of its own."""
+"""Measure seconds per round and memory of methods, each in a separate process."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def migrate(folder: Path, data_dir: Path | None = None) -> list[Path]:
         try:
             old = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} cannot be read: {error}", "take it away, and migrate the rest") from None
+            raise RunError(
+                f"{path} cannot be read: {error}", "move this file elsewhere, then run the command again"
+            ) from None
         if isinstance(old, dict) and old.get("format") == 1 and "figures" in old and "ranks" in old:
             used = data(old["config"]["dataset"], old["config"].get("min_interactions"))
             write(_record(old, used), path)

@@ -1,4 +1,4 @@
-"""From a finished run to its record."""
+"""Make the record of a finished run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def _check_preset(wanted: RunRequest, preset: str) -> None:
     config = find_preset(preset).config(protocol=wanted.protocol, seed=wanted.seed)
     difference = wanted.difference(asked(wanted.label, config, preset))
     if difference:
-        raise ConfigError(f"not a run of {preset!r}: {difference}", "leave the preset out, and give a label")
+        raise ConfigError(
+            f"this run does not use preset {preset!r}: {difference}",
+            "omit the preset and give a label instead",
+        )
 
 
 def _check_same(path: Path, now: Rankings, then: Rankings) -> None:

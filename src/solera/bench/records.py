@@ -48,7 +48,7 @@ class Code(Frozen):
 
 
 class RunRequest(Frozen):
-    """What was asked for."""
+    """Settings of a requested run."""
 
     format: int = 1
     label: str
@@ -65,7 +65,7 @@ class RunRequest(Frozen):
         return f"{self.dataset}/{slug(self.label)}--{self.protocol}--s{self.seed}.json"
 
     def difference(self, other: RunRequest) -> str:
-        """In what this differs from the other, in words; empty if it does not.
+        """Description of the differences to another request; empty if there are none.
 
         Settings that only one of them has are not held against them: options come and go with the program.
         """
@@ -84,7 +84,7 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[st
 
 
 class Failure(RunRequest):
-    """What was asked for, and why there is no record of it."""
+    """A requested run that failed, and the reason."""
 
     error: str
 
@@ -109,14 +109,14 @@ class Record(RunRequest):
     @model_validator(mode="after")
     def _users(self) -> Self:
         if self.counts is not None and sum(self.counts) != len(self.ranks):
-            raise ValueError(f"{len(self.ranks)} ranks of {sum(self.counts)} test items")
+            raise ValueError(f"{len(self.ranks)} ranks for {sum(self.counts)} test items")
         if sum(group.users for group in self.by_activity) != self.users:
-            raise ValueError("the groups of by_activity have not all users")
+            raise ValueError("the groups in by_activity do not cover all users")
         return self
 
     @property
     def users(self) -> int:
-        """How many users were evaluated."""
+        """Number of evaluated users."""
         return len(self.ranks if self.counts is None else self.counts)
 
     @cached_property
@@ -151,7 +151,7 @@ def slug(label: str) -> str:
 
 
 def write(content: RunRequest, path: Path) -> None:
-    """One line per field, so that a change can be read."""
+    """Write the record with one line per field, for readable diffs."""
     fields = content.model_dump(mode="json")
     if "ranks" in fields:
         fields["ranks"] = [int(rank) if rank == int(rank) else rank for rank in fields["ranks"]]
@@ -180,7 +180,9 @@ def read_all(results: Path) -> list[Record]:
     for path in _files(results, failed=False):
         record = read(path)
         if path.relative_to(results).as_posix() != record.name:
-            raise RunError(f"{path} holds the record {record.name}", "move it there, or take it away")
+            raise RunError(
+                f"{path} holds the record {record.name}", "rename the file after its record, or remove it"
+            )
         records.append(record)
     return records
 

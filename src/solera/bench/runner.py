@@ -1,4 +1,4 @@
-"""Run what is missing of a matrix, some runs at a time, each in a process of its own.
+"""Run the missing runs of a matrix in parallel, each in a separate process.
 
 A run under way is a run folder in `.bench-work/`, beside the results. Whatever ends this process or one of
 its workers, the next `run_matrix` goes on from the last checkpoint; a record, once written, stays as it is.
@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Finished:
-    """An entry that has come to its end."""
+    """A finished entry."""
 
     entry: Entry
     outcome: Done | Failed
@@ -58,7 +58,7 @@ class Finished:
 
 @dataclass(eq=False)
 class Running:
-    """An entry that is under way."""
+    """A running entry."""
 
     entry: Entry
     process: SpawnProcess
@@ -69,7 +69,7 @@ class Running:
     outcome: Outcome | None = None
 
     def hear(self, what: Step | Outcome, now: float) -> None:
-        """Take what the worker says."""
+        """Process a message of the worker."""
         if isinstance(what, Step):
             self.step = what
             self.first = self.first or (now, what.done)
@@ -77,7 +77,7 @@ class Running:
             self.outcome = what
 
     def remaining(self, now: float) -> float | None:
-        """Seconds it will still take, None as long as nothing is known."""
+        """Estimated remaining seconds; None if unknown."""
         if self.step is None or self.first is None or self.step.done <= self.first[1]:
             return None
         since, at = self.first
@@ -86,7 +86,7 @@ class Running:
 
 @dataclass
 class Status:
-    """How far a matrix is."""
+    """Progress of a matrix."""
 
     plan: Plan
     jobs: int
@@ -149,7 +149,7 @@ def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = Fal
             plan.todo.append(entry)
     if stale:
         more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
-        raise RunError(stale[0] + more, "give --replace to make it anew, or give the run another label")
+        raise RunError(stale[0] + more, "give --replace to run it again, or give the run another label")
     return plan
 
 

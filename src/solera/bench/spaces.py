@@ -1,4 +1,4 @@
-"""Where settings are looked for: the search spaces of `spaces.toml`."""
+"""The search spaces of `spaces.toml`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from solera.core.errors import ConfigError, closest
 
 
 class Range(BaseModel):
-    """Where one option is looked for: from low to high, or among choices."""
+    """Search range of one option: from low to high, or a list of choices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ class Range(BaseModel):
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.choices is None) == (self.low is None or self.high is None):
-            raise ValueError("a range has low and high, or choices")
+            raise ValueError("give either low and high, or choices")
         return self
 
 
@@ -48,7 +48,7 @@ def space_of(name: str) -> Space:
     known = spaces()
     if name not in known:
         raise ConfigError(
-            f"no search space for {name!r}", f"{closest(name, list(known))}; bench/spaces.toml has them"
+            f"no search space for {name!r}", f"{closest(name, list(known))}; bench/spaces.toml lists them"
         )
     return known[name]
 

@@ -26,7 +26,7 @@ class Study(RunRequest):
         """The finished trial with the best validation figure; the earlier of equals."""
         found = best(self.trials)
         if found is None:
-            raise RunError("none of the trials came to its end", "look at their errors, and mend the space")
+            raise RunError("no trial finished", "read the errors of the trials and correct the search space")
         return found
 
 

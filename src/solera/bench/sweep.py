@@ -42,13 +42,13 @@ class Point(Entry):
 
     @cached_property
     def asked(self) -> TrialRequest:
-        """What its record will begin with."""
+        """The request that the record will contain."""
         base = super().asked
         more = {"trial": self.number, "settings": self.settings, "with_test": self.test}
         return TrialRequest(**base.model_dump() | {"config": base.config | more})
 
     def read(self, path: Path) -> TrialRecord:
-        """What it left."""
+        """Read the record of the finished trial."""
         return read_as(path, TrialRecord)
 
     @property
@@ -61,7 +61,7 @@ class Point(Entry):
 
 
 def shown(settings: dict[str, Any]) -> str:
-    """Settings in a line."""
+    """Settings as one line of text."""
     each = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in settings.items())
     return ", ".join(each) or "as given"
 
@@ -117,18 +117,18 @@ class Sweep:
             if (former.config, former.space) != (study.config, study.space):
                 raise RunError(f"{self.folder} holds another sweep", "give another --out")
         elif self.folder.exists() and any(self.folder.iterdir()):
-            raise RunError(f"{self.folder} holds something that is no sweep", "give another --out")
+            raise RunError(f"{self.folder} exists and is not the folder of a sweep", "give another --out")
         write(study, path)
         return study
 
     def save(self) -> Study:
-        """The study as it is by now."""
+        """Save the study with the trials so far."""
         study = self.study()
         write(study, self.folder / "study.json")
         return study
 
     def write_best(self, study: Study) -> Path:
-        """The best settings as a preset."""
+        """Write the best settings as a preset."""
         path = self.folder / "best.toml"
         write_atomically(path, preset_of(study, self.config))
         return path
@@ -141,11 +141,14 @@ def read_trials(trials: Path) -> dict[int, Trial]:
 
 
 def check_size(space: Space, trials: int | None) -> int:
-    """How many trials a sweep has."""
+    """Number of trials of a sweep."""
     if not space:
         raise ConfigError("nothing to sweep", "give -s learning_rate=0.01,0.1, as often as you like")
     if not is_grid(space):
         return trials or 20
     if trials is not None:
-        raise ConfigError("a grid is tried in full", "leave --trials out, or give a range like 1e-4..1")
+        raise ConfigError(
+            "--trials has no effect on a grid, which is tried in full",
+            "omit --trials, or give a range such as 1e-4..1",
+        )
     return len(list(grid(space)))

@@ -1,4 +1,4 @@
-"""Tables from records alone: Markdown to read, CSV to compute with, LaTeX to print."""
+"""Tables made from records: Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Table:
         )
 
     def write(self, folder: Path) -> list[Path]:
-        """All three files."""
+        """Write the Markdown, CSV and LaTeX files."""
         texts = {"md": self.markdown(), "csv": self.csv(), "tex": self.latex()}
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{self.name}.{suffix}" for suffix in texts]
@@ -169,12 +169,12 @@ class Block:
 
     @property
     def title(self) -> str:
-        """Says whether it leaks."""
+        """Title, which marks leaky protocols."""
         return f"{self.dataset}, protocol {self.protocol}" + (" · LEAKY" if self.leaky else "")
 
     @property
     def best_central(self) -> Row | None:
-        """What a federated method is held against."""
+        """The best centralized baseline, for comparison."""
         return next((row for row in self.rows if row.central), None)
 
     def difference(self, row: Row) -> Interval | str:
@@ -233,13 +233,13 @@ def _check(rows: Sequence[Row]) -> None:
             same_seed = record.model_copy(update={"config": record.config | {"seed": one.seed}})
             difference = same_seed.difference(one)
             if difference:
-                raise RunError(f"{record.name} is of other settings than {one.name}: {difference}", hint)
+                raise RunError(f"{record.name} and {one.name} have different settings: {difference}", hint)
             if (record.users, record.counts) != (first.users, first.counts):
-                raise RunError(f"{record.name} is of other users than {first.name}", hint)
+                raise RunError(f"{record.name} and {first.name} cover different users", hint)
 
 
 def make_tables(all_blocks: Sequence[Block]) -> Iterator[Table]:
-    """Every table there is to make."""
+    """Make all tables."""
     for block in all_blocks:
         yield main_table(block)
         for ranking in RANKINGS:

@@ -51,16 +51,16 @@ class Trial(Frozen):
 
 
 class TrialRequest(RunRequest):
-    """What a trial was asked to be."""
+    """Request of a trial."""
 
     @property
     def name(self) -> str:
-        """Its file, by its number."""
+        """File name of the trial, by its number."""
         return f"{self.config['trial']:04d}.json"
 
 
 class TrialRecord(TrialRequest):
-    """What it gave."""
+    """Record of a trial."""
 
     trial: Trial
 

@@ -49,7 +49,8 @@ def search(
         on_trial(made)
     if not any(trial.end == "finished" for trial in made):
         raise ConfigError(
-            f"all {len(made)} trials failed, the last: {made[-1].error}", "mend its space in spaces.toml"
+            f"all {len(made)} trials failed; the last error: {made[-1].error}",
+            "correct the search space in spaces.toml",
         )
     return made
 

@@ -42,7 +42,7 @@ GROUPS = 5  # of users, in a trial that scores test items
 
 
 class Job(NamedTuple):
-    """What a worker is given."""
+    """Task of a worker."""
 
     entry: Entry
     record: Path
@@ -51,7 +51,7 @@ class Job(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a worker says after a round or an epoch."""
+    """Message of a worker after a round or an epoch."""
 
     done: int
     total: int
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a worker says when the record is written."""
+    """Message of a worker after it has written the record."""
 
     ndcg: float
     text: str = ""  # where there is more to say
@@ -69,7 +69,7 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """What a worker says when the failure is written."""
+    """Message of a worker after it has written the failure."""
 
     error: str
 
@@ -78,7 +78,7 @@ class Failed(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """What a worker says when it has stopped because it was told to."""
+    """Message of a worker that has stopped on request."""
 
 
 Outcome = Done | Failed | Stopped
@@ -107,7 +107,7 @@ def main(job: Job, connection: Connection) -> None:
 
 
 def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
-    """Make the run's record, or write down why it could not be made."""
+    """Write the run's record, or the reason for its failure."""
     try:
         with _alone(job.folder.with_name(f"{job.folder.name}.lock"), stop):
             record = _recorded(job) or _made(job, stop, report)

@@ -31,7 +31,7 @@ _STOPPED = 130
 
 app = typer.Typer(
     name="solera",
-    help="Personalized federated recommendation: trained together, every history at home.",
+    help="Personalized federated recommendation: training is shared, histories stay on the devices.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -84,12 +84,13 @@ def _root(
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error comes from.", envvar="SOLERA_TRACEBACK")
+        bool,
+        typer.Option("--traceback", help="Show the full traceback of an error.", envvar="SOLERA_TRACEBACK"),
     ] = False,
     methods: Annotated[
         list[Path] | None,
         typer.Option(
-            "--methods", help="A Python file that registers methods of your own.", envvar="SOLERA_METHODS"
+            "--methods", help="Python file that registers your own methods.", envvar="SOLERA_METHODS"
         ),
     ] = None,
 ) -> None:
@@ -101,7 +102,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line: an error is two lines on standard error, and an exit code that is not 0."""
+    """Run the command line. An error prints two lines on standard error and exits with a nonzero code."""
     try:
         code = app(standalone_mode=False)
         if code == _STOPPED:  # as some versions of typer say of Ctrl-C

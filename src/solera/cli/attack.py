@@ -44,7 +44,7 @@ def attack(
     method: Annotated[
         str | None,
         typer.Argument(
-            help="A method, or the folder of a run whose first rounds are trained again.",
+            help="Method, or the folder of a run, whose first rounds are repeated.",
             autocompletion=completion.methods,
         ),
     ] = None,
@@ -58,23 +58,21 @@ def attack(
         typer.Option(help="Rounds whose uploads are attacked, e.g. 1,5 (default: first and last)."),
     ] = None,
     sums: Annotated[
-        str, typer.Option(help="How many clients' uploads are seen as one sum.")
+        str, typer.Option(help="Numbers of clients whose uploads the attacker sees as one sum.")
     ] = "1,2,5,20,100",
-    clients: Annotated[int, typer.Option(help="How many clients are attacked.", min=1)] = 100,
-    seed: Annotated[int | None, typer.Option(help="Everything random follows from it (0).", min=0)] = None,
+    clients: Annotated[int, typer.Option(help="Number of clients to attack.", min=1)] = 100,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers (0).", min=0)] = None,
     option: Options = None,
     dp: DifferentialPrivacy = None,
     wire: Wire = None,
-    record: Annotated[
-        Path | None, typer.Option(help="A folder to write the record to, e.g. attacks.")
-    ] = None,
+    record: Annotated[Path | None, typer.Option(help="Folder for the record, e.g. attacks.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Attack what clients upload: who interacted with what; about a minute.
+    """Infer from clients' uploads which items they interacted with. Takes about a minute.
 
     Example: solera attack fedmf --data ml-100k --rounds 5
 
@@ -153,12 +151,15 @@ def _numbers(text: str, name: str) -> list[int]:
 
 
 def _alone(**given: Any) -> None:
-    """A run's folder says all of this itself."""
+    """Refuse options that the folder of a run already determines."""
     from solera.core.errors import ConfigError
 
     named = [name for name, value in given.items() if value is not None]
     if named:
-        raise ConfigError(f"a run's folder has its own {', '.join(named)}", "leave them out")
+        raise ConfigError(
+            f"{', '.join(named)} cannot be given for the folder of a run: the run already has its own",
+            "omit them",
+        )
 
 
 def _record(config: RunConfig, findings: Sequence[Finding], threads: int) -> AttackRecord:

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from solera.bench.runner import Plan, Status
 
 app = typer.Typer(
-    help="Run benchmarks, make their tables, measure Solera itself.", invoke_without_command=True
+    help="Run benchmarks, make their tables, and measure Solera's own speed.", invoke_without_command=True
 )
 app.callback()(help_if_alone)
 
 
-Matrix_ = Annotated[Path, typer.Argument(help="A TOML file; docs/benchmarks.md shows one.")]
+Matrix_ = Annotated[Path, typer.Argument(help="TOML file of the benchmark; docs/benchmarks.md shows one.")]
 Jobs = Annotated[
-    int | None, typer.Option(help="Runs at a time, each with one thread (default: one per core).", min=1)
+    int | None, typer.Option(help="Runs in parallel, each with one thread (default: one per core).", min=1)
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try runs again that failed before.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Make records anew that are of other settings.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the matrix and say what would be run.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed before.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace records made with other settings.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the matrix and list what would be run.")]
 
 
 @app.command()
@@ -40,7 +40,7 @@ def run(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Run what is missing of a matrix; give the same command again after any interruption.
+    """Run the missing runs of a matrix. After an interruption, the same command continues.
 
     Example: solera bench run matrix.toml --jobs 2
     """
@@ -61,7 +61,7 @@ def tune(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Look for the settings of a matrix's `tune` tables: as many trials for one method as for another.
+    """Tune the methods in the `tune` tables of a matrix, with the same number of trials for each.
 
     Settings are judged on validation items alone. Needs the extra `tune`.
 
@@ -83,7 +83,7 @@ def presets(
     tuning: Annotated[Path, typer.Option(help="Folder of the studies.")] = Path("tuning"),
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")] = None,
 ) -> None:
-    """The best settings of all studies as presets, in TOML.
+    """Write the best settings of all studies as presets, in TOML.
 
     Example: solera bench presets --tuning tuning -o src/solera/runs/tuned.toml
     """
@@ -174,7 +174,7 @@ def tables(
     ] = Path("docs/tables"),
     json: Json = False,
 ) -> None:
-    """Make tables (Markdown, CSV, LaTeX) and pictures (PNG, SVG) from records alone.
+    """Make tables (Markdown, CSV, LaTeX) and pictures (PNG, SVG) from existing records.
 
     Example: solera bench tables --results results -o docs/tables
     """
@@ -206,7 +206,7 @@ def migrate(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Rewrite records of version 0.1 in today's form. Records that are already in it are left alone.
+    """Convert records of version 0.1 to the current format. Current records are left unchanged.
 
     The records' data sets must be at hand: the old form does not say how many users and items they have.
 

@@ -25,7 +25,7 @@ _SECONDS = 30.0  # between lines about what runs, where there is no terminal
 def matrix_progress(
     what: str = "records", more: Callable[[Status], str] = lambda _: ""
 ) -> Iterator[Callable[[Status], None]]:
-    """A function to call whenever something may have changed; `more` is said beside how far it is."""
+    """Return a callback that updates the progress display. `more` is shown next to the progress."""
 
     def summary(status: Status) -> str:
         return " · ".join(filter(None, (_summary(status, what), more(status))))
@@ -44,17 +44,17 @@ def matrix_progress(
 
 
 def raise_if_stopped(status: Status, what: str) -> None:
-    """An interrupted matrix says so, and how to go on."""
+    """Raise an error that says how to continue, if the matrix was interrupted."""
     from solera.runs import StoppedError
 
     if status.stopping and status.done < status.total:
         raise StoppedError(
-            f"stopped with {status.done} of {status.total} {what}", "give the same command again to go on"
+            f"stopped with {status.done} of {status.total} {what}", "run the same command again to continue"
         )
 
 
 class _Lines:
-    """A line for every finished run, and now and then one about those that run."""
+    """Print a line for every finished run, and from time to time one about the active runs."""
 
     def __init__(self, summary: Callable[[Status], str]) -> None:
         self._summary = summary

@@ -14,14 +14,14 @@ from solera.cli.runs import Data, Options, Seed
 def engine(
     data: Data,
     method: Annotated[
-        str, typer.Option(help="A method; fedmf is also held against a compiled loop.")
+        str, typer.Option(help="Method; fedmf is also compared with a compiled loop.")
     ] = "fedmf",
     rounds: Annotated[int, typer.Option(help="Measured rounds of every engine.", min=1)] = 3,
     option: Options = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Seconds per round of the block engine, the reference engine and a compiled loop.
+    """Measure seconds per round of the block engine, the reference engine and a compiled loop.
 
     All in one process, in turn, one thread each; and the block engine with two threads.
 
@@ -61,7 +61,9 @@ def methods(
     data: Data,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method, with plug-ins as in fedmf+plgc; repeatable. Default: the five papers'."),
+        typer.Option(
+            help="Method, with plug-ins as in fedmf+plgc; repeatable (default: those of the five papers)."
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Measured rounds of every method.", min=1)] = 3,
     threads: Annotated[int, typer.Option(help="Threads.", min=1)] = 1,
@@ -69,7 +71,7 @@ def methods(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Seconds a round and memory of methods, each in a process of its own.
+    """Measure seconds per round and memory of methods, each in a separate process.
 
     Example: solera bench methods --data ml-100k
 
@@ -115,7 +117,7 @@ def evaluation(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Seconds and memory of ranking the test items of all users, in a process of its own.
+    """Measure time and memory of ranking the test items of all users, in a separate process.
 
     Example: solera bench evaluation --data ml-1m
     """
@@ -146,17 +148,18 @@ def evaluation(
 
 def flower(
     data: Data,
-    method: Annotated[str, typer.Option(help="What the nodes train.")] = "fedmf",
+    method: Annotated[str, typer.Option(help="Method that the nodes train.")] = "fedmf",
     nodes: Annotated[int, typer.Option(help="Nodes, all on this machine.", min=1)] = 3,
     users: Annotated[int, typer.Option(help="Users on every node.", min=1)] = 50,
     rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 6,
     secure_aggregation: Annotated[
-        bool, typer.Option("--secure-aggregation", help="With masked uploads: five messages a round.")
+        bool,
+        typer.Option("--secure-aggregation", help="Measure masked uploads, with five messages per round."),
     ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """What a round over Flower costs, with TLS and keys, beside a bare echo of the same bytes.
+    """Measure the cost of a round over Flower with TLS and keys, next to an echo of the same bytes.
 
     Example: solera bench flower --data ml-100k --nodes 3 --users 50
     """
@@ -202,7 +205,7 @@ def secagg(
     repeats: Annotated[int, typer.Option(help="Measured rounds of every size.", min=1)] = 3,
     json: Json = False,
 ) -> None:
-    """Seconds and bytes of secure aggregation, and how many times those of plain sums.
+    """Measure time and bytes of secure aggregation, also as multiples of those of plain sums.
 
     Needs the extra `privacy`.
 
@@ -247,7 +250,7 @@ def sketch(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Accuracy of a one-round method whose sums are sketched, against the bytes under secure aggregation.
+    """Measure accuracy of a one-round method with sketched sums, and bytes under secure aggregation.
 
     Example: solera bench sketch --data ml-100k --method fedease
     """
@@ -291,5 +294,5 @@ def _sizes(text: str) -> list[int]:
     except ValueError:
         sizes = [0]
     if min(sizes) < 1:
-        raise ConfigError(f"no sizes: {text!r}", "give whole numbers, such as 100,1000")
+        raise ConfigError(f"{text!r} is not a list of sizes", "give whole numbers, such as 100,1000")
     return sizes

@@ -14,7 +14,7 @@ from solera.cli.runs import Plugins, Seed
 if TYPE_CHECKING:
     from solera.device.bundle import Bundle
 
-app = typer.Typer(help="Publish a model for devices: trained, or to be trained.", invoke_without_command=True)
+app = typer.Typer(help="Publish a model for devices, trained or untrained.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
@@ -23,10 +23,10 @@ Key = Annotated[Path, typer.Option(help="The publisher's secret key; `solera bun
 
 @app.command()
 def keygen(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Name of the two files, without ending.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Name of the two files, without extension.")],
     json: Json = False,
 ) -> None:
-    """Make a publisher's keys: NAME.key, to be kept secret, and NAME.pub, for everybody.
+    """Make a publisher's keys: NAME.key, to keep secret, and NAME.pub, to give away.
 
     Example: solera bundle keygen -o publisher
     """
@@ -43,14 +43,16 @@ def keygen(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     output: Output,
     key: Key,
-    catalogue_version: Annotated[int, typer.Option(help="Counts up when items come or go.", min=1)] = 1,
+    catalogue_version: Annotated[
+        int, typer.Option(help="Version of the catalogue; raise it when items change.", min=1)
+    ] = 1,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Write a finished run's shared parameters and catalogue as a signed bundle; nothing personal.
+    """Write a run's shared parameters and catalogue as a signed bundle, without personal parameters.
 
     Example: solera bundle export runs/fedslist-ml-100k-strict-s0 -o movies.bundle --key publisher.key
     """
@@ -67,9 +69,7 @@ def new(
     method: Annotated[str, typer.Argument(help="A method; `solera methods` lists them.")],
     output: Output,
     key: Key,
-    data: Annotated[
-        str | None, typer.Option(help="Take the items of a data set, or of your own file.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Use the items of a data set or of your own file.")] = None,
     catalogue: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The items: a CSV file of id,title or id,title,year.")
     ] = None,
@@ -79,12 +79,14 @@ def new(
         typer.Option("-O", "--option", help="One of the method's options, key=value; repeatable."),
     ] = None,
     seed: Seed = 0,
-    precision: Annotated[Literal["single", "double"], typer.Option(help="Of all numbers.")] = "single",
+    precision: Annotated[
+        Literal["single", "double"], typer.Option(help="Precision of all numbers.")
+    ] = "single",
     data_dir: DataDir = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Write a method that nobody has trained yet, and a catalogue: what a federation begins with.
+    """Write an untrained method and a catalogue as a bundle, from which a federation starts.
 
     Example: solera bundle new fedmf --data ml-100k -o films.bundle --key publisher.key
 
@@ -98,7 +100,10 @@ def new(
     from solera.methods import find
 
     if (data is None) == (catalogue is None):
-        raise ConfigError("of which items?", "one of --data ml-100k and --catalogue items.csv")
+        raise ConfigError(
+            "the bundle needs exactly one list of items",
+            "give either --data ml-100k or --catalogue items.csv",
+        )
     options = parse_pairs(option or [], "-O learning_rate=0.05")
     deployable(find(method, options, plugin or []))
     items = (
@@ -115,15 +120,15 @@ def new(
 
 @app.command()
 def extend(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="The bundle of the catalogue so far.")],
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="Bundle with the current catalogue.")],
     output: Output,
     key: Key,
     catalogue: Annotated[
-        Path, typer.Option(metavar="FILE", help="New items alone: a CSV file of id,title or id,title,year.")
+        Path, typer.Option(metavar="FILE", help="CSV file of only the new items: id,title or id,title,year.")
     ],
     json: Json = False,
 ) -> None:
-    """Write the next version of a catalogue: the items so far keep their places, new ones follow.
+    """Write the next version of a catalogue. Existing items keep their positions; new items follow.
 
     Example: solera bundle extend films.bundle --catalogue more.csv -o films-2.bundle --key publisher.key
     """
@@ -140,10 +145,12 @@ def extend(
 @app.command("show")
 def show_(
     file: Annotated[Path, typer.Argument(help="A bundle.")],
-    key: Annotated[Path | None, typer.Option(help="The publisher's .pub file, to check against.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="The publisher's .pub file, to check the signature with.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """What a bundle holds, after checking all of it.
+    """Check a bundle completely and show its contents.
 
     Example: solera bundle show movies.bundle --key publisher.pub
     """

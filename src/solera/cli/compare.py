@@ -20,27 +20,30 @@ if TYPE_CHECKING:
 def compare(
     methods: Annotated[
         list[str],
-        typer.Argument(metavar="METHOD…", help="Methods, plug-ins as in fedncf+elastic-merge; or presets."),
+        typer.Argument(
+            metavar="METHOD…", help="Methods, with plug-ins as in fedncf+elastic-merge, or presets."
+        ),
     ],
     data: Data,
     baselines: Annotated[
-        str, typer.Option(help="Centralized baselines to hold them against, with commas; '' for none.")
+        str, typer.Option(help="Centralized baselines to compare with, separated by commas; '' for none.")
     ] = "popularity,ease",
     rounds: Annotated[
-        int, typer.Option(help="Rounds of every method, but of those that need one.", min=1)
+        int, typer.Option(help="Rounds of every method, except methods of one round.", min=1)
     ] = 20,
     protocol: ProtocolName = "strict",
     seed: Seed = 0,
     workers: Workers = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the records (default: one under compared/).")
+        Path | None,
+        typer.Option("--out", help="Folder for the records (default: a new one under compared/)."),
     ] = None,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Run methods with their defaults and show them beside each other.
+    """Run methods with their default options and compare their metrics.
 
     Every run leaves a record; the same command shows those that are there, and goes on after an interruption.
 
@@ -67,7 +70,7 @@ def compare(
     try:
         plan = make_plan(matrix, retry_failed=True)
     except RunError as error:
-        raise RunError(error.message, "give another --out, or take it away") from None
+        raise RunError(error.message, "give another --out, or remove that folder") from None
     with matrix_progress("runs") as on_change:
         status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
     raise_if_stopped(status, f"runs in {folder}")

@@ -1,4 +1,4 @@
-"""What the shell offers when Tab is pressed; `solera --install-completion` switches it on."""
+"""Shell completion; `solera --install-completion` turns it on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plugins(incomplete: str) -> list[str]:
 
 
 def datasets(incomplete: str) -> list[str]:
-    """Names of data sets; files of one's own are not offered."""
+    """Names of data sets. Your own files are not offered."""
     from solera.data.datasets import names
 
     return _beginning(names(), incomplete)

@@ -9,9 +9,13 @@ import typer
 
 from solera.cli.output import Json, out, print_json, table
 
-Folder = Annotated[Path, typer.Argument(help="The device's folder.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of the device.")]
 Federation = Annotated[
-    str, typer.Argument(metavar="FEDERATION", help="Its id, or the first letters: solera device status.")
+    str,
+    typer.Argument(
+        metavar="FEDERATION",
+        help="Id of the federation, or its first letters; `solera device status` lists the ids.",
+    ),
 ]
 _OFF = "; 0 for no limit"
 
@@ -19,32 +23,31 @@ _OFF = "; 0 for no limit"
 def policy(
     folder: Folder,
     least_nodes: Annotated[
-        int | None, typer.Option(help="Nodes that a masked sum is over, at the least (10).", min=2)
+        int | None, typer.Option(help="Smallest number of nodes in a masked sum (10).", min=2)
     ] = None,
     least_share: Annotated[
         float | None,
-        typer.Option(help="Share of the signed roster that these are, at the least (0.5).", min=0, max=1),
+        typer.Option(help="Smallest share of the signed roster in a masked sum (0.5).", min=0, max=1),
     ] = None,
     least_users: Annotated[
-        int | None, typer.Option(help="Users that a masked sum is over, at the least (10).", min=1)
+        int | None, typer.Option(help="Smallest number of users in a masked sum (10).", min=1)
     ] = None,
     least_own_users: Annotated[
-        int | None, typer.Option(help="Users of this device in a masked round, at the least (1).", min=1)
+        int | None, typer.Option(help="Smallest number of this device's users in a masked round (1).", min=1)
     ] = None,
     largest_clip: Annotated[
-        float | None, typer.Option(help=f"Longest upload of one user, as L2 norm{_OFF}.", min=0)
+        float | None, typer.Option(help=f"Largest allowed clip: L2 norm of one user's upload{_OFF}.", min=0)
     ] = None,
     least_noise: Annotated[
-        float | None, typer.Option(help=f"Noise on a masked sum, in clips, at the least{_OFF}.", min=0)
+        float | None,
+        typer.Option(help=f"Smallest noise on a masked sum, as a multiple of the clip{_OFF}.", min=0),
     ] = None,
-    rounds_per_day: Annotated[
-        int | None, typer.Option(help="Uploads in 24 hours, at most (96).", min=1)
-    ] = None,
+    rounds_per_day: Annotated[int | None, typer.Option(help="Most uploads in 24 hours (96).", min=1)] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help=f"ε spent in one federation, at most{_OFF}.", min=0)
+        float | None, typer.Option(help=f"Largest ε spent in one federation{_OFF}.", min=0)
     ] = None,
     total_epsilon: Annotated[
-        float | None, typer.Option(help=f"ε spent in all federations together, at most{_OFF}.", min=0)
+        float | None, typer.Option(help=f"Largest ε spent in all federations together{_OFF}.", min=0)
     ] = None,
     delta: Annotated[float | None, typer.Option(help="δ that goes with ε (1e-5).", min=0, max=1)] = None,
     allow_plain: Annotated[
@@ -54,11 +57,12 @@ def policy(
         ),
     ] = None,
     unpin: Annotated[
-        bool, typer.Option("--unpin", help="Forget the list of nodes, and answer masked rounds no more.")
+        bool,
+        typer.Option("--unpin", help="Forget the pinned list of nodes, and no longer answer masked rounds."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show or change what this device does in federations, whatever a server asks for.
+    """Show or change the limits that this device enforces, whatever a server asks for.
 
     Example: solera device policy me --least-nodes 20 --least-noise 1 --epsilon 8
     """
@@ -111,7 +115,7 @@ def policy(
 
 
 def join(folder: Folder, federation: Federation, json: Json = False) -> None:
-    """Agree to take part in a federation that has asked.
+    """Agree to take part in a federation that has asked for this device.
 
     Example: solera device join me 3f2a
     """
@@ -119,7 +123,7 @@ def join(folder: Folder, federation: Federation, json: Json = False) -> None:
 
 
 def leave(folder: Folder, federation: Federation, json: Json = False) -> None:
-    """Take part in a federation no more. What left the device before cannot be called back.
+    """Leave a federation. What has already left the device cannot be taken back.
 
     Example: solera device leave me 3f2a
     """
@@ -136,7 +140,7 @@ def _decide(folder: Path, start: str, json: bool, *, joins: bool) -> None:
     if len(found) != 1:
         known = ", ".join(each["id"][:12] for each in ledger.federations()) or "none has asked yet"
         what = "no federation" if not found else "more than one federation"
-        raise DeviceError(f"{what} begins with {start!r}", f"federations that have asked: {known}")
+        raise DeviceError(f"{what} has an id that begins with {start!r}", f"known federations: {known}")
     chosen = found[0]["id"]
     (ledger.join if joins else ledger.leave)(chosen)
     if json:

@@ -1,4 +1,4 @@
-"""solera data: what data sets there are, what is in them, and what they give away."""
+"""solera data: list data sets, describe them, and audit what they leak."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ app.callback()(help_if_alone)
 Protocol = Literal["strict", "paper", "global-time"]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Folder looked up before SOLERA_DATA, the cache and the download."),
+    typer.Option("--data-dir", help="Folder to search before SOLERA_DATA, the cache and the download."),
 ]
 MinInteractions = Annotated[
     int | None,
-    typer.Option("--min-interactions", help="Leave out users with fewer rows (default: as in the papers)."),
+    typer.Option(
+        "--min-interactions", help="Remove users with fewer interactions (default: as in the papers)."
+    ),
 ]
 Columns = Annotated[
     str | None, typer.Option("--columns", help="Columns of your own file, e.g. user=who,item=what,time=when.")
@@ -51,7 +53,7 @@ def parse_pairs(pairs: list[str], example: str) -> dict[str, str]:
 
 @app.command("list")
 def list_(data_dir: DataDir = None, json: Json = False) -> None:
-    """The data sets known by name, where each would come from, and its licence.
+    """List the known data sets, where each is loaded from, and its licence.
 
     Example: solera data list
     """
@@ -94,7 +96,7 @@ def stats(
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Count a data set.
+    """Show the numbers of users, items and interactions of a data set.
 
     Example: solera data stats ml-100k
     """
@@ -118,14 +120,14 @@ def stats(
 def audit(
     name: Name,
     protocol: Annotated[
-        Protocol | None, typer.Option(help="How items are held out; paper and strict if left out.")
+        Protocol | None, typer.Option(help="How test items are held out (default: paper and strict).")
     ] = None,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """What a data set and a protocol give away before anyone trains.
+    """Show what a data set and a protocol leak about test items before any training.
 
     With --json and no protocol, the papers' handling is audited, for that is where the faults are.
 

@@ -23,13 +23,14 @@ def demo(
     method: Annotated[str, typer.Option(help="A method; `solera methods` lists them.")] = "pfedrec",
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 5,
     keep: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep keys, devices, server's folder and logs here.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep keys, devices, the server's folder and logs here."),
     ] = None,
     data_dir: DataDir = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """See a federation work: real users' histories on devices, a server with TLS, rounds, recommendations.
+    """Run a small federation on this machine: devices with real histories, a TLS server, recommendations.
 
     Everything is started on this machine, and ended and deleted at the end.
 
@@ -67,7 +68,7 @@ def demo(
 
 
 def figures(done: dict[str, Any]) -> str:
-    """A round in one line."""
+    """Summary of a round in one line."""
     traffic = done.get("bytes", {})
     parts = [
         f"{done.get('clients', 0):,} clients on {done.get('nodes', 0)} nodes",
@@ -126,7 +127,7 @@ def _rounds(done: Demo) -> str:
 
 
 def shapes(sent: dict[str, Any]) -> str:
-    """What a message of an outbox held."""
+    """Description of the arrays in a message of the outbox."""
     return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in sent["tensors"].items())
 
 

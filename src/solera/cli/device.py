@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from solera.device.importers import Report
 
 app = typer.Typer(
-    help="A person's own device: history and recommendations, offline.", invoke_without_command=True
+    help="Keep a history and get recommendations on your own device, offline.", invoke_without_command=True
 )
 app.callback()(help_if_alone)
 app.command()(policy)
 app.command()(join)
 app.command()(leave)
 
-Folder = Annotated[Path, typer.Argument(help="The device's folder.")]
-User = Annotated[str, typer.Option(help="Whose history, where a folder holds several.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of the device.")]
+User = Annotated[str, typer.Option(help="User whose history is used, if the device has several.")]
 Format = Literal["letterboxd", "listenbrainz", "jellyfin", "csv"]
-BundleFile = Annotated[Path, typer.Option("--bundle", help="A publisher's bundle.")]
+BundleFile = Annotated[Path, typer.Option("--bundle", help="Bundle file of a publisher.")]
 
 
 @app.command()
@@ -35,14 +35,15 @@ def init(
     folder: Folder,
     bundle: BundleFile,
     key: Annotated[
-        Path | None, typer.Option(help="The publisher's .pub file: the only key whose bundles are taken.")
+        Path | None, typer.Option(help="The publisher's .pub file. Only bundles signed with it are accepted.")
     ] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Without --key: pin the key that signed this bundle, unasked.")
+        bool,
+        typer.Option("--trust", help="Without --key: trust the key that signed this bundle, without asking."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a device that recommends with a bundle, and from now on takes bundles of its publisher alone.
+    """Make a device from a bundle. From then on it accepts only bundles of the same publisher.
 
     Example: solera device init me --bundle movies.bundle --key publisher.pub
     """
@@ -58,8 +59,8 @@ def init(
     if key is None and not trust:
         if json or not sys.stdin.isatty():
             raise BundleError(
-                f"{bundle} is signed with the key {digits}, which nobody has vouched for",
-                "give --key publisher.pub; or --trust, if that is the fingerprint the publisher names",
+                f"{bundle} is signed with the key {digits}, which you have not confirmed",
+                "give --key publisher.pub; or, if the publisher confirms this fingerprint, --trust",
             )
         err.print(f"{bundle} is signed with the key {digits}", highlight=False)
         typer.confirm("Is that the fingerprint the publisher names?", abort=True, err=True)
@@ -74,7 +75,7 @@ def init(
 
 @app.command()
 def update(folder: Folder, bundle: BundleFile, json: Json = False) -> None:
-    """Go on with a newer bundle of the same publisher; the history stays.
+    """Install a newer bundle of the same publisher. The history is kept.
 
     Example: solera device update me --bundle movies-2.bundle
     """
@@ -98,12 +99,12 @@ def add(
     folder: Folder,
     item: Annotated[str, typer.Argument(help="An item's id, or its title.")],
     time: Annotated[
-        str | None, typer.Option(help="When: 2024-05-01, 2024-05-01T20:15 or Unix seconds (default: now).")
+        str | None, typer.Option(help="Time: 2024-05-01, 2024-05-01T20:15 or Unix seconds (default: now).")
     ] = None,
     user: User = "me",
     json: Json = False,
 ) -> None:
-    """Remember an item.
+    """Add an item to the history.
 
     Example: solera device add me "The Matrix (1999)" --time 2024-05-01
     """
@@ -114,7 +115,9 @@ def add(
     try:
         when = None if time is None else seconds(time)
     except ValueError:
-        raise ConfigError(f"{time!r} is no time", "write 2024-05-01, or 2024-05-01T20:15") from None
+        raise ConfigError(
+            f"{time!r} is not a date or time", "write 2024-05-01, or 2024-05-01T20:15"
+        ) from None
     device = Device.open(folder)
     found = device.catalogue.find(item)
     new = device.add(found.id, time=when, user=user)
@@ -131,7 +134,7 @@ def import_(
     format_: Annotated[
         Format, typer.Argument(metavar="FORMAT", help="letterboxd, listenbrainz, jellyfin or csv.")
     ],
-    file: Annotated[Path, typer.Argument(help="What you exported there.")],
+    file: Annotated[Path, typer.Argument(help="The exported file.")],
     columns: Annotated[
         str | None,
         typer.Option(help="csv: title=…,year=…,time=… or item=…,time=…; jellyfin: user=…"),
@@ -139,7 +142,7 @@ def import_(
     user: User = "me",
     json: Json = False,
 ) -> None:
-    """Take over a history from elsewhere; what is not in the catalogue is listed.
+    """Import a history from another service, and list the items that are not in the catalogue.
 
     Example: solera device import me letterboxd watched.csv
 
@@ -185,11 +188,16 @@ def _show_report(report: Report) -> None:
 def recommend(
     folder: Folder,
     k: Annotated[int, typer.Option("-k", help="How many items.", min=1)] = 10,
-    why: Annotated[bool, typer.Option("--why", help="With the own items that speak most for each.")] = False,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why", help="Show which items of the history contributed most to each recommendation."
+        ),
+    ] = False,
     user: User = "me",
     json: Json = False,
 ) -> None:
-    """What to meet next, made on this machine from the own history; items of the history are left out.
+    """Recommend new items from the history on this device. Everything is computed locally.
 
     Example: solera device recommend me -k 10 --why
     """
@@ -232,7 +240,7 @@ def _because(one: DeviceRecommendation) -> str:
 
 @app.command()
 def outbox(folder: Folder, json: Json = False) -> None:
-    """Everything that ever left the device.
+    """Show everything that has ever left the device.
 
     Example: solera device outbox me
     """
@@ -268,14 +276,16 @@ def outbox(folder: Folder, json: Json = False) -> None:
 @app.command()
 def forget(
     folder: Folder,
-    item: Annotated[str | None, typer.Option(help="An item's id or title; of one --user, or of all.")] = None,
-    user: Annotated[str | None, typer.Option(help="A user, with all there is of them.")] = None,
+    item: Annotated[
+        str | None, typer.Option(help="Delete this item (id or title) for one --user, or for all users.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Delete everything about this user.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every user, and the record of what was sent.")
+        bool, typer.Option("--all", help="Delete every user and the record of what was sent.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Delete, and overwrite what was deleted.
+    """Delete items or users, and overwrite the deleted data on disk.
 
     Example: solera device forget me --item "The Matrix (1999)"
 
@@ -285,7 +295,7 @@ def forget(
     from solera.device.device import Device
 
     if everything == (item is not None or user is not None):
-        raise ConfigError("forget what?", "one of --item, --user (or both) and --all")
+        raise ConfigError("choose what to delete", "give --item, --user or both; or --all alone")
     device = Device.open(folder)
     sent = len(device.outbox())
     id_ = None if item is None else item if device.holds(item) else device.catalogue.find(item).id
@@ -300,7 +310,7 @@ def forget(
 
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
-    """What the folder holds, and whether its database is sound.
+    """Show what the device contains, and check its database.
 
     Example: solera device status me
     """

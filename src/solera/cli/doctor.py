@@ -1,4 +1,4 @@
-"""solera doctor: is everything here that is needed?"""
+"""solera doctor: check the installation."""
 
 from __future__ import annotations
 

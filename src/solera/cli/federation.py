@@ -22,28 +22,28 @@ DifferentialPrivacy = Annotated[
     str | None,
     typer.Option(
         "--dp",
-        help="Differential privacy of a user over all rounds: epsilon=8,delta=1e-5[,clip=1]"
-        "[,accountant=pld|rdp]; or noise=1.1,delta=1e-5. The server adds the noise, or, with "
-        "mode=distributed and --secure-aggregation, every node a share.",
+        help="User-level differential privacy over all rounds: epsilon=8,delta=1e-5[,clip=1]"
+        "[,accountant=pld|rdp]; or noise=1.1,delta=1e-5. The server adds the noise; with "
+        "mode=distributed and --secure-aggregation every node adds a share of it.",
     ),
 ]
 ShowCommands = Annotated[
-    bool, typer.Option("--show-commands", help="Print Flower's own commands for a shell; start nothing.")
+    bool, typer.Option("--show-commands", help="Only print the equivalent Flower commands; start nothing.")
 ]
 
 
 @app.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are, or shall be.")],
-    nodes: Annotated[int, typer.Option(help="How many nodes shall have a key, in all.", min=0)] = 0,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the keys; created if missing.")],
+    nodes: Annotated[int, typer.Option(help="Total number of nodes with a key.", min=0)] = 0,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address nodes call the server by; may be repeated."),
+        typer.Option(help="Host name or address under which nodes reach the server; repeatable."),
     ] = None,
-    days: Annotated[int, typer.Option(help="How long the server's certificate is valid.", min=1)] = 365,
+    days: Annotated[int, typer.Option(help="Days for which the server's certificate is valid.", min=1)] = 365,
     json: Json = False,
 ) -> None:
-    """Make an authority, the server's certificate and a key per node; what is there already is kept.
+    """Make a certificate authority, the server's certificate and a key per node. Existing files are kept.
 
     For tests and small federations: whoever has DIR/ca.key can pose as the server.
 
@@ -65,8 +65,10 @@ def keys(
 
 @app.command()
 def roster(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are.")],
-    to: Annotated[Path | None, typer.Option("-o", "--out", help="Where to write (DIR/roster.json).")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the keys.")],
+    to: Annotated[
+        Path | None, typer.Option("-o", "--out", help="File to write (default: DIR/roster.json).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Sign the list of all nodes' public keys, which nodes need for secure aggregation.
@@ -95,72 +97,84 @@ def roster(
 
 @app.command()
 def run(
-    folder: Annotated[Path, typer.Argument(help="The federation's folder, whose server is running.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the federation; its server must be running.")],
     bundle: Annotated[
-        Path | None, typer.Option(help="Method and catalogue, as the devices have them.", metavar="FILE")
+        Path | None,
+        typer.Option(help="The bundle that the devices use: method and catalogue.", metavar="FILE"),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds in all (20).", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Total number of rounds (20).", min=1)] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="Nodes that must be there for a round to begin (2).", min=1)
+        int | None, typer.Option(help="Nodes that must be online before a round starts (2).", min=1)
     ] = None,
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds after which a round ends with what has come (600).", min=1)
+        float | None, typer.Option(help="Seconds to wait for replies before a round is closed (600).", min=1)
     ] = None,
     min_replies: Annotated[
         float | None,
         typer.Option(
-            help="Share of users needed, under --dp of nodes, for a round to count (0.5).", min=0, max=1
+            help="Share of users (with --dp: of nodes) that must reply for a round to count (0.5).",
+            min=0,
+            max=1,
         ),
     ] = None,
     over_selection: Annotated[
         float | None,
-        typer.Option(help="Users asked for every user needed, where not all take part (1.3).", min=1),
+        typer.Option(help="Users asked per user needed, if clients are sampled (1.3).", min=1),
     ] = None,
     max_norm: Annotated[
         float | None,
-        typer.Option(help="L2 norm up to which one user's change is taken (from the others').", min=0),
+        typer.Option(
+            help="Largest accepted L2 norm of one user's change (default: from other users' norms).",
+            min=0,
+        ),
     ] = None,
     users_per_node: Annotated[
-        int | None, typer.Option(help="Users that one node may have (100).", min=1)
+        int | None, typer.Option(help="Largest number of users on one node (100).", min=1)
     ] = None,
     secure_aggregation: Annotated[
         bool | None,
-        typer.Option("--secure-aggregation", help="Take sums over nodes under masks, and nothing else."),
+        typer.Option(
+            "--secure-aggregation", help="Mask uploads, so that the server sees only sums over nodes."
+        ),
     ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Share of a masked round's nodes that must stay to its end (0.67).", min=0.51, max=1
+            help="Share of a masked round's nodes that must stay until it ends (0.67).", min=0.51, max=1
         ),
     ] = None,
     least_nodes: Annotated[
-        int | None, typer.Option(help="Nodes that a masked sum is over, at the least (10).", min=2)
+        int | None, typer.Option(help="Smallest number of nodes in a masked sum (10).", min=2)
     ] = None,
     least_share: Annotated[
         float | None,
-        typer.Option(help="Share of the roster that these are, at the least (0.5).", min=0, max=1),
+        typer.Option(help="Smallest share of the roster in a masked sum (0.5).", min=0, max=1),
     ] = None,
     least_users: Annotated[
-        int | None, typer.Option(help="Users that a masked sum is over, at the least (10).", min=1)
+        int | None, typer.Option(help="Smallest number of users in a masked sum (10).", min=1)
     ] = None,
     groups: Annotated[
         int | None,
-        typer.Option(help="Groups of nodes whose masked sums are opened one by one and compared (1).", min=1),
+        typer.Option(
+            help="Groups of nodes; each has its own masked sum, and the sums are compared (1).", min=1
+        ),
     ] = None,
     combine: Annotated[
         Literal["median", "trimmed-mean", "mean"] | None,
-        typer.Option(help="What is made of the means over three groups or more (median)."),
+        typer.Option(help="How the means of three or more groups are combined (median)."),
     ] = None,
     roster: Annotated[
         Path | None,
-        typer.Option(help="The nodes' keys for masked rounds (default: roster.json beside ca.pem)."),
+        typer.Option(
+            help="Signed list of the nodes' keys, for masked rounds (default: roster.json next to ca.pem)."
+        ),
     ] = None,
     dp: DifferentialPrivacy = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted federation.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted federation.")] = False,
     show_commands: ShowCommands = False,
     json: Json = False,
 ) -> None:
-    """Train on all nodes of a running federation, and stay until it is done.
+    """Train on all nodes of a running federation, and wait until training is done.
 
     The method is the bundle's: devices take part in nothing that its publisher has not signed.
 
@@ -230,11 +244,11 @@ def run(
 
 @app.command()
 def simulate(
-    folder: Annotated[Path, typer.Argument(help="A folder whose nodes/0, nodes/1, … are devices.")],
+    folder: Annotated[Path, typer.Argument(help="Folder with the devices nodes/0, nodes/1, …")],
     bundle: Annotated[
-        Path, typer.Option(help="Method and catalogue, as the devices have them.", metavar="FILE")
+        Path, typer.Option(help="The bundle that the devices use: method and catalogue.", metavar="FILE")
     ],
-    rounds: Annotated[int | None, typer.Option(help="Rounds in all (20).", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Total number of rounds (20).", min=1)] = None,
     dp: DifferentialPrivacy = None,
     json: Json = False,
 ) -> None:
@@ -251,7 +265,7 @@ def simulate(
 
     if not (folder / "nodes" / "0").is_dir():
         raise DeployError(
-            f"{folder} has no devices nodes/0, nodes/1, …",
+            f"{folder} contains no devices (nodes/0, nodes/1, …)",
             f"solera device init {folder}/nodes/0 --bundle FILE makes one",
         )
     prepare_environment(folder)
@@ -276,7 +290,7 @@ def simulate(
 
 
 def _tell(stated: dict[str, Any] | None) -> None:
-    """What is guaranteed, before anything is done."""
+    """Print the privacy guarantee before training starts."""
     if stated:
         err.print(privacy_line(stated), highlight=False, soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""solera leak: see with your own eyes how the papers' protocol gives the held-out items away."""
+"""solera leak: demonstrate how the papers' protocol leaks the held-out items."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ GROUPS = {
 
 def leak(
     data: Data = "ml-100k",
-    method: Annotated[str, typer.Option(help="A method; plug-ins as in fedmf+plgc.")] = "fedrap",
+    method: Annotated[str, typer.Option(help="Method, with plug-ins as in fedmf+plgc.")] = "fedrap",
     rounds: Annotated[int, typer.Option(help="Rounds under each protocol.", min=1)] = 15,
     seed: Seed = 0,
     option: Options = None,
-    picture: Annotated[
-        Path, typer.Option(help="Where to draw it: this name with .png and with .svg.")
-    ] = Path("leak"),
+    picture: Annotated[Path, typer.Option(help="Name of the pictures, without .png and .svg.")] = Path(
+        "leak"
+    ),
     threads: Threads = 0,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Watch held-out items rise under the papers' protocol, and not under strict; about a minute.
+    """Show that held-out items rise under the papers' protocol but not under strict. About a minute.
 
     Example: solera leak --data ml-100k
 
@@ -78,14 +78,14 @@ def leak(
 
 
 def _folder(picture: Path) -> Path:
-    """Where the pictures go, made before anything is trained."""
+    """Create the folder of the pictures before training starts."""
     from solera.core.errors import RunError
 
     try:
         picture.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"{picture.parent} cannot be made: {error.strerror}", "give another --picture"
+            f"{picture.parent} cannot be created: {error.strerror}", "give another --picture"
         ) from None
     return picture.parent
 

@@ -18,26 +18,27 @@ app.callback()(help_if_alone)
 
 @app.command()
 def start(
-    device: Annotated[Path, typer.Argument(help="The device's folder.")],
-    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server listens.")],
-    ca: Annotated[Path | None, typer.Option(help="ca.pem of the federation's keys.")] = None,
+    device: Annotated[Path, typer.Argument(help="Folder of the device.")],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")],
+    ca: Annotated[Path | None, typer.Option(help="ca.pem, the federation's certificate authority.")] = None,
     key: Annotated[Path | None, typer.Option(help="The node's own secret key, nodes/NAME.")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without --ca and --key: no encryption.")
+        bool, typer.Option("--insecure", help="Connect without --ca and --key, and without encryption.")
     ] = False,
     roster: Annotated[
         Path | None,
-        typer.Option(help="The signed list of nodes, to mask (default: roster.json beside ca.pem)."),
+        typer.Option(help="Signed list of nodes, for masked rounds (default: roster.json next to ca.pem)."),
     ] = None,
     roster_key: Annotated[
-        Path | None, typer.Option(help="The key that signs it (default: roster.pub beside the list).")
+        Path | None,
+        typer.Option(help="Public key that the list is signed with (default: roster.pub next to the list)."),
     ] = None,
     join: Annotated[
         bool, typer.Option("--join", help="Agree to the next federation that asks, within your policy.")
     ] = False,
     show_commands: ShowCommands = False,
 ) -> None:
-    """Take part in a federation, and stay until Ctrl-C. What leaves the device: `solera device outbox`.
+    """Take part in a federation until Ctrl-C. `solera device outbox` shows what has left the device.
 
     A device takes part in what its owner has agreed to: give --join, or `solera device join` when the server
     has asked. What it never does, whatever a server asks for: `solera device policy`. With a roster, nothing
@@ -56,7 +57,7 @@ def start(
 
     if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
         raise ConfigError(
-            "either --ca and --key, or --insecure", "the server's operator gives you ca.pem and a key"
+            "give either --ca and --key, or --insecure", "ask the server's operator for ca.pem and a key"
         )
     address = Address.parse(superlink, ca and ca.resolve())
     key = key and key.resolve()

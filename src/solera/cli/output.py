@@ -1,4 +1,4 @@
-"""How commands speak: tables and messages for people, one JSON document for programs."""
+"""Output of commands: tables and messages for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and 
 
 
 def help_if_alone(context: typer.Context) -> None:
-    """A group of commands that is called without one shows its help."""
+    """Show the help of a command group that is called without a command."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
 
 
 def print_json(content: Any) -> None:
-    """The only thing on standard output."""
+    """Print one JSON document to standard output."""
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, leaky: bool = False) -> None:
-    """A table; a leaky one says so above and below, whatever the colours."""
+    """Print a table. Leaky results are marked in words above and below it, not only by colour."""
     caption = None
     if leaky:
         from solera.runs.result import LEAKY
@@ -63,7 +63,7 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, 
 
 
 def show(value: Any) -> str:
-    """A value as people read it."""
+    """Format a value for people."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -95,7 +95,7 @@ def print_result(result: RunResult) -> None:
 
 
 def privacy_line(stated: dict[str, Any]) -> str:
-    """What a run states about privacy, in a line."""
+    """Summary of a run's privacy statement in one line."""
     if stated["epsilon"] is None:
         return (
             f"privacy: {stated['guarantee'].upper()} ({stated['why']}); with uploads clipped to 1 in L1 "

@@ -1,4 +1,4 @@
-"""solera poison: what malicious clients can do to recommendations, and what keeps them from it."""
+"""solera poison: attacks by malicious clients on recommendations, and defences."""
 
 from __future__ import annotations
 
@@ -45,32 +45,30 @@ def poison(
     plugin: Plugins = None,
     attack: Annotated[Attack, typer.Option(help="What malicious clients upload.")] = "promotion",
     malicious: Annotated[
-        float, typer.Option(help="Malicious clients, as a share of the others.", min=0, max=1)
+        float, typer.Option(help="Number of malicious clients as a share of the honest ones.", min=0, max=1)
     ] = 0.01,
     boost: Annotated[
-        float, typer.Option(help="How much longer than ordinary changes theirs are.", min=0)
+        float, typer.Option(help="Factor by which malicious changes are longer than honest ones.", min=0)
     ] = 1.0,
-    targets: Annotated[int, typer.Option(help="Unpopular items to promote.", min=1)] = 5,
+    targets: Annotated[int, typer.Option(help="Number of unpopular items to promote.", min=1)] = 5,
     defence: Annotated[
-        Defence, typer.Option(help="What the server does against it; its options with -o.")
+        Defence, typer.Option(help="Defence of the server; set its options with -o.")
     ] = "none",
     trust_weights: Annotated[
-        bool, typer.Option("--trust-weights", help="Believe any number of items that clients claim.")
+        bool, typer.Option("--trust-weights", help="Accept any number of items that clients claim to have.")
     ] = False,
     protocol: ProtocolName = "strict",
     rounds: Annotated[int, typer.Option(help="Rounds to train.", min=1)] = 20,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
     option: Options = None,
-    record: Annotated[
-        Path | None, typer.Option(help="A folder to write the record to, e.g. poisoning.")
-    ] = None,
+    record: Annotated[Path | None, typer.Option(help="Folder for the record, e.g. poisoning.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Train with malicious clients: does everybody see their items? About a minute.
+    """Train with malicious clients and measure how often their items are recommended. About a minute.
 
     Example: solera poison fedmf --data ml-100k --attack promotion --malicious 0.01 --boost 10
 
@@ -144,7 +142,7 @@ def _record(config: RunConfig, plot: AttackPlan, outcome: Outcome, threads: int)
 
 
 def _defence(config: RunConfig) -> str:
-    """Its name, and what of its options is not the default."""
+    """Name of the defence, with the options that differ from the defaults."""
     from solera.methods.robust import RobustConfig
 
     if "robust" not in config.options:

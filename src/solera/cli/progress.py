@@ -20,7 +20,7 @@ _SECONDS = 5.0  # between lines where there is no terminal
 
 @contextmanager
 def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None]]:
-    """A function to call with the rounds done so far, and what there is to say of them."""
+    """Return a callback that takes the number of finished rounds and a message."""
     if not err.is_terminal:
         lines = _Lines(title, "round")
         yield lambda done, figures: lines(done, rounds, figures)
@@ -38,7 +38,7 @@ def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None
 
 @contextmanager
 def stage_progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A function to call with what was just done, where nobody knows how much there will be."""
+    """Return a callback that takes the name of a finished stage, if the total is unknown."""
     if not err.is_terminal:
         yield _NowAndThen(title).say
         return
@@ -48,14 +48,14 @@ def stage_progress(title: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def epoch_progress(title: str) -> Iterator[Callable[[Epoch], None]]:
-    """A function to call after every epoch, if there are any: a baseline in closed form has none."""
+    """Return a callback for every finished epoch. Closed-form baselines never call it."""
     with open_progress(title, "epoch") as update:
         yield lambda done: update(done.done, done.epochs, _loss(done))
 
 
 @contextmanager
 def open_progress(title: str, step: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A function to call with the steps done, how many there will be, and what there is to say of them."""
+    """Return a callback that takes the number of finished steps, their total, and a message."""
     if not err.is_terminal:
         yield _Lines(title, step)
         return
@@ -76,14 +76,14 @@ def open_progress(title: str, step: str) -> Iterator[Callable[[int, int, str], N
 
 
 class _NowAndThen:
-    """Lines where there is no terminal, not too many of them."""
+    """Print occasional progress lines if there is no terminal."""
 
     def __init__(self, title: str) -> None:
         self._title = title
         self._last = time.monotonic()
 
     def say(self, *parts: str, due: bool = False) -> None:
-        """A line if it is `due`, or if the last one was long ago."""
+        """Print a line if it is `due`, or if the last one was long ago."""
         now = time.monotonic()
         if due or now - self._last >= _SECONDS:
             self._last = now

@@ -1,4 +1,4 @@
-"""What every record of an experiment says of how it was made."""
+"""Provenance that every record of an experiment contains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def made_by(config: RunConfig, threads: int) -> dict[str, Any]:
-    """Command, settings, machine and program; no path and no host of anybody."""
+    """Command, settings, machine and version, without paths and host names."""
     from solera.bench.machine import anonymous, source
     from solera.bench.records import asked
     from solera.runs.environment import environment

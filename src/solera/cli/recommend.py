@@ -21,29 +21,27 @@ HowMany = Annotated[int, typer.Option("-k", help="How many items.", min=1)]
 def recommend(
     run: RunPath,
     user: Annotated[
-        list[str] | None, typer.Option(help="A user's id, as in the data set; repeat it for several users.")
+        list[str] | None, typer.Option(help="A user's id, as in the data set; repeatable.")
     ] = None,
-    all_users: Annotated[bool, typer.Option("--all", help="Every user of the data set.")] = False,
+    all_users: Annotated[
+        bool, typer.Option("--all", help="Recommend for every user of the data set.")
+    ] = False,
     history: Annotated[
         str | None,
         typer.Option(
-            help="Somebody who was not in training: ids of the items they know, oldest first: 1,50."
+            help="Recommend for a user who was not in training: ids of their items, oldest first, e.g. 1,50."
         ),
     ] = None,
     k: HowMany = 10,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Recommend nothing but this item; repeat it for several.")
-    ] = None,
-    without: Annotated[
-        list[str] | None, typer.Option(help="Never recommend this item; repeat it for several.")
-    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Recommend only this item; repeatable.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="Never recommend this item; repeatable.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write to this .parquet or .csv file instead.")
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Recommend items, without those that a user has already interacted with.
+    """Recommend items that a user has not interacted with yet.
 
     Example: solera recommend runs/fedmf-ml-100k-strict-s0 --user 196 -k 10
 
@@ -55,11 +53,17 @@ def recommend(
     from solera.runs import Run
 
     if (user is not None) + all_users + (history is not None) != 1:
-        raise ConfigError("for whom?", "give one of --user ID, --all and --history ITEM,ITEM")
+        raise ConfigError(
+            "give exactly one of --user, --all and --history", "for example --user 196, or --history 50,172"
+        )
     if all_users and output is None:
-        raise ConfigError("--all needs a file", "give -o recommendations.parquet, or a name in .csv")
+        raise ConfigError(
+            "--all needs an output file", "give -o recommendations.parquet or -o recommendations.csv"
+        )
     if output and history is not None:
-        raise ConfigError("--history does not write a file", "leave --output out; --json prints one document")
+        raise ConfigError(
+            "--history cannot be combined with --output", "omit --output; --json prints one document"
+        )
     opened = Run.open(run, data_dir=data_dir)
     hidden = without or []
     if output:
@@ -104,7 +108,7 @@ def similar(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """List the items most like one: by the cosine of shared item vectors, or by a closed form's weights.
+    """List the items most similar to one, by cosine of item vectors or by weights of a closed-form method.
 
     Example: solera similar runs/fedease-ml-100k-strict-s0 50 -k 5
     """

@@ -1,4 +1,4 @@
-"""solera report: runs beside each other, on one page that needs nothing but itself."""
+"""solera report: several runs on one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from solera.cli.progress import stage_progress
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the page.")] = Path(
-        "report.html"
-    ),
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of finished runs.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
     figures: Annotated[
-        bool, typer.Option("--figures", help="Write every figure as SVG, PNG and CSV beside the page too.")
+        bool, typer.Option("--figures", help="Also write every figure as SVG, PNG and CSV next to the page.")
     ] = False,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Leave out what needs the data set: intervals, single users.")
+        bool,
+        typer.Option(
+            "--no-data", help="Skip the parts that need the data set: confidence intervals, single users."
+        ),
     ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """One HTML page of one or more runs: figures, convergence, cost, privacy, configuration.
+    """Write an HTML page about one or more runs: figures, convergence, cost, privacy, configuration.
 
     Example: solera report runs/fedmf-ml-100k-strict-s0 -o report.html
 

@@ -28,13 +28,15 @@ _DATA = typer.Option(
 )
 Data = Annotated[str, _DATA]
 OptionalData = Annotated[str | None, _DATA]
-ProtocolName = Annotated[Protocol, typer.Option(help="How items are held out; paper is leaky.")]
+ProtocolName = Annotated[
+    Protocol, typer.Option(help="How test items are held out; `paper` leaks them into training.")
+]
 Baseline = Literal["popularity", "ease", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec"]
 PresetName = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="Named settings instead of a method (`solera presets`), or a .toml file of them.",
+        help="Named settings (`solera presets` lists them) or a .toml file, instead of a method.",
         autocompletion=completion.presets,
     ),
 ]
@@ -46,19 +48,24 @@ Plugins = Annotated[
         autocompletion=completion.plugins,
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 DifferentialPrivacy = Annotated[
     str | None,
     typer.Option(
         "--dp",
-        help="Differential privacy of a user: epsilon=8,delta=1e-5[,clip=1]"
+        help="User-level differential privacy: epsilon=8,delta=1e-5[,clip=1]"
         "[,mode=central|local|distributed][,accountant=pld|rdp][,adaptive=0.5]; or noise=1.1,delta=1e-5.",
     ),
 ]
 Wire = Annotated[
-    str | None, typer.Option(help="paper-laplace=0.5: noise on uploads as in the papers; no guarantee.")
+    str | None,
+    typer.Option(
+        help="paper-laplace=0.5 adds noise to uploads as in the papers, without a privacy guarantee."
+    ),
 ]
-Threads = Annotated[int, typer.Option(help="Threads; 0 for one per core. Never changes figures.", min=0)]
+Threads = Annotated[
+    int, typer.Option(help="Number of threads; 0 for one per core. Does not change results.", min=0)
+]
 
 
 def methods(
@@ -68,7 +75,7 @@ def methods(
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:
-    """The methods and their five choices, or one method's options.
+    """List the methods and their five choices, or show the options of one method.
 
     Example: solera methods fedncf --with elastic-merge
     """
@@ -103,7 +110,7 @@ def _built(name: str, plugins: list[str]) -> dict[str, Any]:
 
 
 def presets(json: Json = False) -> None:
-    """Named settings, each one command: of published rows, and the best that equal tuning found.
+    """List presets: settings of published results, and the best settings found by equal tuning.
 
     Example: solera presets
 
@@ -194,7 +201,7 @@ def train(
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Train a method and print honest figures.
+    """Train a method and print its metrics on test items.
 
     Example: solera train fedmf --data ml-100k --rounds 20
 
@@ -283,7 +290,8 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
                 if folder.result is None and not config.difference(folder.config):
                     return path
         raise RunError(
-            f"no unfinished run of these settings under {root}/", "leave --resume out, or give its --out"
+            f"no unfinished run with these settings under {root}/",
+            "omit --resume, or give the run's folder with --out",
         )
     number = 1
     while (root / (name := stem if number == 1 else f"{stem}-{number}")).exists():
@@ -308,7 +316,7 @@ def baseline(
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """A centralized baseline under the same protocol: what a federated method has to be held against.
+    """Train a centralized baseline under the same protocol, to compare federated methods with.
 
     Example: solera baseline --preset strict:ease/ml-100k
 

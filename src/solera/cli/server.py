@@ -1,4 +1,4 @@
-"""solera server: where the nodes of a federation meet."""
+"""solera server: the server that the nodes of a federation connect to."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def start(
     folder: Folder,
     keys: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="What `solera federation keys` made."),
+        typer.Option(metavar="DIR", help="Folder made by `solera federation keys`."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without keys: no encryption, every node is let in.")
+        bool, typer.Option("--insecure", help="Run without keys: no encryption, and any node may join.")
     ] = False,
     metrics_port: Annotated[
         int | None,
-        typer.Option(help="Serve figures for Prometheus on this port (9464 is usual).", min=1, max=65535),
+        typer.Option(help="Serve metrics for Prometheus on this port (usually 9464).", min=1, max=65535),
     ] = None,
-    metrics_host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(help="Address to serve the metrics on.")] = "127.0.0.1",
     show_commands: ShowCommands = False,
 ) -> None:
-    """Start the server with TLS, for the nodes whose keys are in DIR/nodes, and stay until Ctrl-C.
+    """Run the server with TLS until Ctrl-C, for the nodes whose keys are in DIR/nodes.
 
     Example: solera server start films --keys keys --host 0.0.0.0
     """
@@ -46,8 +46,8 @@ def start(
 
     if (keys is None) != insecure:
         raise ConfigError(
-            "with which keys?" if keys is None else "either --keys or --insecure",
-            "--keys DIR; solera federation keys DIR --nodes 3 makes them",
+            "--keys is missing" if keys is None else "--keys and --insecure cannot be combined",
+            "give --keys DIR; `solera federation keys DIR --nodes 3` makes the keys",
         )
     from solera.deploy.common.flower import Address
     from solera.deploy.common.private_files import is_open, private_files
@@ -99,7 +99,7 @@ def register(
     public_key: PublicKeys,
     json: Json = False,
 ) -> None:
-    """Let more nodes take part, while the server runs.
+    """Let more nodes take part. The server keeps running.
 
     Example: solera server register films keys/nodes/node-4.pub
     """
@@ -115,7 +115,7 @@ def register(
 
 @app.command()
 def revoke(folder: Folder, public_key: PublicKeys, json: Json = False) -> None:
-    """Turn nodes away for good, while the server runs: a revoked key can never be registered again.
+    """Exclude nodes for good while the server runs. A revoked key can never be registered again.
 
     Example: solera server revoke films keys/nodes/node-4.pub
     """

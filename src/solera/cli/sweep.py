@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SHOWN = 10  # trials in the table
 
 Workers = Annotated[
-    int | None, typer.Option(help="Trials at a time, a process each (default: one per core).", min=1)
+    int | None, typer.Option(help="Trials in parallel, one process each (default: one per core).", min=1)
 ]
 
 
@@ -42,12 +42,12 @@ def sweep(
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Trials of a search, where there is a range (default 20).", min=1)
+        int | None, typer.Option(help="Number of trials, if a range is searched (default 20).", min=1)
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every trial (default 20).", min=1)] = None,
     patience: Annotated[
         int | None,
-        typer.Option(help="End a trial after so many rounds that are no better on validation.", min=1),
+        typer.Option(help="End a trial after this many rounds without improvement on validation.", min=1),
     ] = None,
     plugin: Plugins = None,
     option: Options = None,
@@ -55,24 +55,24 @@ def sweep(
     seed: Seed = 0,
     test: Annotated[
         bool,
-        typer.Option("--test", help="Score test items too, for figures; they decide nothing."),
+        typer.Option("--test", help="Also score test items, for figures only; they select nothing."),
     ] = False,
     dp: DifferentialPrivacy = None,
     wire: Wire = None,
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder of the sweep (default: one under sweeps/)."),
+        typer.Option("--out", help="Folder of the sweep (default: a new one under sweeps/)."),
     ] = None,
     workers: Workers = None,
     figures: Annotated[
-        bool, typer.Option("--figures", help="Write every figure as SVG, PNG and CSV beside the page too.")
+        bool, typer.Option("--figures", help="Also write every figure as SVG, PNG and CSV next to the page.")
     ] = False,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
     json: Json = False,
 ) -> None:
-    """Try many settings of a method; validation items decide which are the best.
+    """Try many settings of a method and select the best on validation items.
 
     Lists of values are tried in all combinations; with a range, Optuna (extra `tune`) looks for the best.
     After any interruption the same command goes on with the trials it has.
@@ -111,7 +111,7 @@ def sweep(
     axes = parse_pairs(axis or [], "-s learning_rate=0.01,0.1")
     both = sorted(axes.keys() & options.keys())
     if both:
-        raise ConfigError(f"{both[0]} is both swept and set", "give it with -s or with -o")
+        raise ConfigError(f"{both[0]} is given both with -s and with -o", "give it with one of them only")
     space = read_space(axes, config)
     size = check_size(space, trials)
     if not is_grid(space) and package_version("optuna") is None:
@@ -122,7 +122,7 @@ def sweep(
 
 
 def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
-    """The same for the same command, so that it goes on."""
+    """Default folder. The same command gets the same folder, so that it continues."""
     from solera.bench.records import slug
 
     name = "-".join([config.full_method, Path(config.dataset).stem, *axes])
@@ -131,7 +131,7 @@ def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
 
 
 def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: bool, json: bool) -> None:
-    """Make the trials that are missing, then preset and page."""
+    """Run the missing trials, then write the preset and the page."""
     from solera.bench.runner import make_plan, run_matrix
     from solera.bench.sweep import shown
     from solera.bench.trials import best

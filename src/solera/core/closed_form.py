@@ -171,9 +171,11 @@ class ClosedForm:
         largest = max(solved, *(prod(each.shape(n_items)) for each in self.update.sums.values())) * 8
         if largest > MAX_BYTES:
             raise DataError(
-                f"{self.name!r} sums items × items, which for {n_items:,} items is {largest / 2**30:.1f} GiB"
+                f"{self.name!r} needs a matrix of items × items, which for {n_items:,} items takes "
+                f"{largest / 2**30:.1f} GiB"
                 f" (at most {MAX_BYTES / 2**30:.0f})",
-                "take fedhist, which has two vectors per item, or keep fewer items with --min-interactions",
+                "use fedhist, which needs only two vectors per item, or keep fewer items with "
+                "--min-interactions",
             )
 
 

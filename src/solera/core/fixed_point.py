@@ -63,7 +63,7 @@ class FixedPoint:
         if wide < 0 or places * heaviest > _RANGE[64]:
             raise ConfigError(
                 f"sums over {places:,} × {users:,} users of {n_items:,} items do not fit into 64 bits",
-                "take fewer users per round",
+                "lower the number of users per round",
             )
         least = _LEAST_BITS_OF_SUMS if isinstance(method, ClosedForm) else _LEAST_BITS
         if narrow < least:
@@ -131,7 +131,7 @@ def check_summable(method: AnyMethod) -> None:
     if not method.sums_alone:
         raise ConfigError(
             f"the server of {method.name!r} needs single clients' uploads, which secure aggregation hides",
-            "leave --secure-aggregation out, or take a method whose server needs sums alone, such as fedmf",
+            "omit --secure-aggregation, or use a method whose server needs only sums, such as fedmf",
         )
 
 

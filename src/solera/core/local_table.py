@@ -27,7 +27,7 @@ def require_shared_table(method: Method, plugin: str) -> None:
     if LOCAL in tables:
         raise ConfigError(
             f"{plugin!r} cannot be used with {method.name!r}: its clients already have a table of their own "
-            "beside the shared one, and a second rule for it cannot hold at the same time",
+            "beside the shared one, and only one rule can set it",
             "leave one of them out",
         )
     if ITEMS not in tables or tables[ITEMS].home is not Home.SHARED or not tables[ITEMS].upload:

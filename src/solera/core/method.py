@@ -96,7 +96,7 @@ class Method:
             if name not in by_name or not by_name[name].per_item or by_name[name].home is not Home.SHARED
         ]
         if problems:
-            raise ConfigError(f"method {self.name!r} does not fit together: {'; '.join(problems)}")
+            raise ConfigError(f"method {self.name!r} is inconsistent: {'; '.join(problems)}")
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:

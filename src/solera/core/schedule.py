@@ -30,7 +30,7 @@ def _parse(value: Any) -> Any:
     try:
         start, decay = map(float, parts)
     except ValueError:
-        raise ValueError(f"{value!r} is neither a number nor like 0.1*0.97^round") from None
+        raise ValueError(f"{value!r} is neither a number nor a schedule such as 0.1*0.97^round") from None
     return {"start": start, "decay": decay}
 
 

@@ -57,10 +57,12 @@ class Leaf:
         if self.upload and self.home is Home.PERSONAL:
             raise ConfigError(
                 f"leaf {self.name!r} is personal and marked for upload",
-                "a leaf that travels is shared, or says by `feeds` which shared leaf is made of it",
+                "make the leaf shared, or name in `feeds` the shared leaf that is computed from it",
             )
         if self.home is Home.SHARED and (self.feeds or self.fresh):
-            raise ConfigError(f"leaf {self.name!r} is shared: only a personal leaf feeds another or is fresh")
+            raise ConfigError(
+                f"leaf {self.name!r} is shared: `feeds` and `fresh` are for personal leaves only"
+            )
 
     @property
     def sent_as(self) -> str:

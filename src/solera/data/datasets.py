@@ -67,7 +67,7 @@ def load(
     else:
         entry = info(given)
         if columns:
-            raise DataError(f"{given!r} has columns of its own", "leave columns out")
+            raise DataError(f"the columns of {given!r} are already known", "omit columns")
         data, least = _load_named(entry, None if data_dir is None else Path(data_dir)), entry.min_interactions
     data = _loaded(data, least, min_interactions)
     return replace(data, origin=Origin(given, columns, min_interactions))
@@ -84,7 +84,7 @@ def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Inter
 
     if not is_frame(source):
         raise DataError(
-            f"{type(source).__name__} is nothing that can be loaded",
+            f"{type(source).__name__} cannot be loaded as a data set",
             f"give a name ({', '.join(names()[:3])}, …), {_kinds()}, or a pandas, polars or Arrow table",
         )
     rows = read_frame(source, columns)
@@ -148,11 +148,14 @@ def _locate(entry: DataSet, data_dir: Path | None) -> tuple[Path, Form]:
         if form:
             return folder, form
     if not entry.archive:
-        raise DataError(f"data set {entry.name!r} is not here and is fetched by hand", _by_hand(entry))
+        raise DataError(
+            f"data set {entry.name!r} is not on this machine and has to be downloaded by hand",
+            _by_hand(entry),
+        )
     download(entry.name, entry.archive, _wanted(entry))
     form = _form_in(cached, entry)
     if not form:
-        raise DataError(f"{entry.archive.url} lacks the files of {entry.name!r}", _by_hand(entry))
+        raise DataError(f"{entry.archive.url} does not contain the files of {entry.name!r}", _by_hand(entry))
     return cached, form
 
 

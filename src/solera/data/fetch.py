@@ -61,7 +61,7 @@ def _retrieve(name: str, archive: Archive, folder: Path) -> Path:
     except ValueError:
         raise DataError(
             f"{archive.url} does not have the expected checksum {archive.checksum}",
-            "try again; if it stays so, the publisher has changed the file: fetch it by hand and "
+            "try again; if that does not help, the publisher has changed the file: download it by hand and "
             f"put its files into <dir>/{name}/, with --data-dir <dir> or {ENVIRONMENT}=<dir>",
         ) from None
     except OSError as error:

@@ -25,7 +25,7 @@ def read_frame(source: Any, columns: dict[str, str] | None = None) -> Rows:
     """Read a table with one row per interaction. `columns` names its user, item, time and title columns."""
     frame = nw.from_native(source, eager_only=True)
     if not len(frame):
-        raise DataError(f"{_NAME} has no rows", "check where it comes from")
+        raise DataError(f"{_NAME} has no rows", "check how the table was made")
     found: dict[str, pl.Series] = {}
     for name in frame.columns:
         values = frame[name]

@@ -152,12 +152,12 @@ def _own_table(path: Path) -> Table:
     if path.suffix == ".tsv":
         return read_table(path, "\t", quoted=True)
     if path.suffix != ".parquet":
-        raise DataError(f"{path}: the ending {path.suffix!r} is not known", f"known: {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: unknown file type {path.suffix!r}", f"known types: {', '.join(SUFFIXES)}")
     try:
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         message = f"{path} is not a Parquet file: {str(error).splitlines()[0]}"
-        raise DataError(message, "write it again, or give a .csv") from None
+        raise DataError(message, "export the file again, or give a .csv file") from None
     if frame.is_empty():
         raise DataError(f"{path} has no rows", "check that it is the right file")
     columns = {name: frame[name] for name in frame.columns}
@@ -171,7 +171,7 @@ def _own_columns(table: Table, given: dict[str, str]) -> dict[str, str]:
     names = {}
     for kind in given:
         if kind not in _OWN:
-            raise DataError(f"columns: no such kind {kind!r}", closest(kind, list(_OWN)))
+            raise DataError(f"columns: unknown key {kind!r}", closest(kind, list(_OWN)))
     for kind, usual in _OWN.items():
         name = given.get(kind) or next((plain[u] for u in usual if u in plain), None)
         if name is not None and name not in table.columns:

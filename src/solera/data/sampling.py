@@ -81,7 +81,8 @@ def sample(data: ClientData, clients: Ints, negatives: int, seed: int, round_: i
     if len(clients) and free.min() <= 0:
         who = int(clients[int(free.argmin())])
         raise DataError(
-            f"user number {who} has interacted with every item", "leave such users out: no negatives"
+            f"user number {who} has interacted with every item",
+            "remove such users: there are no negatives to sample for them",
         )
     bits = draws(client_keys(seed, Purpose.NEGATIVES, round_, data.drawn_by(clients)), counts)
     drawn = _draw(data, bits, counts, excluded)
@@ -117,7 +118,7 @@ def shuffles(lengths: Ints, clients: Ints, epochs: int, seed: int, round_: int) 
     """
     total = int(lengths.sum())
     if total >= 1 << _SAMPLE_BITS or len(lengths) >= 1 << (63 - _SAMPLE_BITS - _RANDOM_BITS):
-        raise ValueError("too many samples at once: take fewer clients")
+        raise ValueError("too many samples at once: use fewer clients")
     streams = Streams(client_keys(seed, Purpose.SHUFFLE, round_, clients), lengths)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     fixed = (owner << (_SAMPLE_BITS + _RANDOM_BITS) | np.arange(total)).astype(np.uint64)

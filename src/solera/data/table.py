@@ -34,7 +34,7 @@ class Table:
     def fault(self, row: int, problem: str) -> DataError:
         """The error to raise for a bad record."""
         if self.texts is None:
-            return DataError(f"{self.path}, row {self.lines[row]}: {problem}", "mend the row")
+            return DataError(f"{self.path}, row {self.lines[row]}: {problem}", "correct the row")
         return malformed(self.path, int(self.lines[row]), problem, self.texts[row])
 
     def ids(self, column: str) -> pl.Series:
@@ -77,7 +77,9 @@ class Table:
 def malformed(path: Path, line: int, problem: str, text: str) -> DataError:
     """The error for a bad line of a file."""
     short = text if len(text) <= 60 else text[:57] + "…"
-    return DataError(f"{path}, line {line}: {problem}: {short!r}", "mend the line, or fetch the file again")
+    return DataError(
+        f"{path}, line {line}: {problem}: {short!r}", "correct the line, or download the file again"
+    )
 
 
 def read_table(path: Path, separator: str, names: Sequence[str] | None = None, quoted: bool = False) -> Table:
@@ -99,7 +101,7 @@ def read_table(path: Path, separator: str, names: Sequence[str] | None = None, q
             raise malformed(path, 1, "a column's name appears twice", texts[0])
         texts, lines, fields = texts[1:], lines[1:], fields[1:]
         if not len(texts):
-            raise DataError(f"{path} has a header and no rows", "check that it is the right file")
+            raise DataError(f"{path} has a header but no rows", "check that it is the right file")
     wrong = (fields.list.len() != len(names)).arg_true()
     if len(wrong):
         row = wrong[0]
@@ -130,7 +132,7 @@ def read_lines(path: Path, encoding: str = "utf-8") -> pl.Series:
     """A file's lines as an editor counts them, without empty lines at the end."""
     text = read_text(path, encoding).replace("\r\n", "\n").rstrip("\n")
     if not text.strip():
-        raise DataError(f"{path} is empty", "fetch the file again")
+        raise DataError(f"{path} is empty", "download the file again")
     return pl.Series([text], dtype=pl.String).str.split("\n").explode()
 
 

@@ -50,7 +50,7 @@ class Item(NamedTuple):
 
 
 class Manifest(BaseModel):
-    """What a bundle says of itself."""
+    """Manifest of a bundle."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -90,18 +90,18 @@ class Bundle:
         if key is not None and public != key:
             raise BundleError(
                 f"{path} is signed with another key: {fingerprint(public)}, not {fingerprint(key)}",
-                "ask the publisher, by another way than the one the file came, whether the key has changed",
+                "ask the publisher, through another channel than the file's, whether the key has changed",
             )
         if not is_signed(public, signature, text):
             raise BundleError(f"{path} was changed after it was signed", _AGAIN)
         return cls(path, _manifest(path, text), public, hashlib.sha256(text).hexdigest())
 
     def read(self, name: str) -> bytes:
-        """A member as it was signed."""
+        """Read a member and check it against the signed manifest."""
         with _opened(self.path) as archive:
             content = archive.read(name)
         if hashlib.sha256(content).hexdigest() != self.manifest.sha256.get(name):
-            raise BundleError(f"{self.path}: {name} is not what was signed", _AGAIN)
+            raise BundleError(f"{self.path}: {name} differs from what was signed", _AGAIN)
         return content
 
     def catalogue(self) -> list[Item]:
@@ -114,9 +114,9 @@ class Bundle:
         except (ValueError, TypeError, RecursionError):
             raise BundleError(f"{self.path}: the catalogue cannot be read", _AGAIN) from None
         if len(items) != self.manifest.items or len({item.id for item in items}) != len(items):
-            raise BundleError(f"{self.path}: the catalogue is not of {self.manifest.items} items", _AGAIN)
+            raise BundleError(f"{self.path}: the catalogue does not have {self.manifest.items} items", _AGAIN)
         if not all(year is None or isinstance(year, int) for _, _, year in items):
-            raise BundleError(f"{self.path}: the catalogue has a year that is none", _AGAIN)
+            raise BundleError(f"{self.path}: the catalogue has an invalid year", _AGAIN)
         return items
 
 
@@ -134,7 +134,7 @@ class _opened:  # noqa: N801 - read as a function
             message = f"{self._path} cannot be read: {error.strerror or error}"
             raise BundleError(message, "check the path of the bundle") from None
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
-            raise BundleError(f"{self._path} is not a bundle, or not all of one", _AGAIN) from None
+            raise BundleError(f"{self._path} is not a bundle, or is incomplete", _AGAIN) from None
         members = self._archive.infolist()
         plain = all(
             m.compress_type == zipfile.ZIP_STORED
@@ -145,7 +145,7 @@ class _opened:  # noqa: N801 - read as a function
         whole = sum(m.file_size for m in members) <= size
         if sorted(m.filename for m in members) != sorted(LIMITS) or not plain or not whole:
             self._archive.close()
-            raise BundleError(f"{self._path} is not a bundle: it has other members than one", _AGAIN)
+            raise BundleError(f"{self._path} is not a bundle: it has unexpected members", _AGAIN)
         return self._archive
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
@@ -161,11 +161,12 @@ def _manifest(path: Path, text: bytes) -> Manifest:
     except (ValueError, KeyError, TypeError, RecursionError):
         kind = version = None
     if kind != "solera bundle" or not isinstance(version, int):
-        raise BundleError(f"{path} is signed, but is no bundle", _AGAIN)
+        raise BundleError(f"{path} is signed, but is not a bundle", _AGAIN)
     if version != FORMAT:
         older = version < FORMAT
         raise BundleError(
-            f"{path} is of format {version}, {'before' if older else 'after'} {FORMAT}, which is read here",
+            f"{path} has format {version}, which is {'older' if older else 'newer'} than format "
+            f"{FORMAT}, which is read here",
             "ask the publisher for a new bundle" if older else "pip install --upgrade solera",
         )
     try:

@@ -1,4 +1,4 @@
-"""Items found by the titles people's own exports give them.
+"""Find items of the catalogue by the titles in people's exports.
 
 "The Matrix", "Matrix, The (1999)" and "the matrix!" are one title. Of "Seven (a.k.a. Se7en) (1995)", each
 part is a title. Where both sides give a year, they may be one apart: festivals and cinemas disagree.
@@ -83,7 +83,7 @@ class Catalogue:
         return found[0] if len(distinct) == 1 else None
 
     def near(self, title: str, count: int = 3) -> list[str]:
-        """Titles that may have been meant."""
+        """Similar titles, as suggestions."""
         name, _ = split_year(title)
         keys = get_close_matches(plain(name), list(self._by_title), n=count, cutoff=0.75)
         return list(dict.fromkeys(item.title for key in keys for item in self._by_title[key]))[:count]
@@ -94,5 +94,8 @@ class Catalogue:
         item = self.match(text) if row is None else self.items[row]
         if item is None:
             near = "; ".join(self.near(text))
-            raise DataError(f"no item {text!r}", f"did you mean: {near}" if near else "give an id or a title")
+            raise DataError(
+                f"the catalogue has no item {text!r}",
+                f"did you mean: {near}" if near else "give an id or a title",
+            )
         return item

@@ -60,9 +60,11 @@ class Device:
 
     @classmethod
     def create(cls, path: Path, bundle: Bundle) -> Device:
-        """A new device that trusts the bundle's key from now on."""
+        """Create a device that trusts the bundle's key from then on."""
         if Store.version_of(path / DATABASE):
-            raise DeviceError(f"{path} holds a device already", "solera device update takes a new bundle")
+            raise DeviceError(
+                f"{path} already contains a device", "`solera device update` installs a new bundle"
+            )
         make_folder(path)
         install(bundle, path)
         store = Store(path / DATABASE)
@@ -71,11 +73,11 @@ class Device:
 
     @classmethod
     def open(cls, path: Path) -> Device:
-        """A device that was made before."""
+        """Open an existing device."""
         version = Store.version_of(path / DATABASE)
         if version == 0:
             hint = f"solera device init {path} --bundle FILE makes one"
-            raise DeviceError(f"{path} holds no device", hint)
+            raise DeviceError(f"{path} contains no device", hint)
         if version > VERSION:
             raise DeviceError(
                 f"{path} was written by a newer version of Solera (tables {version}, here {VERSION})",
@@ -92,7 +94,7 @@ class Device:
 
     @property
     def key(self) -> bytes:
-        """The publisher's key, the only one whose bundles are taken."""
+        """The publisher's key. Only bundles signed with it are accepted."""
         return bytes.fromhex(self._settings["key"])
 
     @cached_property
@@ -100,7 +102,10 @@ class Device:
         """The bundle in use, its signature checked again."""
         bundle = Bundle.open(bundle_file(self.path, self._settings["bundle"]), self.key)
         if bundle.digest != self._settings["bundle"]:
-            raise BundleError(f"{bundle.path} is another bundle than this device took", "restore the folder")
+            raise BundleError(
+                f"{bundle.path} is not the bundle that this device was set up with",
+                "restore the folder from a copy",
+            )
         return bundle
 
     @cached_property
@@ -109,12 +114,12 @@ class Device:
         return Catalogue(self.bundle.catalogue())
 
     def update(self, path: Path) -> Bundle:
-        """Go on with a newer bundle of the same publisher; the history stays."""
+        """Install a newer bundle of the same publisher. The history is kept."""
         bundle = Bundle.open(path, self.key)
         held = int(self._settings["catalogue_version"])
         if bundle.manifest.catalogue_version < held:
             raise BundleError(
-                f"{path} is of catalogue version {bundle.manifest.catalogue_version}, before {held}",
+                f"{path} has catalogue version {bundle.manifest.catalogue_version}, older than {held}",
                 "ask the publisher for a bundle that is not older",
             )
         former = bundle_file(self.path, self._settings["bundle"])
@@ -131,11 +136,11 @@ class Device:
         return self.bundle
 
     def add(self, item: str, *, time: int | None = None, user: str = ME, source: str = "by hand") -> bool:
-        """Remember that a user met an item, by its id; False if that very interaction is known."""
+        """Add an interaction of a user with an item, by id. Return False if it is already known."""
         return bool(self.add_all([(item, int(clock.time()) if time is None else time)], user, source))
 
     def add_all(self, rows: Iterable[tuple[str, int | None]], user: str, source: str) -> int:
-        """Many items and times (None: unknown) in one step; how many were new."""
+        """Add many items with times (None: unknown) in one transaction; return how many were new."""
         known = self.catalogue.number
         with self.store.writing() as connection:
             owner, added = _user_id(connection, user), 0
@@ -169,7 +174,7 @@ class Device:
         history = [item for item in self.history(user) if item in known]
         if not history:
             raise DeviceError(
-                f"nothing is known of user {user!r} yet",
+                f"user {user!r} has no history yet",
                 f"solera device add {self.path} TITLE, or import a file",
             )
         rows = np.array([known[item] for item in history], dtype=np.int64)
@@ -214,16 +219,16 @@ class Device:
         return int(before - after)
 
     def keep(self, user: str, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Replace a user's own parameters, all in one step."""
+        """Replace a user's personal parameters in one transaction."""
         with self.store.writing() as connection:
             put_tensors(connection, "personal", _user_id(connection, user), tensors)
 
     def kept(self, user: str = ME) -> Arrays:
-        """The user's own parameters, the latest there are."""
+        """The latest personal parameters of the user."""
         return self._tensors("pending", user) or self.personal(user)
 
     def personal(self, user: str = ME) -> Arrays:
-        """The same without what a server has yet to take."""
+        """The personal parameters without updates that the server has not accepted yet."""
         return self._tensors("personal", user)
 
     def shared(self, user: str = ME) -> Arrays:
@@ -277,7 +282,7 @@ class Device:
             )
 
     def outbox(self) -> list[dict[str, Any]]:
-        """All that ever left the device, oldest first."""
+        """Everything that has ever left the device, oldest first."""
         rows = self.store.rows(
             "SELECT time, kind, federation, round, tensors, bytes, sha256, steps FROM outbox ORDER BY id"
         )
@@ -287,7 +292,7 @@ class Device:
         ]
 
     def status(self) -> dict[str, Any]:
-        """What the folder holds."""
+        """Summary of the folder's contents."""
         users = self.store.rows(
             "SELECT name, (SELECT COUNT(*) FROM interactions WHERE user = users.id) AS interactions,"
             " (SELECT COUNT(DISTINCT item) FROM interactions WHERE user = users.id) AS items,"
@@ -324,7 +329,7 @@ class Device:
 def _user_id(connection: sqlite3.Connection, name: str) -> int:
     """Of a user, who is new if there is none of that name."""
     if clean_text(name) != name:
-        raise DeviceError(f"{name!r} is no name for a user", "leave out the characters that cannot be seen")
+        raise DeviceError(f"{name!r} is not a valid user name", "remove the invisible characters")
     connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (name,))
     return int(connection.execute("SELECT id FROM users WHERE name = ?", (name,)).fetchone()[0])
 

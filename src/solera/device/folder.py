@@ -16,11 +16,11 @@ DATABASE = "device.db"
 def make_folder(path: Path) -> None:
     """A folder for a new device; what an interrupted start has left may be there, and nothing else."""
     if path.exists() and (not path.is_dir() or any(not _own(each) for each in path.iterdir())):
-        raise DeviceError(f"{path} holds something that is no device", "give a new folder")
+        raise DeviceError(f"{path} is not empty and contains no device", "give a new folder")
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise DeviceError(f"{path} cannot be made: {error.strerror}", "give another folder") from None
+        raise DeviceError(f"{path} cannot be created: {error.strerror}", "give another folder") from None
     make_private(path)
 
 
@@ -33,12 +33,12 @@ def make_private(path: Path) -> None:
 
 
 def bundle_file(folder: Path, digest: str) -> Path:
-    """Where a bundle is kept."""
+    """Path of a bundle in the folder."""
     return folder / f"{digest}.bundle"
 
 
 def install(bundle: Bundle, folder: Path) -> None:
-    """Copy a bundle into the folder, whole or not at all; the copy is checked in full."""
+    """Copy a bundle into the folder atomically, and check the copy completely."""
     from solera.device.model import Model  # noqa: PLC0415 - brings torch, which most commands do without
 
     try:
@@ -48,12 +48,12 @@ def install(bundle: Bundle, folder: Path) -> None:
             shutil.copyfile(bundle.path, partial)
             copied = Bundle.open(partial, bundle.key)
             if copied.digest != bundle.digest:
-                raise BundleError(f"{bundle.path} changed while it was read", "give the command again")
+                raise BundleError(f"{bundle.path} changed while it was read", "run the command again")
             copied.catalogue()
             Model(copied)
     except OSError as error:
         message = f"{bundle.path} cannot be copied to {folder}: {error.strerror}"
-        raise DeviceError(message, "make room on the disk, then give the command again") from None
+        raise DeviceError(message, "make room on the disk, then run the command again") from None
 
 
 def _own(path: Path) -> bool:

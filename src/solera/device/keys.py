@@ -20,9 +20,7 @@ try:
         load_pem_public_key,
     )
 except ImportError:
-    raise ConfigError(
-        "bundles are signed, which needs cryptography", "pip install 'solera[device]'"
-    ) from None
+    raise ConfigError("signing bundles needs cryptography", "pip install 'solera[device]'") from None
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 
@@ -33,7 +31,7 @@ def make_keys(stem: Path) -> tuple[Path, Path]:
     for path in (secret, public):
         if path.exists():
             raise BundleError(
-                f"{path} is there already", "give another name: a lost key cannot be made again"
+                f"{path} already exists", "give another name: an overwritten key cannot be recovered"
             )
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -71,7 +69,7 @@ def read_public(path: Path) -> bytes:
 
 
 def sign(key: Ed25519PrivateKey, message: bytes) -> bytes:
-    """The public key, and after it the signature."""
+    """Sign a message. The result is the public key followed by the signature."""
     return bytes(key.public_key().public_bytes_raw()) + bytes(key.sign(message))
 
 
@@ -85,7 +83,7 @@ def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def fingerprint(public: bytes) -> str:
-    """What people compare: 32 hexadecimal digits in groups of four."""
+    """Fingerprint for people to compare: 32 hexadecimal digits in groups of four."""
     digits = hashlib.sha256(public).hexdigest()[:32]
     return " ".join(digits[at : at + 4] for at in range(0, 32, 4))
 

@@ -65,7 +65,7 @@ class Ledger:
         return found
 
     def federations(self) -> list[dict[str, Any]]:
-        """All that ever asked, with what the owner said."""
+        """All federations that ever asked, with the owner's decision."""
         rows = self._store.rows("SELECT id, standing, offer, time FROM federations ORDER BY time, id")
         return [dict(row) | {"offer": json.loads(row["offer"])} for row in rows]
 
@@ -79,11 +79,11 @@ class Ledger:
         return JOINED if agreed else ASKED
 
     def join(self, federation: str) -> None:
-        """The owner agrees to what was offered."""
+        """Record that the owner agrees to the offer."""
         self._enter(federation, JOINED, self.offer(federation))
 
     def leave(self, federation: str) -> None:
-        """The owner takes part no more."""
+        """Record that the owner has left."""
         self._enter(federation, LEFT, self.offer(federation))
 
     def join_next(self, agreed: bool = True) -> None:
@@ -111,7 +111,7 @@ class Ledger:
             return bool(done.rowcount)
 
     def plain(self, federation: str, round_: int, attempt: int) -> None:
-        """Enter an upload without masks."""
+        """Record an unmasked upload."""
         with self._store.writing() as connection:
             connection.execute(
                 "INSERT INTO rounds (federation, round, state, stage, cohort, attempt, time)"
@@ -133,7 +133,7 @@ class Ledger:
     def advance(
         self, context: str, stage: Stage, secrets: bytes | None, cohort: Mapping[str, int] | None = None
     ) -> None:
-        """Move a round on, with its next secrets (None: there are no more)."""
+        """Advance a round to its next stage and secrets (None: no more secrets)."""
         with self._store.writing() as connection:
             connection.execute(
                 "UPDATE rounds SET stage = MAX(stage, ?2), secrets = ?3, cohort = COALESCE(?4, cohort)"
@@ -149,7 +149,7 @@ class Ledger:
             )
 
     def reveal(self, federation: str, round_: int, attempt: int, request: str) -> bytes | None:
-        """What was revealed to that very request."""
+        """The reply that was revealed to the same request before."""
         rows = self._store.rows(
             "SELECT reveal FROM rounds WHERE federation = ? AND round = ? AND attempt = ? AND request = ?",
             federation,
@@ -190,7 +190,7 @@ class Ledger:
         return [json.loads(row["cohort"]) for row in rows]
 
     def uploads(self, federation: str) -> int:
-        """How many uploads ever left for a federation."""
+        """Number of uploads ever sent to a federation."""
         rows = self._store.rows(
             "SELECT COUNT(*) FROM rounds WHERE federation = ? AND stage >= ?", federation, int(Stage.UPLOADED)
         )
@@ -206,7 +206,7 @@ class Ledger:
         return int(rows[0][0])
 
     def spent(self, federation: str) -> Spent:
-        """What all uploads that ever left have cost, opened or not."""
+        """Privacy cost of all uploads that ever left the device, opened or not."""
         rows = self._store.rows(
             "SELECT federation = ? AS here, noise, COUNT(*) AS times FROM rounds WHERE stage >= ?"
             " GROUP BY here, noise",

@@ -92,8 +92,8 @@ class Model:
         """
         if not self.shared:
             raise DeviceError(
-                f"nothing of {self.method.name!r} has been trained yet",
-                "take part in its federation with solera node start, or take a bundle of a trained model",
+                f"the model of {self.method.name!r} has not been trained yet",
+                "take part in its federation with solera node start, or use a bundle of a trained model",
             )
         me = np.array([0])
         alone, known = newcomer(
@@ -114,8 +114,9 @@ class Model:
         """What the items' scores are made of, where every score is linear in the history."""
         if not self.method.serves_from_history:
             raise DeviceError(
-                f"{self.method.name!r} does not score by single items of the history: no reasons",
-                f"leave --why out, or take a bundle of {', '.join(served_from_history())}",
+                f"{self.method.name!r} does not score by single items of the history, so it cannot "
+                "give reasons",
+                f"omit --why, or use a bundle of {', '.join(served_from_history())}",
             )
         columns, places = torch.tensor(items), torch.from_numpy(history)
         ages = np.arange(len(history))[::-1].copy()
@@ -141,7 +142,7 @@ def method_of(bundle: Bundle) -> AnyMethod:
     try:
         return find(manifest.method, manifest.options, manifest.plugins)
     except ConfigError as error:
-        message = f"{bundle.path}: this version of Solera cannot take its method: {error.message}"
+        message = f"{bundle.path}: this version of Solera does not support its method: {error.message}"
         raise BundleError(message, "pip install --upgrade solera") from None
 
 

@@ -94,15 +94,15 @@ def objections(policy: Policy, request: Request, spent: Spent) -> Iterator[str]:
     """Why the owner does not allow a masked round; nothing if it is allowed."""
     least = max(policy.least_nodes, math.ceil(policy.least_share * request.roster - 1e-9))
     if request.nodes < least:
-        yield f"a sum over {request.nodes} of {request.roster} nodes; this device asks for {least}"
+        yield f"a sum over {request.nodes} of {request.roster} nodes; this device requires {least}"
     if request.users < policy.least_users:
-        yield f"a sum over {request.users} users; this device asks for {policy.least_users}"
+        yield f"a sum over {request.users} users; this device requires {policy.least_users}"
     if policy.largest_clip is not None and not (request.clip and request.clip <= policy.largest_clip):
         asked = "no clip" if request.clip is None else f"a clip of {request.clip:g}"
         yield f"{asked}; this device allows {policy.largest_clip:g}"
     if policy.least_noise is not None and not (request.noise and request.noise >= policy.least_noise):
         asked = "no noise" if request.noise is None else f"noise of {request.noise:g} clips"
-        yield f"{asked}; this device asks for {policy.least_noise:g}"
+        yield f"{asked}; this device requires {policy.least_noise:g}"
     after = spent.after(request.noise)
     for limit, sum_, where in (
         (policy.epsilon, after.here, "in this federation"),

@@ -54,7 +54,7 @@ def export(
     method = find(config.method, config.options, config.plugins)
     if method.tailored:
         raise BundleError(
-            f"the server of {method.name!r} keeps a table for every client: that is nobody else's",
+            f"the server of {method.name!r} keeps a table for every client, so there is no model to publish",
             f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
         )
     about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
@@ -104,12 +104,12 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
     twice = next((item.id for item in more if item.id in known), None)
     if twice is not None or not more:
         raise BundleError(
-            f"item {twice!r} is in the catalogue already" if more else "there are no items to add",
-            "give a file of new items alone",
+            f"item {twice!r} is already in the catalogue" if more else "there are no items to add",
+            "give a file with only new items",
         )
     if read_secret(key).public_key().public_bytes_raw() != old.key:
         raise BundleError(
-            f"{key} is not the key that signed {old.path}", "devices take no other: sign with it"
+            f"{key} is not the key that signed {old.path}", "use that key: devices accept no other"
         )
     manifest = old.manifest
     about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
@@ -143,7 +143,10 @@ def write(
     }
     for name, content in members.items():
         if len(content) > LIMITS[name]:
-            raise BundleError(f"{name} would have {len(content):,} bytes", "take a method with item vectors")
+            raise BundleError(
+                f"{name} would have {len(content):,} bytes, too many for a bundle",
+                "use a method with item vectors",
+            )
     manifest = Manifest(
         library=__version__,
         **about._asdict(),

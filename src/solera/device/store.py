@@ -169,14 +169,14 @@ class Store:
             if not busy:
                 raise DeviceError(
                     f"the rows are deleted, but copies of them may remain in {self.path}: {error}",
-                    "check that the disk is sound and has room, then give the same command again",
+                    "check the disk and its free space, then run the same command again",
                 ) from None
         log = self.path.with_name(f"{self.path.name}-wal")
         if busy or (log.exists() and log.stat().st_size):
             raise DeviceError(
                 f"the rows are deleted, but copies of them remain in the write-ahead log {log},"
                 " because another program uses the database",
-                "end that program, then give the same command again",
+                "stop that program, then run the same command again",
             )
 
     def close(self) -> None:

@@ -45,7 +45,8 @@ def epsilon(multiplier: float, releases: Releases, delta: float, accountant: Acc
     if accountant == "analytic":
         if releases.rate < 1:
             raise ConfigError(
-                "the analytic accountant knows no sampling", "choose accountant=pld or accountant=rdp"
+                "accountant=analytic does not support sampling of clients",
+                "choose accountant=pld or accountant=rdp",
             )
         return analytic_epsilon(math.sqrt(releases.rounds) / multiplier, delta)
     if accountant == "rdp" and releases.rate == 1:

@@ -42,7 +42,7 @@ class PaperLaplace(BaseModel):
             if kind != "paper-laplace" or not 0 < float(scale) < np.inf:
                 raise ValueError
         except ValueError:
-            raise ConfigError(f"{text!r} is no wire", _EXAMPLE) from None
+            raise ConfigError(f"{text!r} is not a valid --wire", _EXAMPLE) from None
         return cls(scale=float(scale))
 
     @property

@@ -33,7 +33,7 @@ class Clip:
 
     def __post_init__(self) -> None:
         if not 0 < self.norm < math.inf:
-            raise ConfigError(f"a clip of {self.norm} bounds nothing", "give a number above 0, like clip=1")
+            raise ConfigError(f"clip={self.norm} is not a bound", "give a number above 0, such as clip=1")
 
     def factors(self, norms: Tensor) -> Tensor:
         """Scaling factors of the uploads: min(1, clip / norm). An upload that is not finite gets 0."""
@@ -67,9 +67,9 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         if not isinstance(self.clip, Clip):
-            raise ConfigError("noise is worth nothing without a clip", "give Gaussian(Clip(…), multiplier)")
+            raise ConfigError("noise gives no guarantee without a clip", "give Gaussian(Clip(…), multiplier)")
         if not 0 < self.multiplier < math.inf:
-            raise ConfigError(f"a noise multiplier of {self.multiplier} covers nothing", "give one above 0")
+            raise ConfigError(f"a noise multiplier of {self.multiplier} gives no privacy", "give one above 0")
 
     @property
     def std(self) -> float:
@@ -81,7 +81,7 @@ def norms(upload: Upload, leaves: tuple[Leaf, ...]) -> Tensor:
     """The L2 norm of every client's upload over all leaves, [n_clients], in double precision."""
     owner = _owner(upload)
     if len(torch.unique(owner * (upload.rows.max() + 1) + upload.rows if len(owner) else owner)) < len(owner):
-        raise ConfigError("a client sent an item's row twice: its length would not bound what it adds")
+        raise ConfigError("a client sent an item's row twice, so the clip would not bound its contribution")
     squares = torch.zeros(upload.n_clients, dtype=torch.float64, device=upload.rows.device)
     for leaf in (leaf for leaf in leaves if leaf.sent_as):
         change = upload.changes[leaf.sent_as].double()

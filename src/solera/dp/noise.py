@@ -80,7 +80,9 @@ class SystemNoise:
         sigma = math.ceil(std * (1 + _DRIFT * math.sqrt(_NUMBERS) * step / clip) / step)
         whole = (sums.double() / step).round()
         if not bool((whole.abs() < 2.0**52).all()):
-            raise ConfigError("a sum is too large for its noise", "raise the noise, or take fewer users")
+            raise ConfigError(
+                "a sum is too large to add this noise exactly", "raise the noise, or use fewer users"
+            )
         drawn = torch.from_numpy(discrete_gaussian(sigma, sums.numel())).view(sums.shape)
         return (whole + drawn.to(whole)) * step
 

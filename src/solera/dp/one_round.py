@@ -37,9 +37,9 @@ class PrivateSum:
 
     def __post_init__(self) -> None:
         if self.dp.noise is None:
-            raise ConfigError("how much noise is not known yet", "take what DP.resolved gives")
+            raise ConfigError("the amount of noise is not known yet", "pass the result of DP.resolved")
         if self.dp.adaptive is not None:
-            raise ConfigError("an adaptive clip needs many rounds", "leave adaptive=… out")
+            raise ConfigError("an adaptive clip needs many rounds", "omit adaptive=…")
 
     @property
     def dense(self) -> bool:

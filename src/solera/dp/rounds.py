@@ -47,11 +47,11 @@ class PrivateRounds:
 
     def __post_init__(self) -> None:
         if self.dp.noise is None:
-            raise ConfigError("how much noise is not known yet", "take what DP.resolved gives")
+            raise ConfigError("the amount of noise is not known yet", "pass the result of DP.resolved")
         if self.dp.adaptive is not None and 2 * self.count_noise <= self.dp.noise:
             raise ConfigError(
-                f"{self.expected:.0f} clients a round are too few for an adaptive clip under this noise",
-                "leave adaptive=… out, or raise -o clients_per_round=…",
+                f"{self.expected:.0f} clients per round are too few for an adaptive clip with this noise",
+                "omit adaptive=…, or raise -o clients_per_round=…",
             )
 
     @property
@@ -119,12 +119,16 @@ class PrivateRound(RoundStep):
     def take_sums(self, sums: Sums) -> Sums:
         """Check that a sum over several clients is not longer than clipping allows."""
         if self._rounds.dp.adaptive is not None:
-            raise ConfigError("how many uploads were short is not in their sum", "leave adaptive=… out")
+            raise ConfigError(
+                "an adaptive clip needs the lengths of single uploads, which a sum does not show",
+                "omit adaptive=…",
+            )
         length, most = sums.length, self._gaussian.clip.norm * sums.weight
         if not length <= most * _ROUNDING:
             raise ConfigError(
-                f"a sum over {sums.weight:g} clients is {length:.3g} long: if all clip, at most {most:.3g}",
-                "clip client by client before adding up",
+                f"the sum over {sums.weight:g} clients has norm {length:.3g}; with clipping it is "
+                f"at most {most:.3g}",
+                "clip every client's upload before adding it to the sum",
             )
         self.clients += round(sums.weight)
         return sums

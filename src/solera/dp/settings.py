@@ -45,7 +45,7 @@ class DP(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.epsilon is None and self.noise is None:
-            raise ValueError("epsilon or noise has to be given")
+            raise ValueError("give epsilon or noise")
         if self.adaptive is not None and self.mode != "central":
             raise ValueError("an adaptive clip needs mode=central")
         return self
@@ -67,8 +67,9 @@ class DP(BaseModel):
         """A copy with accountant, noise and ε filled in. Raises an error if the noise does not give the ε."""
         if not 0 < releases.rate <= 1:
             raise ConfigError(
-                f"{releases.rate:g} clients per round is a number, and sampling needs a probability",
-                "give -o clients_per_round=… as a share of the clients, like 0.1",
+                f"clients_per_round={releases.rate:g} is a number of clients, but --dp needs a "
+                "sampling probability",
+                "give -o clients_per_round=… as a share of the clients, such as 0.1",
             )
         exact = releases.rate == 1 or self.mode == "local"
         accountant = self.accountant or (
@@ -76,8 +77,9 @@ class DP(BaseModel):
         )
         if self.mode == "distributed" and accountant != "rdp":
             raise ConfigError(
-                f"accountant={accountant} is for normal noise, and shares are discrete",
-                "choose accountant=rdp, or leave accountant=… out",
+                f"accountant={accountant} needs Gaussian noise, but with mode=distributed the noise "
+                "is discrete",
+                "choose accountant=rdp, or omit accountant=…",
             )
         seen = self._seen(releases)
         noise = self.noise
@@ -87,7 +89,7 @@ class DP(BaseModel):
         found = epsilon(noise / self._sensitivity, seen, self.delta, accountant)
         if self.epsilon is not None and found > self.epsilon * _ROUNDING:
             raise ConfigError(
-                f"noise={noise:g} gives ε = {found:.4g}, not {self.epsilon:g}", "leave one of the two out"
+                f"noise={noise:g} gives ε = {found:.4g}, not {self.epsilon:g}", "omit one of the two"
             )
         stated = found if self.epsilon is None else self.epsilon
         return self.model_copy(update={"accountant": accountant, "noise": noise, "epsilon": stated})

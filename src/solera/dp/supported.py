@@ -15,24 +15,24 @@ def check(method: AnyMethod) -> None:
     if isinstance(method, ClosedForm):  # its server only gets the total
         if any(each.width for each in method.update.sums.values()):
             raise ConfigError(
-                f"{method.name!r} cannot send a sketch under differential privacy: what is made of one "
-                "would be made of its noise",
-                "leave -o sketch=… out",
+                f"{method.name!r} cannot send a sketch under differential privacy: the model "
+                "would be computed from the noise in it",
+                "omit -o sketch=…",
             )
         return
     aggregate = method.aggregate
     if not any(leaf.sent_as for leaf in method.leaves):
-        why, hint = "its clients send nothing, so there is nothing to cover", "leave --dp out"
+        why, hint = "its clients send nothing, so there is nothing to protect", "omit --dp"
     elif needs_single_uploads(aggregate):
-        why = f"its server needs single uploads ({aggregate.label}), and a sum is all that is covered"
+        why = f"its server needs single uploads ({aggregate.label}), and only sums are protected"
         hint = _HINT
     elif method.popularity_power:
-        why = "its negatives are drawn by how many clients have an item, which no noise covers"
-        hint = "leave popular-negatives out"
+        why = "it draws negatives by item popularity, to which no noise is added"
+        hint = "omit popular-negatives"
     elif not (isinstance(aggregate, FromSums) and aggregate.from_sums):
         why = (
-            f"what its server does ({aggregate.label}) is not made of the sum of the changes alone; how many "
-            "clients touched a row is data too"
+            f"its server ({aggregate.label}) needs more than the sum of the changes: how many "
+            "clients changed a row is users' data too"
         )
         hint = _HINT
     else:

@@ -197,7 +197,7 @@ class Simulation:
         if not np.isfinite(losses):
             raise DivergedError(
                 f"the training loss of {method.name!r} is not finite in round {round_ + 1}",
-                "lower it with -o learning_rate=…",
+                "lower the learning rate with -o learning_rate=…",
             )
         begin = time.perf_counter()
         self.state = state.of_server(server.conclude(state.personal.tables, self._context(round_)))

@@ -45,7 +45,7 @@ def split(data: Interactions, protocol: str) -> Split:
     train, validation, test = (_part(rows, part == which) for which in (TRAIN, VALIDATION, TEST))
     if not len(validation.values) or not len(test.values):
         raise DataError(
-            f"nobody in {data.name!r} has something held out under {chosen.name!r}",
+            f"no user of {data.name!r} has a held-out item under protocol {chosen.name!r}",
             f"{chosen.name} means: {chosen.summary}; choose another protocol or a larger data set",
         )
     excluded = train.concat(validation).concat(test) if chosen.leaky else train
@@ -80,8 +80,8 @@ def _global_time(data: Interactions) -> Labelled:
     if data.times is None or not data.one_clock:
         lacks = "no times" if data.times is None else "only the order of each user's rows"
         raise DataError(
-            f"{data.name!r} has {lacks}, so it cannot be cut at one moment for everybody",
-            "use --protocol strict, which needs the order of each user's rows alone",
+            f"{data.name!r} has {lacks}, so it cannot be split at one point in time for all users",
+            "use --protocol strict, which needs only the order of each user's rows",
         )
     rows = data.distinct()
     assert rows.times is not None

@@ -187,7 +187,7 @@ def register(name: str, config: type[MethodConfig], build: Callable[[Any], Metho
     Name a file that does so at its end with `solera --methods FILE.py`, or import it.
     """
     if name in _BUILT_IN:
-        raise ConfigError(f"{name!r} is one of Solera's own methods", "register yours by another name")
+        raise ConfigError(f"{name!r} is one of Solera's own methods", "register yours under another name")
     METHODS[name] = Recipe(config, build)
 
 
@@ -203,8 +203,9 @@ def find(name: str, options: Mapping[str, Any] | None = None, plugins: Collectio
         return build(name, options, plugins)
     if plugins:
         raise ConfigError(
-            f"{name!r} cannot be used with {', '.join(map(repr, plugins))}: it has no training to change",
-            "leave the plug-in out, or choose a method of many rounds",
+            f"{name!r} cannot be used with {', '.join(map(repr, plugins))}: it is solved in one "
+            "round, without training",
+            "omit the plug-in, or choose a method of many rounds",
         )
     recipe = ONE_ROUND[name]
     return recipe.build(_configured(name, name, recipe.config, options))

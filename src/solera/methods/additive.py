@@ -102,8 +102,8 @@ def additive(method: Method, config: AdditiveConfig) -> Method:
         )
     if any(stage.view for stage in method.update.stages(method.context(0, 1))):
         raise ConfigError(
-            f"'additive' cannot be used with {method.name!r}: its items are trained in a view of their own",
-            "choose a method of one view",
+            f"'additive' cannot be used with {method.name!r}: its item table is trained in a separate view",
+            "choose a method with one view",
         )
     view = (PlusKnowing if view_knows(method.view) else Plus)(method.view)
     return replace(method, view=view, update=WithOwn(method.update))

@@ -123,7 +123,7 @@ def colr(config: CoLRConfig) -> Method:
     """Build CoLR: dot × low-rank change × joint × mean of the factors."""
     d, rank = config.embedding_size, config.rank
     if rank > d:
-        raise ConfigError(f"rank {rank} is more than the {d} numbers of an item vector", "lower -o rank=…")
+        raise ConfigError(f"rank {rank} is larger than the item vectors ({d} values)", "lower -o rank=…")
     return Method(
         name="colr",
         paper="Nguyen et al. 2024",

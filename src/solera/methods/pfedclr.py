@@ -185,7 +185,7 @@ def low_rank(method: Method, config: LowRankConfig) -> Method:
     if ITEMS in method.view.keeps:
         raise ConfigError(
             f"'low-rank' cannot be used with {method.name!r}: its clients already keep their fine-tuned "
-            "table, and calibration says when that is trained",
+            "table, which calibration would train at another time",
             "leave it out, or calibrate a method that does not keep one",
         )
     known = view_knows(method.view)

@@ -224,9 +224,9 @@ def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
     require_shared_table(method, "plgc")
     if any(leaf.name == ITEMS and leaf.init is Init.ZEROS for leaf in method.leaves):
         raise ConfigError(
-            f"'plgc' cannot be used with {method.name!r}: its item table starts at zero, and two tables "
-            "of zeros have no traces to be mixed by",
-            "leave it out, or take elastic-merge",
+            f"'plgc' cannot be used with {method.name!r}: its item table starts at zero, and tables "
+            "of zeros have no traces to compute mixing weights from",
+            "omit it, or use elastic-merge",
         )
     mixed = MixedKnowing if view_knows(method.view) else Mixed
     view = mixed(method.view, _redundancy(method, config))

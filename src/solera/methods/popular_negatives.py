@@ -35,8 +35,9 @@ def popular_negatives(method: Method, config: PopularNegativesConfig) -> Method:
     """Apply the plug-in to a method."""
     if isinstance(method.aggregate, Nothing):
         raise ConfigError(
-            f"'popular-negatives' cannot be used with {method.name!r}: its clients send nothing, so nobody "
-            "knows what is popular",
+            f"'popular-negatives' cannot be used with {method.name!r}: its clients send nothing, so "
+            "the server "
+            "does not know which items are popular",
             "choose a method with a server; `solera methods` shows the aggregates",
         )
     return replace(method, popularity_power=config.popularity_power)

@@ -164,7 +164,8 @@ def robust(method: Method, config: RobustConfig) -> Method:
         )
     if config.robust == "weight-bound" and not aggregate.weighted:
         raise ConfigError(
-            f"'robust=weight-bound' cannot be used with {method.name!r}: its clients weigh alike",
+            f"'robust=weight-bound' cannot be used with {method.name!r}: all its clients have the "
+            "same weight",
             "leave it out, or choose another defence",
         )
     mine = RobustConfig.model_validate({name: getattr(config, name) for name in RobustConfig.model_fields})

@@ -51,13 +51,14 @@ def row_mean(method: Method, config: RowMeanConfig) -> Method:
     mean = _mean(method, "row-mean")
     if isinstance(method.view, ViewSettles):
         raise ConfigError(
-            f"'row-mean' cannot be used with {method.name!r}: its clients send whole tables, so all of them "
-            "touch every row",
+            f"'row-mean' cannot be used with {method.name!r}: its clients send whole tables, so each of them "
+            "changes every row",
             "leave it out: the mean is the same",
         )
     if mean.by_row:
         raise ConfigError(
-            f"'row-mean' cannot be used with {method.name!r}: it averages rows so already", "leave it out"
+            f"'row-mean' cannot be used with {method.name!r}: it already averages rows this way",
+            "leave it out",
         )
     return replace(method, aggregate=replace(mean, by_row=True))
 

@@ -1,1 +1,1 @@
-"""What a federation gives away, and how to keep it."""
+"""Privacy of a federation: attacks on it, and protection against them."""

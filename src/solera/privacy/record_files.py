@@ -1,4 +1,4 @@
-"""Records as small JSON files that a change can be read in."""
+"""Records as small JSON files with readable diffs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 def file_name(dataset: str, *parts: str) -> str:
-    """Where a record is kept within its folder: by data set, and by what tells it from others."""
+    """Path of a record within its folder, by data set and distinguishing settings."""
     named = "--".join(re.sub(r"[^a-z0-9.+=]+", "-", part.lower()) for part in parts)
     return f"{dataset}/{named}.json"
 
 
 def write_record(record: BaseModel, path: Path) -> Path:
-    """One line per field, and per entry of a list of objects; whole or not at all."""
+    """Write a record atomically, with one line per field and per entry of a list of objects."""
     fields = record.model_dump(mode="json").items()
     lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in fields]
     try:

@@ -1,4 +1,4 @@
-"""How much of a one-round method's accuracy a sketch of its sums keeps, and how many bytes it spares."""
+"""Accuracy and bytes of a one-round method with sketched sums, against the whole sums."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sketch_accuracy(
     """
     method = find(name, options or {})
     if not isinstance(method, ClosedForm):
-        raise ConfigError(f"{name!r} is not a method of one round", "take fedease or fedslist")
+        raise ConfigError(f"{name!r} is not a method of one round", "use fedease or fedslist")
     parts = split(data, "strict")
     evaluator = Evaluator(parts, seed=seed)
     totals = whole_totals(method, parts)

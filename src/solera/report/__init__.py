@@ -1,4 +1,4 @@
-"""A report of runs: one page that needs nothing but itself, made from what the runs' folders hold."""
+"""Reports of runs: one self-contained HTML page, made from the runs' folders."""
 
 from solera.report.page import make_page
 from solera.report.recorded import Recorded, read_runs

@@ -1,4 +1,4 @@
-"""What a figure is: words, data, and a chart that says what to draw, not how.
+"""Figures: text, data, and a description of the chart, independent of how it is drawn.
 
 From the same description, `svg` draws a chart for the page and `picture` one for a file, by matplotlib.
 """
@@ -36,7 +36,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over x, bars by category, a cloud of points, or a map of heat.
+    """A chart: lines, bars, a scatter plot or a heat map.
 
     Of a map, every series is a row and every category a column; `log_y` is of the values.
     """
@@ -73,7 +73,7 @@ def as_csv(figure: Figure) -> str:
 
 
 def plain(value: Cell) -> Cell:
-    """A value as a figure's data has it."""
+    """Format a value for a figure's data."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -86,7 +86,7 @@ def series_of(
     names: Sequence[str] | None = None,
     ring: int | None = None,
 ) -> Series:
-    """A series that is one run's: in its colour, under its name, switched with it."""
+    """Series of one run, with its colour and name; hidden together with the run."""
     return Series(
         run.title,
         y,
@@ -131,7 +131,7 @@ def ticks(low: float, high: float, *, log: bool = False, most: int = 6) -> list[
 
 
 def short(value: float) -> str:
-    """A number as an axis or a hint shows it."""
+    """Format a number for an axis or a tooltip."""
     if value == 0:
         return "0"
     if abs(value) >= 1e6 or abs(value) < 1e-3:

@@ -1,4 +1,4 @@
-"""What stands on a page, as data: cells, tables, sections. Templates make HTML of it."""
+"""Content of a page as data: cells, tables, sections. Templates render it as HTML."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def named(title: str) -> Text:
 
 
 def number(value: float, digits: int = 4, below: Text | None = None, *, leaky: bool = False) -> Text:
-    """A number as people read it."""
+    """Format a number for people."""
     if not math.isfinite(value):
         return Text("–", None, below, leaky)
     shown = f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
@@ -117,7 +117,7 @@ def size(count: float) -> Text:
 
 
 def cell(value: Any) -> Text:
-    """Whatever a record holds."""
+    """Format any value of a record."""
     if value is None:
         return Text("–")
     if isinstance(value, bool):

@@ -86,7 +86,7 @@ def _some(count: int) -> list[int]:
 
 
 def _scale(ends: Ends, log: bool, left: float, at: int) -> Iterable[str]:
-    """Colours from one end of the values to the other."""
+    """Colour scale of the values."""
     low, high = ends
     yield f'<text x="{left:.0f}" y="{at}">{short(low)}</text>'
     start, each = left + 70, 14

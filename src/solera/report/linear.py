@@ -1,4 +1,4 @@
-"""What is computed of item tables."""
+"""Linear algebra on item tables."""
 
 from __future__ import annotations
 

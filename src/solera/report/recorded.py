@@ -141,7 +141,7 @@ def _at_hand(config: RunConfig, data_dir: Path | None) -> bool:
 
 
 def _load(config: RunConfig, shelf: dict[str, Interactions], data_dir: Path | None) -> Interactions:
-    """A data set that several runs share is loaded once."""
+    """Load a data set once for all runs that share it."""
     key = repr((config.dataset, config.min_interactions, config.columns))
     if key not in shelf:
         shelf[key] = load(

@@ -51,7 +51,7 @@ def _round(run: Recorded) -> Text:
 
 
 def missing(runs: Sequence[Recorded]) -> dict[str, list[Text]]:
-    """Which runs have no intervals, by why."""
+    """Runs without intervals, by reason."""
     reasons: dict[str, list[Text]] = {}
     for run in runs:
         if run.users is None:
@@ -102,7 +102,7 @@ def _file_size(run: Recorded, part: str) -> int:
 
 
 def privacy_table(runs: Sequence[Recorded]) -> Table | None:
-    """Whatever results say of privacy; nothing where none does."""
+    """Table of privacy statements; None if no run has one."""
     stated = [(run, run.result.privacy) for run in runs if run.result and run.result.privacy]
     return comparison(*zip(*stated, strict=True)) if stated else None
 
@@ -138,7 +138,7 @@ def _leaked(target: Found | None) -> Text:
 
 
 def configuration(runs: Sequence[Recorded]) -> Table:
-    """What was asked for; paths of own files stay out."""
+    """Settings of the runs, without paths of own files."""
     contents = [run.config.model_dump(mode="json") for run in runs]
     shown = [each | {"dataset": data_name(each["dataset"])} for each in contents]
     return comparison(runs, shown, switch="settings")

@@ -29,7 +29,7 @@ PALETTE = (
 
 
 class Scale(NamedTuple):
-    """From values to places."""
+    """Maps values to positions."""
 
     low: float
     high: float
@@ -38,7 +38,7 @@ class Scale(NamedTuple):
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Where a value stands."""
+        """Position of a value."""
         low, high, at = self.low, self.high, value
         if self.log:
             low, high, at = (math.log10(each) for each in (low, high, at))
@@ -103,7 +103,7 @@ def _axes(chart: Chart, x: Scale, y: Scale) -> Iterable[str]:
 
 
 def _names(chart: Chart) -> Iterable[str]:
-    """What the axes show."""
+    """Labels of the axes."""
     middle, floor = (LEFT + WIDTH - RIGHT) / 2, TOP + PLOT_HEIGHT
     yield f'<text x="{middle}" y="{floor + 34}" text-anchor="middle">{escape(chart.x_label)}</text>'
     yield (

@@ -27,7 +27,7 @@ ENDS = ("finished", "pruned")
 
 
 def sweep_figures(study: Study) -> dict[str, list[Figure]]:
-    """By the page's section they stand in."""
+    """Figures of a sweep, by section of the page."""
     swept = study.space if is_grid(_space(study)) else {}
     made = {
         "by-option": [figure for option in swept for figure in _by_option(study, option)],
@@ -80,7 +80,7 @@ def _by_option(study: Study, option: str) -> list[Figure]:
 
 
 def _courses(study: Study) -> list[Figure]:
-    """How every trial came to its figure, where there are few enough to tell apart."""
+    """Convergence of every trial, if there are few enough to tell apart."""
     made = [trial for trial in _finished(study) if len(trial.curve) > 1]
     if not 0 < len(made) <= COLOURS:
         return []

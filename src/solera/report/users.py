@@ -44,7 +44,7 @@ class Users:
 
 
 def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
-    """Rank a finished run's test items again; a model that no longer gives its figures is an error."""
+    """Rank a finished run's test items again. Raise an error if the recorded metrics are not reproduced."""
     run = Run.open(path, data=data)
     test, parts = run.evaluate(), run.parts
     rankings = zip(RANKINGS, (test.full_ranking, test.sampled99_ranking), strict=True)
@@ -55,7 +55,7 @@ def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
         for metric, now in found.items():
             if abs(now.mean - result.test[kind][metric]) > _CLOSE:
                 raise RunError(
-                    f"the model no longer gives the {metric} of its result.json: "
+                    f"the model no longer reproduces the {metric} in its result.json: "
                     "the data set or the program has changed",
                     "train it again",
                 )

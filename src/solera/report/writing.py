@@ -39,7 +39,7 @@ def write_report(
 
 
 def check_drawable(figures: bool) -> None:
-    """Charts as files need matplotlib; complain before any work is done."""
+    """Raise an error before any work if matplotlib, which chart files need, is missing."""
     if figures and package_version("matplotlib") is None:
         raise ConfigError("--figures needs matplotlib", "pip install 'solera[plots]'")
 

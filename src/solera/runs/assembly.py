@@ -87,21 +87,22 @@ def chosen_names(
     if chosen is None:
         if name is None or dataset is None:
             raise ConfigError(
-                f"which {kind if name is None else 'data set'}?",
-                f"solera {command} {example} --data ml-100k, or a --preset",
+                f"the {kind if name is None else 'data set'} is missing",
+                f"for example: solera {command} {example} --data ml-100k; or give a --preset",
             )
         return {kind: name, "dataset": dataset, "plugins": plugins}
     if getattr(chosen, kind) is None:
-        other = "baseline" if kind == "method" else "train"
+        other_kind, other = ("baseline", "baseline") if kind == "method" else ("method", "train")
         raise ConfigError(
-            f"the preset {chosen.name!r} is of no {kind}", f"solera {other} --preset {chosen.name}"
+            f"preset {chosen.name!r} is for a {other_kind}, not for a {kind}",
+            f"use `solera {other} --preset {chosen.name}`",
         )
     named = {kind: getattr(chosen, kind), "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
     for key, value in {kind: name, "dataset": dataset, "plugins": plugins or None}.items():
         if value is not None and value != named[key]:
             raise ConfigError(
-                f"the preset {chosen.name!r} has {key} {named[key]!r}, not {value!r}",
-                "leave one of the two out",
+                f"preset {chosen.name!r} has {key} {named[key]!r}, not {value!r}",
+                f"omit {key} or the preset",
             )
     return named
 
@@ -111,4 +112,4 @@ def _in_words(error: ValidationError) -> ConfigError:
     fault = error.errors()[0]
     name = ".".join(map(str, fault["loc"]))
     said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
-    return ConfigError(f"{name} is {fault['input']!r}, and should be {said}", f"give --{name} another value")
+    return ConfigError(f"{name} is {fault['input']!r}, but should be {said}", f"give --{name} another value")

@@ -84,11 +84,13 @@ class RunConfig(BaseModel):
         check_private(method)
         if self.patience is not None:
             raise ConfigError(
-                "when a run ends by its patience is chosen on users' data, which --dp does not cover",
-                "leave --patience out",
+                "--patience stops training based on users' data, which the --dp guarantee does not cover",
+                "omit --patience",
             )
         if self.wire:
-            raise ConfigError("noise without a clip adds nothing to --dp", "leave --wire out")
+            raise ConfigError(
+                "--wire adds noise without a clip, which does not improve the --dp guarantee", "omit --wire"
+            )
 
     def statement(self, method: AnyMethod) -> dict[str, Any] | None:
         """The run's privacy statement, or None. The settings must be resolved."""

@@ -43,7 +43,10 @@ def federation(
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if isinstance(method, ClosedForm):
         if config.wire:
-            raise ConfigError(f"{method.name!r} has no uploads for --wire", "leave it out, or give --dp")
+            raise ConfigError(
+                f"{method.name!r} has no uploads that --wire could change",
+                "omit --wire, or give --dp instead",
+            )
         return OneRound(
             method,
             clients,

@@ -95,11 +95,13 @@ class RunFolder:
         """Create the folder of a new run. Raises an error if the folder is not empty."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             what = "another run" if (path / "config.json").exists() else "something that is not a run"
-            raise RunError(f"{path} holds {what}", "give another --out, or --resume to continue it")
+            raise RunError(
+                f"{path} already contains {what}", "give another --out, or --resume to continue it"
+            )
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"{path} cannot be made: {error.strerror}", "give another --out") from None
+            raise RunError(f"{path} cannot be created: {error.strerror}", "give another --out") from None
         folder = cls(path)
         folder._write("environment.json", environment)
         folder._write("config.json", config.model_dump(mode="json"))
@@ -109,7 +111,9 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Open a folder that holds a run."""
         if not (path / "config.json").is_file():
-            raise RunError(f"{path} holds no run", "give the folder that `solera train` named when it ended")
+            raise RunError(
+                f"{path} contains no run", "give the folder that `solera train` printed at its end"
+            )
         return cls(path)
 
     @property
@@ -134,7 +138,7 @@ class RunFolder:
             wrong = error.errors()[0]
             where = ".".join(map(str, wrong["loc"])) or "all of it"
             raise RunError(
-                f"{self.path / name} is not a run's: {where}: {wrong['msg']}", "train again into a new folder"
+                f"{self.path / name} is not valid: {where}: {wrong['msg']}", "train again into a new folder"
             ) from None
 
     @property

@@ -96,14 +96,14 @@ def _in_file(path: Path) -> Preset:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         if len(found) != 1:
-            raise ConfigError(f"{path} holds {len(found)} presets, not one", hint)
+            raise ConfigError(f"{path} contains {len(found)} presets instead of one", hint)
         ((name, entry),) = found.items()
         return Preset(name=name, **entry)
     except OSError as error:
         raise ConfigError(f"the preset {path} cannot be read: {error.strerror}", hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
-        raise ConfigError(f"{path} is no preset: {error}", hint) from None
+        raise ConfigError(f"{path} is not a preset: {error}", hint) from None
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
-        raise ConfigError(f"{path} is no preset: {where}: {wrong['msg']}", hint) from None
+        raise ConfigError(f"{path} is not a preset: {where}: {wrong['msg']}", hint) from None

@@ -194,7 +194,7 @@ class Recommender:
         shared = [leaf for leaf in leaves_like(method, tuple(seen.shape[-1:])) if leaf.name in state.shared]
         if not shared:
             raise RunError(
-                f"{method.name!r} shares no item vectors", "ask a run of another method which items are alike"
+                f"{method.name!r} has no shared item vectors to compare", "use a run of another method"
             )
         table = state.shared[shared[0].name]
         vectors = table.mean(0) if shared[0].name in method.tailored else table

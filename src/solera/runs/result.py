@@ -33,7 +33,7 @@ class Rankings(Frozen):
     def _has_what_tables_show(cls, metrics: Metrics) -> Metrics:
         for name in ("hr@10", "ndcg@10"):
             if name not in metrics:
-                raise ValueError(f"no {name}")
+                raise ValueError(f"the result has no {name}")
         return metrics
 
     @classmethod

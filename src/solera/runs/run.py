@@ -104,8 +104,8 @@ class Run:
         if tables != THEIR_OWN:
             if not isinstance(simulation, Simulation) or tables not in self.table_owners:
                 raise RunError(
-                    f"users of this run cannot be served with {tables} item tables",
-                    f"it knows: {', '.join(self.table_owners) or 'one table for all'}",
+                    f"this run cannot recommend with {tables!r} item tables",
+                    f"available: {', '.join(self.table_owners) or 'one table for all'}",
                 )
             score = partial(scores_with, simulation, tables)
         return self._evaluator.test(score)
@@ -212,7 +212,7 @@ def _check_fits(method: AnyMethod, saved: SavedState, data: Interactions, path: 
     whole = {leaf.name: leaf.shape for leaf in method.select(home=Home.PERSONAL, per_item=False)}
     own = {name: tuple(value.shape[1:]) for name, value in saved.personal.items() if name in whole}
     if found != wanted or own != whole:
-        raise RunError(f"the state in {path} is not its method's", "train again into a new folder")
+        raise RunError(f"the state in {path} does not fit the run's method", "train again into a new folder")
 
 
 def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:
@@ -221,7 +221,7 @@ def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:
     try:
         items = [value for name, value in saved.personal.items() if name.endswith("/items")]
         if any(value.numel() and not 0 <= int(value.min()) <= int(value.max()) < n_items for value in items):
-            raise ValueError("rows of items that there are not")
+            raise ValueError("rows of items that do not exist")
         before = {name: value.shape for name, value in simulation.state.tensors()[0].items()}
         simulation.restore(saved.shared, saved.personal)
         after = {name: value.shape for name, value in simulation.state.tensors()[0].items()}

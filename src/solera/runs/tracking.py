@@ -102,5 +102,5 @@ def _store(place: str) -> tuple[str, str | None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be made: {error.strerror}", "give another --mlflow") from None
+        raise ConfigError(f"{place} cannot be created: {error.strerror}", "give another --mlflow") from None
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()

@@ -101,18 +101,18 @@ def _method(config: RunConfig) -> tuple[RunConfig, AnyMethod]:
     """The method and its resolved settings, so that equal runs have equal settings."""
     method = find(config.method, config.options, config.plugins)
     if config.rounds != (method.rounds_needed or config.rounds):
-        raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "leave --rounds out")
+        raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "omit --rounds")
     return config.resolved(), method
 
 
 def _check_recordable(method: AnyMethod, out: Path | None) -> None:
     if method.rounds_needed == 1:
         raise ConfigError(
-            f"{method.name!r} is solved in one round, of which there is nothing to record",
-            "leave --record-figures out",
+            f"{method.name!r} is solved in one round, so there are no figures per round to record",
+            "omit --record-figures",
         )
     if out is None:
-        raise ConfigError("what is recorded needs a folder", "say with `out` where the run is written")
+        raise ConfigError("recording figures needs a folder for the run", "give it as `out`")
 
 
 def _folder(
@@ -131,11 +131,11 @@ def check_folder(out: Path | None, config: RunConfig, resume: bool) -> None:
         return
     folder = RunFolder.open(out)
     if difference := config.resolved().difference(folder.config):
-        raise RunError(f"{out} holds another run: {difference}", "give another --out")
+        raise RunError(f"{out} contains another run: {difference}", "give another --out")
     if not resume:
         finished = folder.result is not None
         raise RunError(
-            f"{out} holds {'this' if finished else 'an unfinished'} run already",
+            f"{out} contains {'this' if finished else 'an unfinished'} run already",
             "give another --out" if finished else "give --resume to continue it, or another --out",
         )
 

@@ -173,7 +173,7 @@ def test_resolved_settings_stay_as_they_are_and_false_ones_are_refused() -> None
     assert resolved.resolved(releases) == resolved
     with pytest.raises(ConfigError, match=r"gives ε = "):
         resolved.resolved(Releases(0.1, 60))  # as many rounds again
-    with pytest.raises(ConfigError, match="no sampling"):
+    with pytest.raises(ConfigError, match="does not support sampling"):
         DP(noise=1, delta=1e-5, accountant="analytic").resolved(releases)
     with pytest.raises(ConfigError, match="probability"):
         DP(noise=1, delta=1e-5).resolved(Releases(50, 30))

@@ -51,7 +51,7 @@ def test_engines_draw_the_same(small) -> None:
 
 @pytest.mark.parametrize("text", ["laplace=1", "paper-laplace", "paper-laplace=0", "paper-laplace=x", ""])
 def test_other_wires_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="no wire"):
+    with pytest.raises(ConfigError, match="not a valid --wire"):
         PaperLaplace.parse(text)
 
 
@@ -88,7 +88,7 @@ def test_dp_on_the_command_line(command) -> None:
     assert "seeded: for research" in shown
     for wrong, why in (
         (("fedmf", "--dp", "epsilon=8"), "delta"),
-        (("fedhist", *dp), "touched a row"),
+        (("fedhist", *dp), "changed a row"),
         (("fedmf", *dp, "--patience", "3"), "patience"),
         (("fedmf", *dp, "--wire", "paper-laplace=1"), "--wire"),
         (("fedease", "--wire", "paper-laplace=1"), "--wire"),

@@ -84,8 +84,8 @@ def test_parts_have_their_own_range():
         ({"x": [np.nan, 0]}, "not finite"),
         ({"x": [0, np.inf]}, "not finite"),
         ({"x": [1.0]}, "has 1 values, not 2"),
-        ({"y": [1.0, 2.0]}, "other parts"),
-        ({}, "other parts"),
+        ({"y": [1.0, 2.0]}, "not those of the parts"),
+        ({}, "not those of the parts"),
     ],
 )
 def test_wrong_values_are_refused(values, reason):

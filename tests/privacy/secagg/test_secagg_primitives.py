@@ -148,7 +148,7 @@ def test_fewer_shares_fit_every_secret():
 
 @pytest.mark.parametrize("share", [b"", bytes(32), bytes(34), b"\xff" * 33, shamir.PRIME.to_bytes(33)])
 def test_a_share_outside_the_field_is_refused(share):
-    with pytest.raises(SecAggError, match="not of the field"):
+    with pytest.raises(SecAggError, match="not an element of the field"):
         shamir.number(share)
 
 

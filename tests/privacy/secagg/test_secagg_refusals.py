@@ -57,14 +57,14 @@ def test_an_advertisement_under_anothers_number_is_refused(identities):
     entries = dict(m.Keys.from_bytes(parties.sent[0], parties.setup.context).entries)
     entries[1] = entries[2]
     forged = m.Keys(parties.setup.context, tuple(entries.items())).to_bytes()
-    refuses(parties, 0, forged, "of another client")
+    refuses(parties, 0, forged, "to another client")
 
 
 def test_too_few_keys_or_none_of_the_own_are_refused(identities):
     parties = led_to(Stage.SHARE, identities)
     told = m.Keys.from_bytes(parties.sent[0], parties.setup.context)
     refuses(parties, 0, replace(told, entries=told.entries[:2]).to_bytes(), "only 2 clients")
-    refuses(parties, 0, replace(told, entries=told.entries[1:]).to_bytes(), "own keys are not among")
+    refuses(parties, 0, replace(told, entries=told.entries[1:]).to_bytes(), "keys are missing from the list")
     stranger = (*told.entries, (9, told.entries[0][1]))
     refuses(parties, 0, replace(told, entries=stranger).to_bytes(), "not in the roster")
 
@@ -80,7 +80,7 @@ def test_keys_that_two_clients_claim_are_refused(identities, monkeypatch):
         again = parties.clients[1].advertise()
     entries = dict(m.Keys.from_bytes(parties.sent[0], parties.setup.context).entries)
     entries[1] = again
-    refuses(parties, 0, m.Keys(parties.setup.context, tuple(entries.items())).to_bytes(), "there twice")
+    refuses(parties, 0, m.Keys(parties.setup.context, tuple(entries.items())).to_bytes(), "listed twice")
 
 
 # Boxes
@@ -122,7 +122,7 @@ def test_inboxes_that_cannot_be_are_refused(identities):
     refuses(parties, 0, with_boxes(parties, 0, {**mine, 0: mine[1]}), "without keys")
     refuses(parties, 0, with_boxes(parties, 0, {**mine, 9: mine[1]}), "without keys")
     refuses(parties, 0, with_boxes(parties, 0, {1: mine[1]}), "only 2 clients")
-    refuses(parties, 0, parties.sent[1], "of another client")
+    refuses(parties, 0, parties.sent[1], "to another client")
 
 
 def test_values_that_do_not_fit_leave_the_client_as_it_was(identities):
@@ -143,7 +143,7 @@ def survivors(parties, *clients: int) -> bytes:
 def test_survivors_that_cannot_be_are_refused(identities):
     parties = led_to(Stage.CONFIRM, identities, dropouts={4: Stage.SHARE})
     refuses(parties, 0, survivors(parties, 0, 1), "only 2 clients have survived")
-    refuses(parties, 0, survivors(parties, 1, 2, 3), "without this client")
+    refuses(parties, 0, survivors(parties, 1, 2, 3), "lack this client")
     refuses(parties, 0, survivors(parties, 0, 1, 2, 4), "shared no keys")
     refuses(parties, 0, survivors(parties, 0, 1, 2, 77), "shared no keys")
 
@@ -152,7 +152,7 @@ def test_survivors_are_confirmed_once(identities):
     parties = led_to(Stage.CONFIRM, identities)
     parties.answer(0)
     for again in (survivors(parties, 0, 1, 2), parties.sent[0]):
-        refuses(parties, 0, again, "stage confirm when it is time for unmask")
+        refuses(parties, 0, again, "stage confirm during stage unmask")
     loaded = Client.load(parties.clients[0].save(), identities[0])
     with pytest.raises(SecAggError, match="stage confirm"):
         loaded.confirm(survivors(parties, 0, 1, 2))
@@ -237,7 +237,7 @@ def test_messages_of_another_round_are_refused_by_the_server(identities, stage):
     answers = {c: replayed.answer(c) for c in replayed.sent}
     with pytest.raises(SecAggError, match="only 0 clients"):
         parties.collect(answers)
-    assert set(parties.server.refused.values()) == {"a message is of another session, round or setup"}
+    assert set(parties.server.refused.values()) == {"a message belongs to another session, round or setup"}
 
 
 def test_stages_go_in_order_and_messages_are_of_their_stage(identities):
@@ -248,7 +248,7 @@ def test_stages_go_in_order_and_messages_are_of_their_stage(identities):
             ask(parties.sent[0])
     with pytest.raises(SecAggError, match="time for share"):
         client.advertise()
-    refuses(parties, 0, parties.answers[1], "this is no Keys")
+    refuses(parties, 0, parties.answers[1], "this is not a valid Keys")
     with pytest.raises(SecAggError, match="time for share"):
         parties.server.total([])
 
@@ -286,8 +286,8 @@ def test_an_answer_counts_once_and_of_members_alone(identities):
     ("spoilt", "reason"),
     [
         (lambda _: bytes(32), "low order"),
-        (lambda others: others.mask_key, "there twice"),
-        (lambda others: others.box_key, "there twice"),
+        (lambda others: others.mask_key, "listed twice"),
+        (lambda others: others.box_key, "listed twice"),
     ],
 )
 def test_keys_that_would_stop_all_clients_stop_at_the_server(identities, spoilt, reason):
@@ -337,7 +337,7 @@ def test_reveals_that_are_not_what_was_asked_for_are_left_out(identities):
     given = m.Reveal.from_bytes(answers[0], parties.setup.context)
     answers[0] = replace(given, seeds=given.seeds[:-1]).to_bytes()
     assert parties.collect(answers)["x"].tolist() == [0.0] * 8
-    assert parties.server.refused == {0: "shares of other clients than were asked for"}
+    assert parties.server.refused == {0: "shares are not of the clients that were asked for"}
 
 
 # Setups and identities
@@ -361,5 +361,5 @@ def test_a_roster_is_of_trusted_keys_each_once(identities):
     assert received.context == setup.context
     with pytest.raises(SecAggError, match="not trusted"):
         Setup.from_bytes(setup.to_bytes(), trusted=trusted[1:])
-    with pytest.raises(SecAggError, match="there twice"):
+    with pytest.raises(SecAggError, match="listed twice"):
         make_setup([*identities[:3], identities[0]], 3, PARTS)

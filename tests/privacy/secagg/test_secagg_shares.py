@@ -114,7 +114,7 @@ def test_a_round_goes_on_if_enough_shares_are_good(monkeypatch, identities):
 
 def test_a_dealer_of_too_many_false_shares_is_named_before_anything_is_revealed(monkeypatch, identities):
     parties = shared(monkeypatch, identities, {0, 3, 4})
-    with pytest.raises(SecAggError, match="too few hands"):
+    with pytest.raises(SecAggError, match="too few clients hold shares"):
         parties.collect({c: parties.answer(c) for c in parties.sent})
     assert parties.server.faulty == {2: "dealt shares that 3 clients could not use"}
     with pytest.raises(SecAggError, match="time for done"):
@@ -127,7 +127,7 @@ def test_a_complaint_of_what_was_not_sent_is_refused(identities):
     sent = m.MaskedInput.from_bytes(answers[1], parties.setup.context)
     answers[1] = replace(sent, unusable=(1,)).to_bytes()
     parties.collect(answers)
-    assert parties.server.refused == {1: "complains of shares that it was not sent"}
+    assert parties.server.refused == {1: "complains about shares that it was not sent"}
 
 
 def test_a_dealer_of_another_seed_is_named(monkeypatch, identities):
@@ -144,10 +144,10 @@ def test_a_dealer_of_another_seed_is_named(monkeypatch, identities):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda sent: {"hashes": sent.hashes[:-1]}, "boxes for other clients"),
-        (lambda sent: {"hashes": ((0, b"short"), *sent.hashes[1:])}, "hashes of shares are of another size"),
+        (lambda sent: {"hashes": sent.hashes[:-1]}, "boxes are not for exactly the clients"),
+        (lambda sent: {"hashes": ((0, b"short"), *sent.hashes[1:])}, "hashes of shares have the wrong size"),
         (lambda sent: {"check": sent.check[:-1]}, "another threshold"),
-        (lambda sent: {"check": ((0, b"\xff" * 33), *sent.check[1:])}, "not of the field"),
+        (lambda sent: {"check": ((0, b"\xff" * 33), *sent.check[1:])}, "not an element of the field"),
     ],
 )
 def test_shares_that_cannot_be_checked_are_refused(identities, change, reason):

@@ -57,7 +57,7 @@ def make_keys(
 
 
 def hosts_of(certificate: x509.Certificate) -> set[str]:
-    """The names and addresses a certificate is good for."""
+    """Host names and addresses for which a certificate is valid."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -71,12 +71,13 @@ def read_certificate(path: Path) -> x509.Certificate:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError):
         raise DeployError(
-            f"{path} is not a certificate", "solera federation keys DIR --nodes 3 makes all that is needed"
+            f"{path} is not a certificate",
+            "`solera federation keys DIR --nodes 3` makes certificate and keys",
         ) from None
 
 
 def check_server(folder: Path) -> None:
-    """Say so before the server starts if its certificate is missing or no longer valid."""
+    """Raise an error if the server's certificate is missing or has expired."""
     certificate = read_certificate(folder / "server.pem")
     read_certificate(folder / "ca.pem")
     if certificate.not_valid_after_utc < datetime.now(UTC):
@@ -110,8 +111,8 @@ def _server(folder: Path, hosts: tuple[str, ...], days: int, now: datetime) -> l
         missing = sorted(wanted - hosts_of(read_certificate(public)))
         if missing:
             raise DeployError(
-                f"{public} is there already, and not good for {', '.join(missing)}",
-                "delete server.pem and server.key to have them made anew; nodes keep their keys",
+                f"{public} already exists and is not valid for {', '.join(missing)}",
+                "delete server.pem and server.key, then run this again; nodes keep their keys",
             )
         return []
     authority = read_certificate(folder / "ca.pem")
@@ -202,7 +203,8 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise DeployError(
-            f"{path} is not the authority's secret key", "without it only a new folder of keys helps"
+            f"{path} is not the authority's secret key",
+            "restore it from a copy; otherwise make a new folder of keys",
         )
     return key
 

@@ -1,4 +1,4 @@
-"""What a command shows to the server of a federation, so that it takes orders from nobody else.
+"""The token by which a server recognizes commands of its operator.
 
 FOLDER/flower/control.token is made anew at every start of the server, and only its user can read it. Flower's
 own commands look into credentials.yaml beside it, which has the same token in the form that they know.
@@ -40,7 +40,7 @@ def read_token(home: Path) -> str:
         return path.read_text(encoding="ascii")
     except PermissionError:
         raise DeployError(
-            f"{path} is for the user alone who runs the server", "run this command as that user"
+            f"{path} can be read only by the user who runs the server", "run this command as that user"
         ) from None
     except OSError:
         raise DeployError(

@@ -154,7 +154,7 @@ def read_address(folder: Path) -> Address:
         found = tomllib.loads(text)["superlink"][CONNECTION]
     except (OSError, KeyError, tomllib.TOMLDecodeError):
         raise DeployError(
-            f"no server was ever started for {folder}", f"solera server start {folder} --keys DIR"
+            f"no server has been started for {folder}", f"solera server start {folder} --keys DIR"
         ) from None
     ca = found.get("root-certificates")
     return Address.parse(found["address"], None if ca is None else Path(ca))
@@ -178,7 +178,7 @@ def _quoted(path: Path) -> str:
     text = str(path.resolve())
     if '"' in text or "\\" in text:
         raise ConfigError(
-            f"{text} has a quote or a backslash in its name", "Flower cannot take it: rename it"
+            f"{text} has a quote or a backslash in its name, which Flower cannot handle", "rename it"
         )
     return f'"{text}"'
 

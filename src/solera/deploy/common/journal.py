@@ -47,7 +47,8 @@ class Journal:
                 entry = None
             if not isinstance(entry, dict):
                 raise RunError(
-                    f"{self.path}, line {number} is damaged", "restore the file from a copy, or mend the line"
+                    f"{self.path}, line {number} is damaged",
+                    "restore the file from a copy, or correct the line",
                 )
             found.append(entry)
         return found
@@ -55,7 +56,7 @@ class Journal:
 
 def unwritable(path: Path, error: OSError) -> RunError:
     """An error that says what to do about a disk that takes no more."""
-    hint = "make room on the disk" if error.errno == errno.ENOSPC else "check the disk and its rights"
+    hint = "make room on the disk" if error.errno == errno.ENOSPC else "check the disk and the permissions"
     return RunError(
         f"{path} cannot be written: {error.strerror}",
         f"{hint}, then run again with --resume: nothing is lost",

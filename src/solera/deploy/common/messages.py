@@ -1,4 +1,4 @@
-"""Packets as Flower's messages.
+"""Conversion between packets and Flower's messages.
 
 Arrays travel as their bytes, with type and shape beside them, and not in numpy's own format: its reader
 believes what a file says of its size.
@@ -31,26 +31,26 @@ _STYLE, _TYPES = "solera.bytes", ("<f4", "<f8", "<i4", "|u1")
 
 
 def to_content(packet: Packet) -> RecordDict:
-    """Fields as one text, arrays as they are."""
+    """Convert a packet to Flower's content: fields as one JSON text, arrays unchanged."""
     arrays = {name: _to_array(values) for name, values in packet.arrays.items()}
     fields = ConfigRecord({_FIELDS: json.dumps(packet.fields)})
     return RecordDict({_FIELDS: fields, _ARRAYS: ArrayRecord(arrays)})
 
 
 def from_content(content: RecordDict) -> Packet:
-    """The reverse, of what a stranger may have made."""
+    """Parse Flower's content, which may come from a stranger."""
     texts, numbers = content.get(_FIELDS), content.get(_ARRAYS)
     if len(content) != 2 or not isinstance(texts, ConfigRecord) or not isinstance(numbers, ArrayRecord):
         raise RefusalError(Reason.NAMES, f"not declared: records {', '.join(sorted(content))[:200]}")
     if set(texts) != {_FIELDS}:
-        raise RefusalError(Reason.NAMES, "not declared: fields outside of the one text that has them all")
+        raise RefusalError(Reason.NAMES, "not declared: fields outside the one text that holds all fields")
     try:
         fields = json.loads(str(texts[_FIELDS]))
         arrays: Arrays = {name: _from_array(array) for name, array in numbers.items()}
     except (ValueError, TypeError, RecursionError) as error:
         raise RefusalError(Reason.MALFORMED, f"cannot be read: {error}"[:200]) from None
     if not isinstance(fields, dict):
-        raise RefusalError(Reason.MALFORMED, "the fields are no object")
+        raise RefusalError(Reason.MALFORMED, "the fields are not a JSON object")
     return Packet(fields, arrays)
 
 

@@ -1,4 +1,4 @@
-"""Files of a server or a node are for the user alone who runs it, whatever that user's umask is."""
+"""File permissions: only the user who runs a server or node can read its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO  # as a umask: nothing for the group, nothi
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """What is written in the block, and by the programs started in it, is for this user alone."""
+    """Make files written in the block, also by child processes, private to this user."""
     former = os.umask(OTHERS)
     try:
         yield

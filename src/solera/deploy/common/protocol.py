@@ -1,4 +1,4 @@
-"""What server and nodes say to each other: a few plain fields, and named arrays."""
+"""Messages between server and nodes: plain fields and named arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROTOCOL = 2  # the version that every message carries; 1 had no number
 
 
 class Reason(StrEnum):
-    """Why something that arrived was not taken; counted under these names."""
+    """Reason for refusing a message; refusals are counted by reason."""
 
     NO_REPLY = "no-reply"
     PROTOCOL = "protocol"  # the other side has another version of Solera
@@ -46,7 +46,7 @@ MESSAGE = "message"  # the array with the bytes that the protocol of masked sums
 
 
 class RefusalError(SoleraError):
-    """Something that was sent is not taken."""
+    """A message that is refused."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ def check_spoken(packet: Packet) -> None:
     if type(spoken) is not int or spoken != PROTOCOL:
         raise RefusalError(
             Reason.PROTOCOL,
-            f"the message is of protocol {str(spoken)[:20]}, not {PROTOCOL}:"
+            f"the message uses protocol {str(spoken)[:20]}, not {PROTOCOL}:"
             " update Solera on the side with the lower number",
         )
     declined = packet.fields.get("declined")

@@ -1,4 +1,4 @@
-"""How a federation is run: what its operator decides."""
+"""Settings of a federation, chosen by its operator."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_roster(nodes: int, settings: Settings) -> None:
     if nodes < settings.least_nodes * settings.groups:
         each = "each of " + str(settings.groups) + " groups" if settings.groups > 1 else "a masked sum"
         raise ConfigError(
-            f"the roster has {nodes} nodes, and {each} is over {settings.least_nodes} at the least",
+            f"the roster has {nodes} nodes, but {each} needs at least {settings.least_nodes}",
             "for a trial: --least-nodes 3 --least-users 3, and on every device"
             " solera device policy DEVICE --least-nodes 3 --least-users 3",
         )

@@ -46,7 +46,7 @@ Shape = tuple[int | str, ...]  # a letter stands for a length that the arrays mu
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an upload may be."""
+    """Bounds that an upload must satisfy."""
 
     n_items: int
     clients: int  # who trained
@@ -81,7 +81,7 @@ def is_single(method: Method) -> bool:
 
 
 def pack_sums(sums: Sums, dtype: np.dtype[Any]) -> Arrays:
-    """What a node's users send together."""
+    """Pack the sum of the uploads of a node's users."""
     arrays = {
         ROWS: sums.rows.numpy().astype(_WHOLE),
         ROW_WEIGHTS: sums.row_weights.numpy().astype(dtype),
@@ -91,7 +91,7 @@ def pack_sums(sums: Sums, dtype: np.dtype[Any]) -> Arrays:
 
 
 def pack_single(sizes: Ints, uploads: list[Upload], dtype: np.dtype[Any]) -> Arrays:
-    """Every user's changes, one after the other."""
+    """Pack the changes of every user, one after the other."""
     rows, counts = (torch.cat([getattr(each, name) for each in uploads]) for name in (ROWS, COUNTS))
     changes = {name: torch.cat([each.changes[name] for each in uploads]) for name in uploads[0].changes}
     arrays = {name: values.numpy().astype(_WHOLE) for name, values in ((ROWS, rows), (COUNTS, counts))}
@@ -99,7 +99,7 @@ def pack_single(sizes: Ints, uploads: list[Upload], dtype: np.dtype[Any]) -> Arr
 
 
 def pack_matrices(method: ClosedForm, total: Contribution, dtype: np.dtype[Any]) -> Arrays:
-    """The total of the users' sums."""
+    """Pack the total of the users' matrices."""
     arrays = {
         name: np.ascontiguousarray(total.blocks[of][row, :, column], dtype)
         for name, of, row, column in sum_blocks(method)
@@ -118,9 +118,9 @@ def unpack_sums(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Boun
     exact = weighted or weight == bounds.clients
     rounded = weight * (1 + 1e-6)
     if not (0 < weight <= most and exact) or (len(rows) and not 0 < row_weights.min() <= rounded):
-        raise RefusalError(Reason.NORM, f"{bounds.clients} users cannot weigh {weight:g}")
+        raise RefusalError(Reason.NORM, f"the weight {weight:g} is too large for {bounds.clients} users")
     if len(rows) and row_weights.max() > rounded:
-        raise RefusalError(Reason.NORM, "a row weighs more than all users together")
+        raise RefusalError(Reason.NORM, "the weight of a row exceeds that of all users together")
     changes = _params(method, arrays)
     sums = Sums(torch.from_numpy(rows), torch.from_numpy(row_weights), weight, changes)
     if sums.length > bounds.max_norm * weight:
@@ -136,9 +136,11 @@ def unpack_single(method: Method, arrays: Mapping[str, NDArray[Any]], bounds: Bo
     _check(method, arrays, bounds)
     rows, counts, sizes = (arrays[name].astype(np.int64) for name in (ROWS, COUNTS, SIZES))
     if len(counts) != bounds.clients or counts.min() < 0 or counts.sum() != len(rows):
-        raise RefusalError(Reason.SHAPES, f"{len(rows)} rows are not those of {bounds.clients} users")
+        raise RefusalError(Reason.SHAPES, f"{len(rows)} rows were sent for {bounds.clients} users")
     if not 0 < sizes.min() <= sizes.max() <= bounds.n_items:
-        raise RefusalError(Reason.NORM, "a user trains on at least one item, and at most on all")
+        raise RefusalError(
+            Reason.NORM, "a user's number of items is below 1 or above the size of the catalogue"
+        )
     for mine in np.split(rows, np.cumsum(counts)[:-1]):
         _ascending(mine, bounds.n_items)
     changes = _params(method, arrays)
@@ -174,12 +176,14 @@ def unpack_matrices(method: ClosedForm, arrays: Mapping[str, NDArray[Any]], boun
 
 
 def check_largest(method: ClosedForm, blocks: Mapping[str, Floats], clients: int) -> None:
-    """Refuse sums that so many clients cannot have."""
+    """Refuse sums that are too large for this many clients."""
     for name, block in blocks.items():
         most = method.update.sums[name].largest * clients
         found = float(np.abs(block).max(initial=0.0))
         if found > most * (1 + 1e-6):
-            raise RefusalError(Reason.NORM, f"{name} has {found:.3g}; {clients} users have {most:g} at most")
+            raise RefusalError(
+                Reason.NORM, f"{name} is {found:.3g}; for {clients} users it is at most {most:g}"
+            )
 
 
 def norm_of(method: ClosedForm, blocks: Mapping[str, Floats]) -> float:
@@ -214,7 +218,9 @@ def check_arrays(
 
 def _check_peak(peak: float, bounds: Bounds) -> None:
     if peak > bounds.largest * (1 + 1e-6):  # users cut off at the bound, then round to what is sent
-        raise RefusalError(Reason.NORM, f"a number of {peak:.3g} per user, at most {bounds.largest:.3g}")
+        raise RefusalError(
+            Reason.NORM, f"a value of {peak:.3g} per user, at most {bounds.largest:.3g} is allowed"
+        )
 
 
 def _check(method: AnyMethod, arrays: Mapping[str, NDArray[Any]], bounds: Bounds) -> None:
@@ -223,7 +229,7 @@ def _check(method: AnyMethod, arrays: Mapping[str, NDArray[Any]], bounds: Bounds
 
 def _ascending(rows: Ints, n_items: int) -> None:
     if len(rows) and (rows[0] < 0 or rows[-1] >= n_items or (np.diff(rows) <= 0).any()):
-        raise RefusalError(Reason.SHAPES, f"rows are not ascending numbers of {n_items} items")
+        raise RefusalError(Reason.SHAPES, f"rows are not ascending item numbers below {n_items}")
 
 
 def _sent(method: Method) -> tuple[Leaf, ...]:

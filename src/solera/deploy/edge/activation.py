@@ -1,4 +1,4 @@
-"""Why a node was not let in, said to the node.
+"""Tell a node why it was not accepted.
 
 Flower answers a key that it does not know and a key that is in use with the same words, though each asks for
 another next step. A node whose machine was switched off counts as connected for a minute.

@@ -28,7 +28,7 @@ class Connection(H11Protocol):
     _open: ClassVar[Counter[str]] = Counter()  # of all connections, by address
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take it or cut it off."""
+        """Accept the connection, or close it."""
         super().connection_made(transport)
         self._from = network(self.client)
         self._open[self._from] += 1
@@ -38,7 +38,7 @@ class Connection(H11Protocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
+        """Remove the connection from the count."""
         self._next_look.cancel()
         self._open[self._from] -= 1
         if not self._open[self._from]:

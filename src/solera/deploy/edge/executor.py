@@ -41,7 +41,7 @@ _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 @contextmanager
 def beside(runtime: str, ca: str | None, secret: bytes) -> Iterator[None]:
-    """The program, as long as the block runs."""
+    """Run the program for the duration of the block."""
     command = [sys.executable, "-m", "solera.deploy.edge.executor", "--runtime", runtime]
     command += ["--insecure"] if ca is None else ["--root-certificates", ca]
     is_over = threading.Event()
@@ -117,7 +117,7 @@ class Executor:
         )
 
     def work(self) -> None:
-        """Start what is to be run, as long as whoever started us is there."""
+        """Start apps for new runs while the parent process is alive."""
         parent = os.getppid()
         for former in self._home.glob("task-*.token"):
             former.unlink()

@@ -1,4 +1,4 @@
-"""How much of the server's memory and time callers may take before anybody knows who they are.
+"""Limits on the memory and time that unauthenticated callers may use on the server.
 
 Flower reads a whole request before it looks at who sent it. So requests are read here first, within bounds
 for each of them, for all together, and for all of one address. Only callers who have shown who they are may
@@ -53,7 +53,7 @@ class RefusalError(Exception):
 
 @dataclass
 class Load:
-    """What is under way."""
+    """Requests and bytes in flight."""
 
     requests: int = 0
     bytes: int = 0
@@ -129,7 +129,7 @@ class Limits:
             await self._pass(max(size, SMALL), scope, receive, send)
             return
         if not await run_in_threadpool(self._is_trusted, scope):
-            raise RefusalError(401, f"more than {SMALL} bytes of somebody unknown")
+            raise RefusalError(401, f"more than {SMALL} bytes from an unknown sender")
         await self._reserve(caller, size)
         try:
             await self._pass(size, scope, receive, send)
@@ -152,7 +152,7 @@ class Limits:
                 caller.bytes += size
                 self._all.bytes += size
         except TimeoutError:
-            raise RefusalError(503, "too much at once") from None
+            raise RefusalError(503, "too many bytes in flight") from None
 
     async def _pass(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _read(most, receive)

@@ -1,4 +1,4 @@
-"""A log that strangers cannot fill a disk with."""
+"""A rate-limited log, so that strangers cannot fill the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a node takes part in a masked round: what its bundle, its roster, its owner and its ledger say."""
+"""Decide whether a node takes part in a masked round, by its bundle, roster, policy and ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cohort = dict[str, int]  # users asked, by a short name of the node's key
 
 
 class Approval:
-    """One node's judgement of one round's terms."""
+    """Checks of one round's terms by one node."""
 
     def __init__(self, terms: RoundTerms, membership: Membership, policy: Policy, ledger: Ledger) -> None:
         self._terms, self._membership = terms, membership
@@ -27,15 +27,17 @@ class Approval:
         """The node's group, if the node can be in this round at all."""
         terms, mine = self._terms, self._membership
         if terms.model != model_digest(manifest):
-            raise RefusalError(Reason.CATALOGUE, "another method, other options or another catalogue")
+            raise RefusalError(
+                Reason.CATALOGUE, "the method, its options or the catalogue differ from this node's"
+            )
         if terms.roster != mine.roster.digest:
-            raise RefusalError(Reason.SECURE, "another list of nodes than this node has pinned")
+            raise RefusalError(Reason.SECURE, "the list of nodes is not the one that this node has pinned")
         place = terms.group_of(mine.public)
         if place is None:
-            raise RefusalError(Reason.MEMBERS, "a round without this node")
+            raise RefusalError(Reason.MEMBERS, "this node is not a member of the round")
         able = groups_of(mine.roster, len(terms.groups))[place]
         if not {member.key for member in terms.groups[place].members} <= set(able):
-            raise RefusalError(Reason.SECURE, "a group with a node that does not belong to it")
+            raise RefusalError(Reason.SECURE, "the group contains a node that does not belong to it")
         return place
 
     def check(self, place: int) -> None:
@@ -53,7 +55,7 @@ class Approval:
         check_day(self._policy, self._ledger)
         if self._ledger.last_revealed(terms.federation) >= terms.round:
             raise RefusalError(
-                Reason.LEDGER, f"this node has helped to open a sum of round {terms.round + 1}"
+                Reason.LEDGER, f"this node has already helped to open a sum of round {terms.round + 1}"
             )
         self.check_cohort(self.cohort(place))
 
@@ -71,7 +73,9 @@ class Approval:
         found = self.cohort(place, survivors)
         least = max(self._terms.least_users, self._policy.least_users)
         if sum(found.values()) < least:
-            raise RefusalError(Reason.POLICY, f"a sum over {sum(found.values())} users, not {least}")
+            raise RefusalError(
+                Reason.POLICY, f"the sum covers {sum(found.values())} users; this device requires {least}"
+            )
         self.check_cohort(found)
         return found
 
@@ -91,7 +95,7 @@ class Approval:
                 raise RefusalError(
                     Reason.LEDGER,
                     f"a second sum of one round over a cohort that differs in {differ} users;"
-                    f" this device asks for {self._policy.least_users}",
+                    f" this device requires {self._policy.least_users}",
                 )
 
     def _earlier(self, stage: Stage) -> list[Cohort]:

@@ -68,7 +68,7 @@ class Masking:
         }
 
     def advertise(self, packet: Packet) -> Packet:
-        """Look at the terms that the server proposes; begin, if they are acceptable."""
+        """Check the terms that the server proposes, and begin the round if they are acceptable."""
         terms, node = RoundTerms.of(packet), self._node
         _no_arrays(packet)
         node.check_joined(terms.federation, masked=True)
@@ -93,35 +93,35 @@ class Masking:
         )
         with node.device.store.writing():
             if not self._ledger.begin(entry):
-                raise RefusalError(Reason.LEDGER, "this node has been in this round before")
+                raise RefusalError(Reason.LEDGER, "this node has already taken part in this round")
             self._members.record(reply, (MASKED,), "advertise")
         self._wipe()
         return reply
 
     def share(self, packet: Packet) -> Packet:
-        """Deal shares of the own secrets."""
+        """Send shares of this node's secrets to the other nodes."""
         step, _, client = self._under_way(packet)
         reply = _reply(step, client.share_keys(_message(packet)))
         self._keep(client, Stage.SHARED, reply, "share")
         return reply
 
     def mask(self, packet: Packet) -> Packet:
-        """Train the users that were asked for; what they have to send leaves under masks, in one sum."""
+        """Train the requested users, and send the masked sum of their uploads."""
         task, node = Task.of(packet), self._node
         inbox = _message(Packet({}, {n: v for n, v in packet.arrays.items() if n == MESSAGE}))
         shared = {n: v for n, v in packet.arrays.items() if n != MESSAGE}
         _, terms, client = self._under_way(Packet(_step_of(task).model_dump()))
         if client.stage is not ClientStage.MASK:
-            raise RefusalError(Reason.SECURE, "asked for a masked sum when it is not time for that")
+            raise RefusalError(Reason.SECURE, "asked for a masked sum at the wrong stage of the round")
         approval = self._approval(terms)
         group = approval.group(node.device.bundle.manifest)
         mine = next(each for each in terms.groups[group].members if each.key == self._membership.public)
         hidden = terms.noise is not None and terms.noise >= LEAST_NOISE
         asked = len(task.slots)
         if task.digest != mine.task or not (asked <= mine.users if terms.noise else asked == mine.users):
-            raise RefusalError(Reason.SECURE, "another task than the terms say")
+            raise RefusalError(Reason.SECURE, "the task differs from the one in the terms")
         if state_digest(shared) != terms.state:
-            raise RefusalError(Reason.SECURE, "another state than the terms say")
+            raise RefusalError(Reason.SECURE, "the state differs from the one in the terms")
         order = node.order(Packet(_order_of(task, terms).model_dump(), shared))
         here = self._members.slots()
         cohort = node.cohort(order, here)
@@ -129,7 +129,7 @@ class Masking:
         if users < least:  # a node that adds nothing hides nobody
             raise RefusalError(Reason.POLICY, f"fewer than {least} users of this node can train")
         if users > terms.capacity:
-            raise RefusalError(Reason.MEMBERS, f"{users} users, where there is room for {terms.capacity}")
+            raise RefusalError(Reason.MEMBERS, f"{users} users; the terms allow at most {terms.capacity}")
         fixed = terms.fixed_point(group, node.method, node.n_items)
         seed = secrets.randbits(63) if approval.is_repeated() else None
         work = node.work(order, shared, cohort, fixed.clip, seed=seed)
@@ -156,7 +156,7 @@ class Masking:
         )
 
     def confirm(self, packet: Packet) -> Packet:
-        """Sign who is summed up, if they are enough and no earlier sum is too near."""
+        """Sign the list of summed nodes, if it is large enough and not too close to an earlier one."""
         step, terms, client = self._under_way(packet)
         approval = self._approval(terms)
         group = approval.group(self._node.device.bundle.manifest)
@@ -169,7 +169,7 @@ class Masking:
         return reply
 
     def unmask(self, packet: Packet) -> Packet:
-        """Give the shares that open the sum: once, or again the same to the same request."""
+        """Reveal the shares that open the sum. The same request gets the same shares again."""
         step, message = Step.of(packet), _message(packet)
         request = hashlib.sha256(message).hexdigest()
         again = self._ledger.reveal(step.federation, step.round, step.attempt, request)
@@ -189,7 +189,7 @@ class Masking:
         return reply
 
     def finish(self, packet: Packet) -> Packet:
-        """Take the final state; no secret of a round stays."""
+        """Store the final state and delete all secrets of rounds."""
         reply = self._node.finish(packet)
         self._ledger.erase()
         self._wipe()
@@ -200,7 +200,7 @@ class Masking:
             _LOG.warning("another program reads the database: secrets of the last round are still in its log")
 
     def _under_way(self, packet: Packet) -> tuple[Step, RoundTerms, Client]:
-        """The masked round that a message belongs to."""
+        """Return the running masked round that a message belongs to."""
         step = Step.of(packet)
         self._node.check_joined(step.federation, masked=True)
         found = self._ledger.current(step.federation, step.round, step.attempt)
@@ -230,7 +230,7 @@ def _order_of(task: Task, terms: RoundTerms) -> Order:
 
 
 def _noted(terms: RoundTerms, node: Node) -> tuple[str, ...]:
-    """What was done to an upload, for the outbox."""
+    """Processing steps of an upload, for the outbox."""
     given = (("clip", terms.clip), ("noise", terms.noise), ("bound", terms.bound))
     said = (f"{name} {value:g}" for name, value in given if value)
     return (*said, PLAIN, MASKED)

@@ -35,7 +35,7 @@ class Members:
         return self.device.bundle.manifest.sha256[CATALOGUE]
 
     def join(self, federation: str, forget: Sequence[str]) -> None:
-        """Begin anew in another federation, without the parameters named, which the former one knew."""
+        """Join another federation and delete the named parameters, which the former federation knew."""
         with self._store.writing() as connection:
             connection.execute("DELETE FROM tensors WHERE kind IN ('pending', 'shared')")
             for name in forget:
@@ -43,7 +43,7 @@ class Members:
             self._set({_FEDERATION: federation, _PENDING: ""})
 
     def slots(self) -> dict[int, str]:
-        """Users with a history, by slot; those who are new get one."""
+        """Users with a history, by slot. New users get a slot."""
         with self._store.writing() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO members (user) SELECT DISTINCT user FROM interactions ORDER BY user"
@@ -55,7 +55,7 @@ class Members:
         return {int(row["slot"]): row["name"] for row in rows}
 
     def histories(self, users: Sequence[str]) -> Ragged:
-        """The items of the catalogue that each user knows, oldest first."""
+        """Histories of the users, as items of the catalogue, oldest first."""
         number = self.device.catalogue.number
         return Ragged.from_lists(
             [[number[item] for item in self.device.history(user) if item in number] for user in users]
@@ -66,7 +66,7 @@ class Members:
         return {name: torch.from_numpy(v.copy()) for name, v in self.device.personal(user).items()}
 
     def settle(self, accepted: str) -> None:
-        """What the server has taken becomes final; what it has not is as if it had never been."""
+        """Make accepted updates final, and discard those that the server did not accept."""
         pending = self._settings.get(_PENDING, "")
         with self._store.writing() as connection:
             if pending and pending == accepted:
@@ -88,7 +88,7 @@ class Members:
         steps: Sequence[str],
         kind: str,
     ) -> None:
-        """Keep what a round gave, by user (None: all), and record what is about to leave: one step."""
+        """Store the results of a round by user (None: all) and the outbox entry, in one transaction."""
         ids = {row["name"]: int(row["id"]) for row in self._store.rows("SELECT id, name FROM users")}
         with self._store.writing() as connection:
             for user, tensors in pending.items():
@@ -99,7 +99,7 @@ class Members:
             self.record(sent, steps, kind)
 
     def record(self, sent: Packet, steps: Sequence[str], kind: str) -> None:
-        """Enter what is about to leave into the outbox."""
+        """Record a message in the outbox before it is sent."""
         shapes = {name: list(values.shape) for name, values in sent.arrays.items()}
         shapes |= {f: [len(v)] for f, v in sent.fields.items() if isinstance(v, list)}
         round_ = sent.fields.get("round")

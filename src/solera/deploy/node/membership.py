@@ -1,4 +1,4 @@
-"""Whom a device lets itself be summed up with: its own key, and the signed list of nodes, in its database.
+"""A device's key and its pinned list of nodes, with which it may be summed.
 
 `solera node start --roster` pins them. From then on a later list is taken only if it continues the pinned
 one, and nothing but the owner's word (`solera device policy --unpin`) makes the device forget it.
@@ -52,7 +52,7 @@ class Membership(BaseModel):
         return base64.b64encode(public_identity(self.identity)).decode()
 
     def write(self, store: Store) -> None:
-        """Pin it."""
+        """Pin the key and the list in the database."""
         if self.public not in self.roster.nodes.values():
             raise DeployError(
                 f"the roster does not have the key {self.key}", "ask whoever signs the roster for a newer one"
@@ -61,7 +61,7 @@ class Membership(BaseModel):
 
     @classmethod
     def read(cls, store: Store) -> Self | None:
-        """What is pinned, if anything is."""
+        """Read the pinned key and list, or return None."""
         text = store.settings().get(_SETTING)
         if not text:
             return None
@@ -74,7 +74,7 @@ class Membership(BaseModel):
 
     @staticmethod
     def forget(store: Store) -> None:
-        """Pin nothing any more."""
+        """Remove the pinned key and list."""
         store.set(_SETTING, "")
 
     def with_roster(self, roster: Roster) -> Membership:
@@ -114,11 +114,11 @@ def _pin(
     if key is None or ca is None:
         if pinned is not None:
             raise DeployError(
-                "this device answers masked rounds alone, and they need --ca and --key",
-                "give both; or give up masks: solera device policy DEVICE --unpin",
+                "this device answers only masked rounds, which need --ca and --key",
+                "give both; or stop using masked rounds: solera device policy DEVICE --unpin",
             )
         if roster is not None:
-            raise DeployError("a roster needs --ca and --key", "leave --insecure out")
+            raise DeployError("a roster needs --ca and --key", "give both instead of --insecure")
         return None
     path = roster or ca.with_name(ROSTER)
     if roster is None and not path.exists():
@@ -132,8 +132,8 @@ def _pin(
         if pinned is not None:
             if pinned.roster_key != text:
                 raise DeployError(
-                    f"{path} is signed with another key than this device has pinned",
-                    "if that is right: solera device policy DEVICE --unpin, then start again",
+                    f"{path} is not signed with the key that this device has pinned",
+                    "if the new key is right: solera device policy DEVICE --unpin, then start again",
                 )
             found = pinned.with_roster(found.roster).model_copy(update={"key": key.resolve()})
     with store.writing():

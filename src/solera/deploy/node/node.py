@@ -1,4 +1,4 @@
-"""A node's half of a federation: its device's users answer what the server asks.
+"""A node's half of a federation: answer the server's messages for the users of a device.
 
 What a round changes of a user's own parameters stays pending until the server has said that it took the
 update that came with it. So an update that is lost, late or refused leaves no trace, and a server that goes
@@ -96,7 +96,7 @@ class Node:
             return self._declined(error)
 
     def _declined(self, error: SoleraError) -> Packet:
-        """A refusal, recorded like everything that leaves.
+        """Return a refusal. It is recorded in the outbox like every message.
 
         What the server is told are sentences made for it. Other errors may name files of this device, or what
         is in them: they stay in the log.
@@ -111,7 +111,7 @@ class Node:
         return reply
 
     def enrol(self, packet: Packet) -> Packet:
-        """Say which catalogue and which slots are here, if the owner has agreed to what is offered."""
+        """Report the catalogue and the user slots of this device, if the owner has agreed to the offer."""
         asked = Invitation.of(packet)
         self._check_consent(asked)
         if self.membership is not None and asked.roster is not None:
@@ -142,7 +142,9 @@ class Node:
         if standing == LEFT:
             raise RefusalError(Reason.CONSENT, "the owner of this device has left this federation")
         if standing != JOINED:
-            raise RefusalError(Reason.CONSENT, "the owner of this device has yet to agree to this federation")
+            raise RefusalError(
+                Reason.CONSENT, "the owner of this device has not decided about this federation yet"
+            )
 
     def check_joined(self, federation: str, *, masked: bool) -> None:
         """Refuse messages of a federation that this node does not take part in, or not in this way."""
@@ -151,10 +153,10 @@ class Node:
         if self.ledger.standing(federation) != JOINED:
             raise RefusalError(Reason.CONSENT, "the owner of this device has not agreed to this federation")
         if not masked and (not self.policy.allow_plain or self.ledger.offer(federation).get("masked")):
-            raise RefusalError(Reason.POLICY, "this device answers masked rounds alone")
+            raise RefusalError(Reason.POLICY, "this device answers only masked rounds")
 
     def train(self, packet: Packet) -> Packet:
-        """Train the users that were asked for, and send what the method declares."""
+        """Train the requested users, and send what the method declares."""
         order = self.order(packet)
         self._check_plain(order)
         here = self.members.slots()
@@ -183,13 +185,15 @@ class Node:
         self.check_joined(order.federation, masked=False)
         policy = self.policy
         if policy.least_noise or policy.epsilon or policy.total_epsilon:
-            raise RefusalError(Reason.POLICY, "this device asks for noise that it adds itself, under masks")
+            raise RefusalError(
+                Reason.POLICY, "this device requires masked rounds in which it adds the noise itself"
+            )
         if policy.largest_clip is not None and not (order.clip and order.clip <= policy.largest_clip):
-            raise RefusalError(Reason.POLICY, f"no clip of at most {policy.largest_clip:g}")
+            raise RefusalError(Reason.POLICY, f"the round has no clip, or one above {policy.largest_clip:g}")
         check_day(policy, self.ledger)
 
     def finish(self, packet: Packet) -> Packet:
-        """Take the final state; nothing is sent but that it was taken."""
+        """Store the final state. The reply only confirms it."""
         order = self._checked(packet)
         here = self.members.slots()
         shared = self.shared_by_owner(order, packet.arrays, here)
@@ -206,10 +210,10 @@ class Node:
         return reply
 
     def order(self, packet: Packet) -> Order:
-        """An order to train."""
+        """Parse an order to train."""
         order = self._checked(packet)
         if order.round is None or len(order.slots) != len(order.numbers):
-            raise RefusalError(Reason.MALFORMED, "an order names a round, and a number for every slot")
+            raise RefusalError(Reason.MALFORMED, "an order must name a round, and a number for every slot")
         if len(set(order.slots)) != len(order.slots):
             raise RefusalError(Reason.MALFORMED, "an order names a user twice")
         if order.clip:
@@ -223,7 +227,7 @@ class Node:
             raise RefusalError(Reason.FEDERATION, "this node has not enrolled in that federation")
         if order.version != self.version:
             raise RefusalError(
-                Reason.CATALOGUE, f"catalogue {order.version} was sent, this node has {self.version}"
+                Reason.CATALOGUE, f"the order is for catalogue {order.version}; this node has {self.version}"
             )
         check_arrays(arrays_to_nodes(self.method, self.n_items, self._wire, order.round), packet.arrays)
         self.members.tell_newest(order.newest)
@@ -231,7 +235,7 @@ class Node:
         return order
 
     def cohort(self, order: Order, here: dict[int, str]) -> Cohort:
-        """Who of those asked for can train: is here, knows something, and not everything."""
+        """The requested users who can train: present, with some but not all items."""
         places = [place for place, slot in enumerate(order.slots) if slot in here]
         histories = self.members.histories([here[order.slots[place]] for place in places])
         able = np.flatnonzero((histories.lengths > 0) & (histories.lengths < self.n_items))

@@ -1,4 +1,4 @@
-"""What a node trains on and with: the users of an order, the arrays it gets, the total it makes."""
+"""Data of a node's training: users, received arrays, and the resulting total."""
 
 from __future__ import annotations
 
@@ -77,15 +77,15 @@ def arrays_to_nodes(
 
 
 def deployable(method: AnyMethod) -> None:
-    """Refuse a method whose clients need to know what nobody sends."""
+    """Refuse a method whose clients need information that the server does not send."""
     if method.popularity_power:
         raise DeviceError(
             f"{method.name!r} draws negatives by popularity, which a device does not know",
-            "take the method without popular-negatives",
+            "use the method without popular-negatives",
         )
 
 
 def noted(order: Order) -> tuple[str, ...]:
-    """What an order has done to uploads, for the outbox."""
+    """Processing steps that an order applies to uploads, for the outbox."""
     given = (("clip", order.clip), ("bound", order.bound))
     return tuple(f"{name} {value:g}" for name, value in given if value)

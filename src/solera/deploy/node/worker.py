@@ -1,4 +1,4 @@
-"""What answers for a node: a process that stays, and runs no code but Solera's.
+"""The worker process of a node, which runs only Solera's code.
 
 Left to itself, Flower starts a process for every message and runs in it whatever program the server has sent
 along. A node that did so would let the server read every history. This worker takes the same tasks from the
@@ -96,7 +96,7 @@ class Line(RuntimeHttpClient):
 
 
 def work(runtime: str, secret: bytes, app: ClientApp, supernode: int) -> None:
-    """Answer, as long as whoever started us and the SuperNode is there."""
+    """Answer messages while the parent process and the SuperNode are running."""
     parent = os.getppid()
     tasks = Tasks(
         _line(

@@ -1,4 +1,4 @@
-"""A running SuperLink, asked and told: which nodes it knows, what to run, and how that is doing.
+"""Control of a running SuperLink: list nodes, start runs, and follow them.
 
 `flwr` does the same, and takes seconds to import each time.
 """
@@ -43,7 +43,7 @@ _GONE = "unregistered"
 
 @dataclass(frozen=True)
 class Nodes:
-    """How many nodes may take part, and how many are there."""
+    """Numbers of registered nodes and of nodes online."""
 
     registered: int
     online: int
@@ -51,14 +51,14 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run is doing: `how` is empty until it has ended, then completed, failed or stopped."""
+    """Status of a run: `how` is empty until it has ended, then completed, failed or stopped."""
 
     how: str
     details: str
 
 
 class Bearer:
-    """Shows the server's token with every request."""
+    """Adds the server's token to every request."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -70,7 +70,7 @@ class Bearer:
 
 
 class Control:
-    """A line to one SuperLink."""
+    """Connection to one SuperLink."""
 
     def __init__(self, client: ControlHttpClient) -> None:
         self._client = client
@@ -89,7 +89,7 @@ class Control:
         return new
 
     def revoke(self, public_keys: list[Path]) -> list[Path]:
-        """Let nodes take part no more, for good; returns those that did until now."""
+        """Exclude nodes for good; return those that were registered until now."""
         here = {node.public_key: node.node_id for node in self._list() if node.status != _GONE}
         gone = [path for path in public_keys if _raw_key(path) in here]
         for path in gone:
@@ -107,7 +107,7 @@ class Control:
         )
         answer = self._client.StartRun(request)
         if not answer.HasField("run_id"):
-            raise DeployError("the server has not taken the run", "see its log, FOLDER/flower/superlink.log")
+            raise DeployError("the server did not accept the run", "see its log, FOLDER/flower/superlink.log")
         return int(answer.run_id)
 
     def ending(self, run: int) -> Ending:
@@ -121,7 +121,7 @@ class Control:
         return "".join(part.log_output for part in parts)
 
     def stop(self, run: int) -> None:
-        """End a run before its time."""
+        """Stop a run."""
         self._client.StopRun(StopRunRequest(run_id=run))
 
     def stop_all(self) -> list[int]:
@@ -152,15 +152,15 @@ def control(address: Address, token: str) -> Iterator[Control]:
         if error.response.status_code == httpx.codes.UNAUTHORIZED:
             raise DeployError(
                 f"the server at {address} does not know the token in FOLDER/flower/control.token",
-                "another server answers there: look at the port, or start this federation's server again",
+                "another server answers there: check the port, or restart this federation's server",
             ) from None
         raise DeployError(
-            f"the server at {address} refuses: {error.response.text}",
+            f"the server at {address} refused the request: {error.response.text}",
             "see its log, FOLDER/flower/superlink.log",
         ) from None
     except httpx.HTTPError as error:
         raise DeployError(
-            f"the server at {address} does not answer any more: {error}",
+            f"the server at {address} no longer answers: {error}",
             "see its log, FOLDER/flower/superlink.log",
         ) from None
     finally:

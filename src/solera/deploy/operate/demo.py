@@ -31,7 +31,7 @@ _METRICS = ("hr@10", "ndcg@10")
 
 @dataclass(frozen=True)
 class Demo:
-    """What came of it."""
+    """Result of the demo."""
 
     rounds: list[submit.Round]
     before: Figures  # of the held-back items, ranked against the whole catalogue

@@ -1,4 +1,4 @@
-"""Whether a server that has just started turns strangers away, tried from outside."""
+"""Check from outside that a newly started server refuses strangers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from solera.deploy.common.flower import Address
 
 
 def check_guarded(address: Address, *, nodes_sign: bool) -> None:
-    """Complain if the server serves an operator without token, or programs and nodes without secrets."""
+    """Raise an error if the server answers requests without a token, secret or key."""
     access = partial(_access, address)
     try:
         with access(ControlHttpClient) as operator, access(RuntimeHttpClient) as program:
@@ -31,7 +31,7 @@ def check_guarded(address: Address, *, nodes_sign: bool) -> None:
                 _refused("a node", partial(node.PullMessages, PullMessagesRequest()))
     except httpx.TransportError as error:
         raise DeployError(
-            f"the server at {address} does not answer any more: {error}",
+            f"the server at {address} no longer answers: {error}",
             "see its log, FOLDER/flower/superlink.log",
         ) from None
 
@@ -52,6 +52,6 @@ def _refused(who: str, ask: Callable[[], object]) -> None:
         if error.response.status_code == httpx.codes.UNAUTHORIZED:
             return
     raise DeployError(
-        f"the server was ended again: it did not ask {who} for a credential",
-        "pip install 'solera[deploy]' brings a version of Flower that was tried",
+        f"the server was stopped because it did not ask {who} for a credential",
+        "pip install 'solera[deploy]' installs a tested version of Flower",
     )

@@ -1,4 +1,4 @@
-"""Devices with the histories of a data set's users, and how well they find what was held back from them."""
+"""Devices with the histories of a data set's users, and their evaluation on held-out items."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Households:
         return cls(list(folders), here, divided)
 
     def name(self, user: int) -> str:
-        """What a user is called on the device."""
+        """Name of a user on the device."""
         return str(self.split.data.user_map.id(user))
 
     def knows(self) -> Ragged:
@@ -60,7 +60,7 @@ class Households:
         return history(self.split, "test")
 
     def held_back(self, user: int) -> int:
-        """The one item that the user's device does not know of."""
+        """The user's held-out item."""
         return int(self.split.test.row(user)[0])
 
     def create(self, bundle: Bundle, policy: Policy | None = None) -> None:
@@ -77,7 +77,7 @@ class Households:
             device.close()
 
     def evaluate(self, start: tuple[Arrays, Arrays] | None = None) -> Evaluation:
-        """Rank what was held back by what is in the folders; or by parameters to start with."""
+        """Rank the held-out items with the parameters in the folders, or with initial parameters."""
         devices = {
             user: device
             for folder, users in zip(self.folders, self.users, strict=True)

@@ -1,4 +1,4 @@
-"""A federation's figures for Prometheus, read from its folder whenever somebody asks.
+"""Metrics of a federation for Prometheus, read from its folder on every request.
 
 Nothing is counted here: history.jsonl and events.jsonl are what is told, so that a restart loses nothing.
 """
@@ -32,13 +32,13 @@ PORT = 9464
 
 
 class FolderCollector(Collector):
-    """What a federation's folder says of it."""
+    """Metrics read from a federation's folder."""
 
     def __init__(self, path: Path) -> None:
         self._folder = FederationFolder(path)
 
     def collect(self) -> Iterator[Metric]:
-        """All figures, as of now."""
+        """Collect the current metrics."""
         yield from self._of_rounds()
         yield from self._of_events()
 

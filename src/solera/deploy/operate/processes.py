@@ -70,7 +70,7 @@ class Process:
         return self._popen.poll() is None
 
     def said(self) -> str:
-        """What it has written so far."""
+        """Output so far."""
         return self.said_since(0)[0]
 
     def said_since(self, place: int) -> tuple[str, int]:
@@ -128,14 +128,14 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on at the moment."""
+    """A port that is currently free."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
 def check_port(host: str, port: int) -> None:
-    """Say so now if somebody listens there already, or nobody can."""
+    """Raise an error if the port is in use or cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -144,7 +144,7 @@ def check_port(host: str, port: int) -> None:
         except OSError as error:
             raise DeployError(
                 f"cannot listen on {host} port {port}: {error.strerror}",
-                "give another --port, or end what listens there",
+                "give another --port, or stop the program that uses this one",
             ) from None
 
 

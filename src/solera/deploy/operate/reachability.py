@@ -27,14 +27,14 @@ def check(address: Address) -> None:
     except ssl.SSLError:
         raise DeployError(
             f"the server at {address} does not speak TLS",
-            "start it with --keys, or give --insecure here too if nothing needs to be kept secret",
+            "start it with --keys; or, if nothing needs to be kept secret, give --insecure here too",
         ) from None
     except (http.client.HTTPException, ConnectionResetError):
         hint = "give --ca and --key instead of --insecure" if address.ca is None else "check host and port"
         raise DeployError(
-            f"what listens at {address} does not speak HTTP without encryption: it wants TLS"
+            f"the server at {address} requires TLS"
             if address.ca is None
-            else f"what listens at {address} is not a SuperLink",
+            else f"the server at {address} is not a Flower SuperLink",
             hint,
         ) from None
     except OSError as error:
@@ -76,10 +76,10 @@ def _wrong_certificate(address: Address, error: ssl.SSLCertVerificationError) ->
         )
     if error.verify_code in {_HOSTNAME, _IP_ADDRESS}:
         return DeployError(
-            f"the server's certificate is not good for {address.host}",
-            "call it by a name it was made for, or make a new one: solera federation keys DIR --host NAME",
+            f"the server's certificate is not valid for {address.host}",
+            "use a host name in the certificate, or make a new one: solera federation keys DIR --host NAME",
         )
     return DeployError(
-        f"the server at {address} shows a certificate of another authority than {address.ca}",
-        "ask the operator for the right ca.pem; if it is right, somebody else answers in the server's place",
+        f"the server at {address} has a certificate that was not issued by {address.ca}",
+        "ask the operator for the right ca.pem; if yours is right, this is not the federation's server",
     )

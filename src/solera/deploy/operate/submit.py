@@ -1,4 +1,4 @@
-"""A run of a federation: handed to the SuperLink, and followed to its end."""
+"""Submit a run to the SuperLink and follow it until it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(folder: Path) -> str:
 
 
 def check(folder: Path) -> None:
-    """Complain now if the federation's server does not answer."""
+    """Raise an error if the federation's server does not answer."""
     reachability.check(flower.read_address(folder))
 
 
@@ -81,14 +81,14 @@ def run(
         write_atomically(log, asked.log(number), PRIVATE)
     if ending.how != "completed":
         raise DeployError(
-            f"run {number} has {ending.how or 'not ended'}: {_gist(ending.details)}",
+            f"run {number} {ending.how or 'has not ended'}: {_gist(ending.details)}",
             f"see {log}; then go on with: solera federation run {folder} --resume",
         )
     return last
 
 
 def wait_for_nodes(asked: Control, wanted: int, seconds: float = 60.0) -> None:
-    """Return when that many nodes are online."""
+    """Wait until this many nodes are online."""
     until = time.monotonic() + seconds
     while (nodes := asked.nodes()).online < wanted:
         if time.monotonic() > until:

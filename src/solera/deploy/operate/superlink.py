@@ -54,7 +54,7 @@ def watch(process: Process, asked: Control, pause: float = 3.0) -> Iterator[Node
     last = None
     while True:
         if not process.is_running:
-            raise DeployError(f"the server has ended: {_last_line(process.said())}", f"see {process.log}")
+            raise DeployError(f"the server has stopped: {_last_line(process.said())}", f"see {process.log}")
         if (nodes := asked.nodes()) != last:
             yield nodes
         last = nodes
@@ -103,7 +103,7 @@ def _wait(process: Process, address: Address) -> None:
     while True:
         if not process.is_running:
             raise DeployError(
-                f"the SuperLink has ended: {_last_line(process.said())}", f"see its log, {process.log}"
+                f"the SuperLink has stopped: {_last_line(process.said())}", f"see its log, {process.log}"
             )
         try:
             return reachability.check(address)

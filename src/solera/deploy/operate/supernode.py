@@ -29,7 +29,7 @@ _SILENCES = 3  # looks in a row after which it does not; a busy server may miss 
 
 @dataclass(frozen=True)
 class Running:
-    """A node's two programs."""
+    """The two processes of a node."""
 
     supernode: Process
     worker: Process
@@ -53,7 +53,7 @@ class Running:
                 return
             time.sleep(0.5)
         if self.supernode.is_running:
-            raise DeployError("what answers for the node has ended", f"see its log, {self.worker.log}")
+            raise DeployError("the node's worker process has stopped", f"see its log, {self.worker.log}")
         raise why_ended(self.supernode, key)
 
 
@@ -105,7 +105,7 @@ def kept_running(device: Path, address: Address, key: Path | None) -> Generator[
 
 
 def _wait(process: Process, address: Address, key: Path | None) -> None:
-    """Return when the server has let the node in; an error if the node or the server is gone."""
+    """Wait until the server has accepted the node. Raise an error if the node or server has stopped."""
     began = asked = time.monotonic()
     silences = 0
     while _JOINED not in process.said():
@@ -114,7 +114,8 @@ def _wait(process: Process, address: Address, key: Path | None) -> None:
         now = time.monotonic()
         if now - began > _JOIN:
             raise DeployError(
-                f"the node has not joined the server at {address} in {_JOIN:.0f} s, though both run",
+                f"the node has not joined the server at {address} within {_JOIN:.0f} s, although "
+                "both are running",
                 f"see its log, {process.log}",
             )
         if now - asked > _ASK:
@@ -137,14 +138,16 @@ def _new_secret(home: Path) -> Path:
 
 
 def why_ended(process: Process, key: Path | None) -> DeployError:
-    """An error that says what Flower's log says."""
+    """Return an error with the cause found in Flower's log."""
     said = process.said()
     if "[code: " in said and key is None:
-        return DeployError("the server asks nodes for a key", "give --key nodes/NAME and --ca ca.pem")
+        return DeployError(
+            "the server requires a key from every node", "give --key nodes/NAME and --ca ca.pem"
+        )
     if CONNECTED in said:
         return DeployError(
-            f"a node with the key {key} is connected already, or was within the last minute",
-            "every node needs a key of its own; if the other one was cut off, try again in a minute",
+            f"a node with the key {key} is already connected, or was within the last minute",
+            "every node needs its own key; if the other node was disconnected, try again in a minute",
         )
     if "[code: " in said:
         return DeployError(
@@ -153,4 +156,4 @@ def why_ended(process: Process, key: Path | None) -> DeployError:
         )
     if "parse the private key" in said:
         return DeployError(f"{key} is not a node's secret key", "give --key nodes/NAME, without .pub")
-    return DeployError("the node has ended", f"see its log, {process.log}")
+    return DeployError("the node has stopped", f"see its log, {process.log}")

@@ -43,7 +43,7 @@ MAX_NUMBERS = 1 << 26  # of one upload: 256 MiB at 32 bits
 def encoding_of(
     method: AnyMethod, n_items: int, fixed: FixedPoint, *, members: int, capacity: int
 ) -> Encoding:
-    """What uploads are written in, for so many nodes with at most `capacity` users each."""
+    """Encoding of uploads for this many nodes with at most `capacity` users each."""
     check_size(method, n_items)
     whole = {ROW_WEIGHTS: fixed.heaviest, WEIGHT: fixed.heaviest, USERS: capacity, PEAKS: capacity}
     parts = tuple(
@@ -56,12 +56,13 @@ def encoding_of(
 
 
 def check_size(method: AnyMethod, n_items: int) -> None:
-    """Refuse a catalogue whose dense uploads are beyond what one message takes."""
+    """Refuse a catalogue whose dense uploads do not fit into one message."""
     count = sum(lengths(method, n_items).values())
     if count > MAX_NUMBERS:
         raise ConfigError(
-            f"{method.name!r} with {n_items:,} items has {count:,} numbers to mask, at most {MAX_NUMBERS:,}",
-            "take a method with fewer numbers per item, or run without --secure-aggregation",
+            f"{method.name!r} with {n_items:,} items has {count:,} values to mask; the limit is "
+            f"{MAX_NUMBERS:,}",
+            "use a method with fewer values per item, or omit --secure-aggregation",
         )
 
 
@@ -97,10 +98,10 @@ def values_of(
 
 
 def users_in(values: Mapping[str, Floats], most: int) -> int:
-    """How many users are in a sum."""
+    """Number of users in a sum."""
     users = int(values[USERS][0])
     if not 0 < users <= most:
-        raise RefusalError(Reason.NORM, f"{users} users are in the sum, of {most} who were asked")
+        raise RefusalError(Reason.NORM, f"the sum covers {users} users, but only {most} were asked")
     return users
 
 
@@ -109,7 +110,7 @@ def sums_of(method: Method, n_items: int, values: Mapping[str, Floats], max_norm
     users, weight, row_weights = values[USERS][0], float(values[WEIGHT][0]), values[ROW_WEIGHTS]
     most = users * (n_items if method.aggregate.weighted else 1)
     if not users <= weight <= most or row_weights.min() < 0 or row_weights.max() > weight:
-        raise RefusalError(Reason.NORM, f"{users:g} users cannot weigh {weight:g}")
+        raise RefusalError(Reason.NORM, f"the weight {weight:g} is too large for {users:g} users")
     rows = torch.from_numpy(np.flatnonzero(row_weights))
     changes = changes_of(method, n_items, values, rows)
     sums = Sums(rows, torch.from_numpy(row_weights)[rows], weight, changes)
@@ -148,7 +149,9 @@ def contribution_of(
     norm = norm_of(method, blocks)
     check_largest(method, blocks, int(values[USERS][0]))
     if norm > max_norm * values[USERS][0]:
-        raise RefusalError(Reason.NORM, f"norm {norm:.3g} is more than the users can have")
+        raise RefusalError(
+            Reason.NORM, f"norm {norm:.3g} exceeds what the users' clipped updates can add up to"
+        )
     return Contribution(np.arange(n_items), blocks)
 
 

@@ -1,4 +1,4 @@
-"""The nodes that a node lets itself be summed up with: their public keys, in a list that somebody has signed.
+"""The roster: a signed list of the public keys of nodes that may be summed together.
 
     solera federation roster keys -o roster.json
 
@@ -34,7 +34,7 @@ from solera.privacy.secagg.identity import Identity, is_signed, read_identity, s
 
 ROSTER = "roster.json"
 _PURPOSE = b"solera roster 2\0"
-_MAKE = "solera federation roster DIR makes one"
+_MAKE = "`solera federation roster DIR` makes one"
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -55,9 +55,9 @@ class Roster(BaseModel):
             try:
                 read_identity(base64.b64decode(key, validate=True))
             except (SecAggError, ValueError):
-                raise ValueError(f"the key of {name!r} is none") from None
+                raise ValueError(f"the key of {name!r} is not valid") from None
         if len(set(nodes.values())) != len(nodes):
-            raise ValueError("a key is there twice")
+            raise ValueError("a key is listed twice")
         return nodes
 
     @property
@@ -98,10 +98,10 @@ def make_roster(folder: Path, former: Path | None = None) -> Roster:
             identity = public_identity(load_ssh_public_key(path.read_bytes()))  # type: ignore[arg-type]
             read_identity(identity)
         except (ValueError, SecAggError):
-            raise DeployError(f"{path} is no node's public key", "take it out of the folder") from None
+            raise DeployError(f"{path} is not a node's public key", "remove it from the folder") from None
         nodes[path.stem] = base64.b64encode(identity).decode()
     if not nodes:
-        raise DeployError(f"{folder} has no keys of nodes", f"solera federation keys {folder} --nodes 3")
+        raise DeployError(f"{folder} contains no node keys", f"solera federation keys {folder} --nodes 3")
     before: tuple[str, ...] = ()
     if former is not None and former.exists():
         old = read_roster(former, read_roster_key(folder / ROSTER_PUBLIC))
@@ -126,7 +126,7 @@ def parse_roster(text: str, key: bytes) -> Roster:
     try:
         roster = Roster.model_validate_json(text)
     except ValidationError:
-        raise DeployError("this is no list of nodes of this version", _MAKE) from None
+        raise DeployError("this is not a list of nodes that this version can read", _MAKE) from None
     if not roster.is_signed_by(key):
         raise DeployError(
             "the list of nodes is not signed with the roster's key",

@@ -1,4 +1,4 @@
-"""Noise in shares: what every node adds to its masked sum, so that no server has to be trusted with it.
+"""Distributed noise: every node adds a share to its masked sum, so the server need not be trusted.
 
 A sum is opened over at least a threshold k of nodes. Each adds discrete Gaussian noise of 1/√k of the
 standard deviation, drawn from its own operating system, so there is at least all of it on whatever is opened.
@@ -54,7 +54,7 @@ def whole_share(fixed: FixedPoint, length: int, *, clip: float, std: float, user
     longest = clip * ulps * _ROUNDING + (1 + drift) * math.sqrt(2 * length)
     sigma = max(_LEAST_SIGMA, math.ceil(std / clip * longest))
     if sigma > LARGEST:
-        raise RefusalError(Reason.SECURE, f"noise of {sigma} ulp cannot be drawn: lower clip or noise")
+        raise RefusalError(Reason.SECURE, f"noise of {sigma} ulp is too large to sample: lower clip or noise")
     return sigma
 
 

@@ -58,7 +58,7 @@ class NodeGroup(BaseModel):
 
     @property
     def fewest_users(self) -> int:
-        """Asked on any `threshold` members, at the least."""
+        """Smallest number of users asked on any `threshold` members."""
         return sum(sorted(member.users for member in self.members)[: self.threshold])
 
 
@@ -82,14 +82,14 @@ class RoundTerms(Step):
     def _fits(self) -> Self:
         keys = [member.key for group in self.groups for member in group.members]
         if len(set(keys)) != len(keys):
-            raise ValueError("a node is there twice")
+            raise ValueError("a node is listed twice")
         if self.noise and not self.clip:
-            raise ValueError("noise is worth nothing without a clip")
+            raise ValueError("noise gives no guarantee without a clip")
         return self
 
     @classmethod
     def of(cls, packet: Packet) -> Self:
-        """Read what a server sent."""
+        """Parse the terms that a server sent."""
         check_spoken(packet)
         return cls.read(json.dumps(packet.fields))
 
@@ -103,7 +103,7 @@ class RoundTerms(Step):
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of all of it."""
+        """SHA-256 digest of the terms."""
         return _sha256("solera round terms", self)
 
     def group_of(self, key: str) -> int | None:
@@ -160,7 +160,7 @@ class RoundTerms(Step):
             )
         except (ValidationError, ValueError, SecAggError) as error:
             said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise RefusalError(Reason.SECURE, f"no round can have these members: {said}") from None
+            raise RefusalError(Reason.SECURE, f"a round with these members is not possible: {said}") from None
 
 
 class Task(Step):
@@ -180,14 +180,14 @@ class Task(Step):
 
 
 def model_digest(manifest: Manifest) -> str:
-    """Of everything in a bundle that training depends on, parameters aside."""
+    """Digest of everything in a bundle that training depends on, except parameters."""
     parts = {"method", "plugins", "options", "precision", "catalogue_version", "items", "seed"}
     content = manifest.model_dump(mode="json", include=parts) | {"catalogue": manifest.sha256[CATALOGUE]}
     return hashlib.sha256(b"solera model\0" + _canonical(content)).hexdigest()
 
 
 def state_digest(shared: Arrays) -> str:
-    """Of the parameters that all members train from."""
+    """Digest of the parameters that all members train from."""
     return Packet({}, shared).digest
 
 

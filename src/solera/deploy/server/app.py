@@ -1,4 +1,4 @@
-"""The app that Flower runs on the server: rounds, until there are enough."""
+"""The app that Flower runs on the server: it runs the rounds of a federation."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run, or go on with, the federation in the folder that the run names."""
+    """Start or continue the federation in the folder that the run names."""
     run_federation(grid, Path(str(context.run_config["folder"])))
 
 
 def run_federation(grid: Grid, path: Path) -> None:
-    """All rounds that a federation has left. Two at a time would each count rounds of their own."""
+    """Run the remaining rounds of a federation. A lock prevents two runs at the same time."""
     folder = FederationFolder.open(path)
     with folder.alone():
         _run(grid, folder)
@@ -59,7 +59,7 @@ class Loop:
         self._late: dict[str, int] = {}  # messages of rounds that are over, and who owes the replies
 
     def run(self) -> None:
-        """All rounds that are left, and the final state to everybody."""
+        """Run the remaining rounds, then send the final state to all nodes."""
         coordinator = self._coordinator
         while coordinator.progress.rounds_done < coordinator.rounds:
             for attempt in range(self._settings.attempts):
@@ -69,8 +69,8 @@ class Loop:
             else:
                 coordinator.give_up_opening()
                 raise RunError(
-                    f"round {coordinator.progress.rounds_done + 1} was tried {attempt + 1} times with too few"
-                    " replies",
+                    f"round {coordinator.progress.rounds_done + 1} failed {attempt + 1} times "
+                    "because of too few replies",
                     "see events.jsonl for why, then run again with --resume",
                 )
         online = self._online(least=0)
@@ -92,7 +92,7 @@ class Loop:
         return coordinator.close()
 
     def _online(self, least: int) -> set[int]:
-        """The nodes that are there, once there are enough of them."""
+        """Wait until enough nodes are online, and return them."""
         end = time.monotonic() + self._settings.patience
         while True:
             online = set(self._grid.get_node_ids())
@@ -100,7 +100,7 @@ class Loop:
                 return online
             if time.monotonic() > end:
                 raise RunError(
-                    f"only {len(online)} of {least} nodes are there after {self._settings.patience:g} s",
+                    f"only {len(online)} of {least} nodes are online after {self._settings.patience:g} s",
                     "start more nodes, then run again with --resume",
                 )
             time.sleep(1)
@@ -112,7 +112,7 @@ class Loop:
         take: Callable[[int, Packet], None],
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Send, and take replies as they come, until all are there, or enough, or it is too late."""
+        """Send messages and process replies until all or enough have arrived, or time is up."""
         if not packets:
             return
         deadline = self._settings.deadline

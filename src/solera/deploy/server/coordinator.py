@@ -1,4 +1,4 @@
-"""The server's half of a federation, without a network: who is asked, what is taken, what comes of it.
+"""The server's half of a federation, without a network: sampling, checking and aggregation.
 
 The order of a round: `invite` and `enrol` whoever is new; `begin`, which gives the orders to be sent; `take`
 for every reply; `close`, which makes the next state and saves it. All that lasts is in the folder, so a new
@@ -30,21 +30,23 @@ class Coordinator(FederationServer):
     """The rounds of a federation."""
 
     def begin(self, attempt: int, online: Collection[int]) -> dict[int, Packet]:
-        """Plan a round, and say to every node that has any of its users what it is to do."""
+        """Plan a round, and return the order for every node that has some of the round's users."""
         now = self.plan(attempt, online)
         packets = {node: self._packet(order) for node, order in now.orders.items()}
         now.bytes_down = sum(packet.bytes for packet in packets.values())
         return packets
 
     def plan(self, attempt: int, online: Collection[int]) -> Round:
-        """Choose the round's users. Nodes with faults are left out for a while."""
+        """Sample the round's users. Nodes with recent faults are excluded for a while."""
         number, ledger = self.progress.number, self.progress.ledger
         able_nodes = {n for n, entry in ledger.nodes.items() if n in online and entry.out_until <= number}
         where = {
             client: (node, slot) for node in able_nodes for slot, client in ledger.nodes[node].numbers.items()
         }
         if not where:
-            raise RunError("no node has any users", "import a history on a device, then run again")
+            raise RunError(
+                "no node has any users", "import a history on a device, then run the command again"
+            )
         able = np.array(sorted(where), dtype=np.int64)
         wanted, chosen = self._choose(able, number)
         by_node: dict[int, list[tuple[int, int]]] = {}
@@ -70,12 +72,12 @@ class Coordinator(FederationServer):
         return self.round
 
     def open(self, opening: Opening) -> None:
-        """The sums of a round are about to be known here: they count, whatever comes of them."""
+        """Record that the sums of a round are about to be opened. Their privacy cost counts in any case."""
         self.folder.open_sums(opening)
         self.pending = opening
 
     def resume(self, opening: Opening) -> Round:
-        """The round whose sums were being opened when the server stopped."""
+        """Resume the round whose sums were being opened when the server stopped."""
         self.folder.note_opening(opening)
         self.progress = opening.progress
         self.state.make_room(self._users)
@@ -94,7 +96,7 @@ class Coordinator(FederationServer):
         return self.round
 
     def give_up_opening(self) -> None:
-        """Go on without the sums that were being opened. What they cost stays spent."""
+        """Abandon the sums that were being opened. Their privacy cost stays spent."""
         if self.pending is not None:
             self.journal("lost", round=self.pending.terms.round + 1)
             self.pending = None
@@ -102,13 +104,13 @@ class Coordinator(FederationServer):
             self._count_lost()
 
     def take(self, node: int, packet: Packet) -> None:
-        """Check a reply and take it in, or say why not."""
+        """Check a reply and accept it, or raise a refusal with the reason."""
         assert self.round is not None
         now, order = self.round, self.round.orders.get(node)
         if order is None:
             raise RefusalError(Reason.MEMBERS, "the node was not asked")
         if node in now.answered:
-            raise RefusalError(Reason.TWICE, "the node has answered before")
+            raise RefusalError(Reason.TWICE, "the node has already answered")
         now.answered.add(node)
         answer = Answer.of(packet)
         self._check(answer, order)
@@ -122,14 +124,14 @@ class Coordinator(FederationServer):
             self._enter(now, reply)
 
     def _enter(self, now: Round, reply: Reply) -> None:
-        """Take an update in."""
+        """Add an update to the round."""
         if reply.sent is not None:
             self.state.add(now.server, reply.clients, reply.sent)
             now.peaks.append(reply.peak)
         self.accept(reply.node, reply.slots)
 
     def _compare(self, now: Round) -> None:
-        """Take in the updates of a first round, without those that are far larger than the others."""
+        """Add the updates of a first round, except those that are far larger than the others."""
         bound = next_bound(None, [reply.peak for reply in now.waiting if reply.sent is not None])
         for reply in now.waiting:
             found = 0.0 if reply.sent is None else self.state.peak_of(reply.sent)
@@ -141,7 +143,7 @@ class Coordinator(FederationServer):
                 self._enter(now, reply)
 
     def accept(self, node: int, slots: list[int]) -> None:
-        """A node's update is taken: it will be told so, and these users are there by now."""
+        """Record that a node's update was accepted, and which users the node has now."""
         assert self.round is not None
         entry = self.progress.ledger.nodes[node]
         entry.accepted, entry.behind = self.round.orders[node].token, 0
@@ -150,14 +152,14 @@ class Coordinator(FederationServer):
         self.state.erase(left)
 
     def fault(self, node: int, message: str) -> None:
-        """Name a node that sent what no honest node sends, and leave it out: the longer, the more often."""
+        """Record that a node sent what no honest node sends. Repeated faults exclude it for longer."""
         entry = self.progress.ledger.nodes[node]
         entry.faults += 1
         entry.out_until = self.progress.number + 2 ** min(entry.faults, 20)
         self.reject(node, Reason.FAULTY, message)
 
     def reject(self, node: int, reason: Reason, message: str) -> None:
-        """Count something that was not taken, and tell whoever watches."""
+        """Count a rejected reply and write it to the event log."""
         if self.round is not None:
             self.round.rejected[reason] += 1
         if reason is Reason.DECLINED:
@@ -166,7 +168,7 @@ class Coordinator(FederationServer):
         self.folder.event("rejected", node=str(node), reason=reason, message=message, **where)
 
     def close(self) -> dict[str, Any] | None:
-        """End the round: the next state, saved, and what there is to tell; None if it does not count."""
+        """End the round: save the next state and return its summary, or None if it does not count."""
         assert self.round is not None
         self._compare(self.round)
         now, self.round = self.round, None
@@ -209,12 +211,12 @@ class Coordinator(FederationServer):
         return entry_
 
     def _choose(self, able: Ints, number: int) -> tuple[int, Ints]:
-        """How many users a round needs, and whom to ask."""
+        """Number of users that a round needs, and the users to ask."""
         if self.private:
             if self.progress.rounds_done >= self.rounds:
                 raise RunError(
-                    f"all {self.rounds} rounds that ε was accounted for are done",
-                    "begin another federation; its ε adds to this one's",
+                    f"all {self.rounds} rounds that the privacy budget ε covers are done",
+                    "start a new federation; its ε adds to this one's",
                 )
             chosen = self.private.choose(able, number)
             return len(chosen), chosen
@@ -225,7 +227,7 @@ class Coordinator(FederationServer):
         return wanted, choose(able, more / len(able), self.seed, number)
 
     def _undo_round(self) -> None:
-        """A round that did not count has not been: nodes are told so by what was accepted before."""
+        """Undo a round that did not count. Nodes see it by the update that was accepted last."""
         saved = self.folder.load()
         before = saved[0].ledger.nodes if saved else {}
         for node, entry in self.progress.ledger.nodes.items():
@@ -237,15 +239,16 @@ class Coordinator(FederationServer):
         if (answer.round, answer.attempt) != (order.round, order.attempt):
             raise RefusalError(
                 Reason.ROUND,
-                f"an answer to round {answer.round}, attempt {answer.attempt}; asked was {order.token}",
+                f"the answer is for round {answer.round}, attempt {answer.attempt}; the order was "
+                f"{order.token}",
             )
         if answer.version != order.version:
-            raise RefusalError(Reason.CATALOGUE, f"an update of catalogue {answer.version}")
+            raise RefusalError(Reason.CATALOGUE, f"the update is for catalogue {answer.version}")
         asked = set(order.slots)
         if len(set(answer.trained)) != len(answer.trained) or not set(answer.trained) <= asked:
-            raise RefusalError(Reason.MEMBERS, "users have trained who were not asked, or twice")
+            raise RefusalError(Reason.MEMBERS, "the answer names users who were not asked, or one user twice")
         if not set(answer.trained) <= set(answer.slots):
-            raise RefusalError(Reason.MEMBERS, "users have trained who are not there")
+            raise RefusalError(Reason.MEMBERS, "the answer names users who do not exist")
         self.check_claim(answer.slots)
 
     def _read(self, node: int, answer: Answer, order: Order, arrays: Arrays) -> Reply:
@@ -253,7 +256,7 @@ class Coordinator(FederationServer):
         clients = np.array([number[slot] for slot in answer.trained], dtype=np.int64)
         if not len(clients):
             if arrays:
-                raise RefusalError(Reason.NAMES, "nobody has trained, but something was sent")
+                raise RefusalError(Reason.NAMES, "an upload was sent, but no user has trained")
             return Reply(node, answer.slots, clients, None, 0.0)
         sent = self.state.read(arrays, self._bounds(order, len(clients)))
         return Reply(node, answer.slots, clients, sent, answer.peak)

@@ -22,7 +22,7 @@ from solera.dp.noise import Randomness, System
 
 
 class FederationServer:
-    """What lasts, and the nodes that are in it."""
+    """State of a federation between rounds, and its nodes."""
 
     def __init__(self, folder: FederationFolder, randomness: Randomness | None = None) -> None:
         """`randomness` is for tests: what covers users comes from the operating system."""
@@ -51,8 +51,8 @@ class FederationServer:
         self._count_lost()
         if self.private and self.rounds < 1:
             raise RunError(
-                "all sums that ε was accounted for were opened, and nothing came of them",
-                "begin another federation; its ε adds to this one's",
+                "the privacy budget ε is spent: all sums that it covers were opened, but none could be used",
+                "start a new federation; its ε adds to this one's",
             )
         self.roster = folder.roster if self.settings.secure_aggregation else None
         self.round: Round | None = None
@@ -63,12 +63,12 @@ class FederationServer:
 
     @property
     def _users(self) -> int:
-        """Who ever enrolled."""
+        """Number of users that have ever enrolled."""
         return self.progress.ledger.next_number
 
     @property
     def rounds(self) -> int:
-        """How many rounds the federation takes.
+        """Total number of rounds.
 
         Under --dp, a sum that was opened and then lost cannot be recovered; its privacy cost stays spent.
         """
@@ -76,25 +76,25 @@ class FederationServer:
 
     @property
     def bound(self) -> float | None:
-        """Where a user's numbers are cut off, if that is known."""
+        """Bound at which a user's values are clipped, if known."""
         return None if self.private else self.settings.max_norm or self.progress.bound
 
     @property
     def max_norm(self) -> float:
-        """The L2 norm up to which one user's change is taken."""
+        """Largest accepted L2 norm of one user's change."""
         return self.settings.max_norm or math.inf
 
     @property
     def adapts(self) -> bool:
-        """Whether the bound follows from what users send. A method of one round has no earlier rounds."""
+        """Whether the bound adapts to earlier uploads. A method of one round has none."""
         return self.private is None and self.settings.max_norm is None and self.method.rounds_needed != 1
 
     def journal(self, kind: str, **what: Any) -> None:
-        """Tell whoever watches."""
+        """Write an entry to the event log."""
         self.folder.event(kind, **what)
 
     def invite(self, online: Collection[int]) -> dict[int, Packet]:
-        """Invitations for nodes that have not enrolled, or declined, say for another catalogue."""
+        """Invitations for nodes that have not enrolled, or that declined (e.g. for another catalogue)."""
         asked = Packet(self._invitation().model_dump(exclude_none=True))
         known = {
             node
@@ -106,17 +106,17 @@ class FederationServer:
         return dict.fromkeys(sorted(new), asked)
 
     def enrol(self, node: int, packet: Packet) -> None:
-        """Enter a node that answered an invitation."""
+        """Register a node that answered an invitation."""
         enrolment = Enrolment.of(packet)
         self._same_federation(enrolment.federation)
         bundle = self.bundles.get(enrolment.version)
         if bundle is None or bundle.manifest.sha256[CATALOGUE] != enrolment.catalogue:
             known = ", ".join(map(str, self.bundles))
             raise RefusalError(
-                Reason.CATALOGUE, f"catalogue {enrolment.version} is none of this federation's ({known})"
+                Reason.CATALOGUE, f"catalogue {enrolment.version} is not one of this federation's ({known})"
             )
         if enrolment.method != self.method.name:
-            raise RefusalError(Reason.CATALOGUE, f"a device of {enrolment.method!r}")
+            raise RefusalError(Reason.CATALOGUE, f"the device is set up for method {enrolment.method!r}")
         if self.roster is not None and enrolment.identity not in self.roster.nodes.values():
             what = "is not in the roster" if enrolment.identity else "was started without --roster"
             raise RefusalError(Reason.SECURE, f"the node {what}")
@@ -126,16 +126,16 @@ class FederationServer:
         self.folder.event("enrolled", node=str(node), users=len(enrolment.slots), catalogue=enrolment.version)
 
     def check_claim(self, slots: list[int]) -> None:
-        """Refuse more users than a node may have, or one that is there twice."""
+        """Refuse a node with too many users, or with a user listed twice."""
         if len(slots) > self.settings.users_per_node:
             raise RefusalError(
-                Reason.MEMBERS, f"{len(slots)} users on one node, at most {self.settings.users_per_node}"
+                Reason.MEMBERS, f"{len(slots)} users on one node; the limit is {self.settings.users_per_node}"
             )
         if len(set(slots)) != len(slots):
-            raise RefusalError(Reason.MEMBERS, "a user is there twice")
+            raise RefusalError(Reason.MEMBERS, "a user is listed twice")
 
     def farewells(self, online: Collection[int]) -> dict[int, Packet]:
-        """The final state, for every node that is there."""
+        """Messages with the final state for all online nodes."""
         packets = {}
         for node, entry in self.progress.ledger.nodes.items():
             if node in online:
@@ -148,7 +148,7 @@ class FederationServer:
         return self.state.arrays_for(self.progress.number, [], self.n_items)
 
     def _invitation(self) -> Invitation:
-        """What this federation offers."""
+        """Terms that this federation offers to nodes."""
         private = self.private
         return Invitation(
             federation=self.identity.federation,
@@ -168,7 +168,7 @@ class FederationServer:
         return found
 
     def _count_lost(self) -> None:
-        """Rounds whose sums were opened, and of which nothing came: their numbers are not used again."""
+        """Count rounds whose sums were opened but lost. Their numbers are not used again."""
         opened = self.folder.opened_rounds()
         if self.pending is not None:
             opened -= {self.pending.terms.round}
@@ -198,4 +198,4 @@ class FederationServer:
 
     def _same_federation(self, federation: str) -> None:
         if federation != self.identity.federation:
-            raise RefusalError(Reason.FEDERATION, f"an answer to federation {federation}")
+            raise RefusalError(Reason.FEDERATION, f"the answer is for federation {federation}")

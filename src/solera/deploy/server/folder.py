@@ -50,7 +50,7 @@ Read = TypeVar("Read", bound=BaseModel)
 
 
 class Identity(BaseModel):
-    """The first thing that is written."""
+    """Identity of a federation, written before anything else."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,17 +59,17 @@ class Identity(BaseModel):
 
 
 class FederationFolder:
-    """Read and written by the server app; everything else only reads."""
+    """Folder of a federation. Only the server app writes to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def create(cls, path: Path, bundle: Bundle, settings: Settings) -> FederationFolder:
-        """Begin a federation; other files that may be there already are left alone."""
+        """Create a federation. Other existing files are left unchanged."""
         folder = cls(path)
         if folder.exists:
-            raise RunError(f"{path} holds a federation already", "give --resume to go on with it")
+            raise RunError(f"{path} already contains a federation", "give --resume to continue it")
         method = method_of(bundle)
         settings = settled(settings, method)
         try:
@@ -84,10 +84,10 @@ class FederationFolder:
     def prepare(
         cls, path: Path, bundle: Bundle | None, settings: dict[str, Any], *, resume: bool
     ) -> FederationFolder:
-        """Begin a federation; or go on with one, and take over what is given anew."""
+        """Create a federation, or continue one with the newly given settings."""
         if not resume:
             if bundle is None:
-                raise RunError("a federation begins with a bundle", "solera bundle new makes one")
+                raise RunError("a new federation needs --bundle", "`solera bundle new` makes a bundle")
             check_given(settings, settings.get("dp"))
             return cls.create(path, bundle, Settings(**settings))
         folder = cls.open(path)
@@ -98,14 +98,14 @@ class FederationFolder:
 
     @classmethod
     def open(cls, path: Path) -> FederationFolder:
-        """A federation that was begun before."""
+        """Open an existing federation."""
         folder = cls(path)
         if not folder.exists:
-            raise RunError(f"{path} holds no federation", "solera federation run begins one")
+            raise RunError(f"{path} contains no federation", "`solera federation run` starts one")
         return folder
 
     def change(self, given: dict[str, Any]) -> None:
-        """Go on with other settings."""
+        """Change the settings of the federation."""
         former, method, saved = self.identity, method_of(self.bundles()[-1]), self.load()
         settings = changed(former.settings, given, method, saved[0].rounds_done if saved else 0)
         self._decide(former.federation, settings, None if saved else method)
@@ -119,7 +119,7 @@ class FederationFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a federation was begun here."""
+        """Whether the folder contains a federation."""
         return (self.path / _SETTINGS).is_file()
 
     @property
@@ -129,7 +129,7 @@ class FederationFolder:
 
     @property
     def privacy(self) -> dict[str, Any] | None:
-        """What is guaranteed; nothing without --dp."""
+        """Privacy guarantee; None without --dp."""
         if self.identity.settings.dp is None:
             return None
         stated: dict[str, Any] = json.loads((self.path / _PRIVACY).read_text(encoding="utf-8"))
@@ -137,21 +137,21 @@ class FederationFolder:
 
     @property
     def roster(self) -> Roster:
-        """The keys that a masked round may have."""
+        """Signed list of nodes for masked rounds."""
         return self._read(self.path / ROSTER, Roster)
 
     def keep_roster(self, roster: Roster) -> None:
-        """Take a list whose signature was checked."""
+        """Store a list of nodes whose signature was checked."""
         write_atomically(self.path / ROSTER, roster.model_dump_json(indent=2) + "\n")
 
     def bundles(self) -> list[Bundle]:
-        """One per version of the catalogue, oldest first."""
+        """Bundles, one per version of the catalogue, oldest first."""
         paths = self.path.glob("catalogue-*.bundle")
         return [Bundle.open(path) for path in sorted(paths, key=lambda path: int(path.stem.split("-")[1]))]
 
     @contextmanager
     def alone(self, patience: float = _LEAVING) -> Iterator[None]:
-        """Keep all others from running this federation; the lock goes with the process that has it."""
+        """Lock the federation against a second run. The lock ends with the process."""
         try:
             held = FileLock(self.path / "lock", timeout=patience, mode=PRIVATE).acquire(poll_interval=0.2)
         except Timeout:
@@ -163,7 +163,7 @@ class FederationFolder:
             yield
 
     def add_bundle(self, bundle: Bundle) -> None:
-        """Take the next version of the catalogue: the former items in their places, and more."""
+        """Add the next version of the catalogue. Existing items keep their positions."""
         former = self.bundles()
         if former:
             _check_continues(former[-1], bundle)
@@ -171,11 +171,11 @@ class FederationFolder:
             shutil.copyfile(bundle.path, partial)
 
     def event(self, kind: str, **what: Any) -> None:
-        """One line for whoever watches."""
+        """Append a line to the event log."""
         Journal(self.path / "events.jsonl").append({"time": round(time.time(), 3), "event": kind, **what})
 
     def add_round(self, entry: dict[str, Any]) -> None:
-        """One more round that counted, and when."""
+        """Append a round that counted to the history, with the time."""
         line = entry | {"time": round(time.time(), 3)}
         Journal(self.path / "history.jsonl").append(line, sync=True)
 
@@ -184,7 +184,7 @@ class FederationFolder:
         return Journal(self.path / name).lines()
 
     def open_sums(self, opening: Opening) -> None:
-        """Keep what is about to be opened, and that it is: both are on the disk when this returns."""
+        """Write the sums that are about to be opened to disk before returning."""
         try:
             write_opening(self.path, opening)
         except OSError as error:
@@ -192,7 +192,7 @@ class FederationFolder:
         self.note_opening(opening)
 
     def note_opening(self, opening: Opening) -> None:
-        """Write down that the sums of a round are opened, once."""
+        """Record once that the sums of a round are opened."""
         round_ = opening.terms.round
         if round_ not in self.opened_rounds():
             line = {"round": round_, "attempt": opening.terms.attempt, "time": round(time.time(), 3)}
@@ -206,15 +206,15 @@ class FederationFolder:
         return former | {int(line["round"]) for line in self.lines(_OPENINGS)}
 
     def opening(self) -> Opening | None:
-        """What was being opened when the server stopped, if anything was."""
+        """Sums that were being opened when the server stopped, or None."""
         return read_opening(self.path)
 
     def close_opening(self) -> None:
-        """The sums were taken in, or are given up."""
+        """Remove the pending sums after they were used or given up."""
         drop_opening(self.path)
 
     def save(self, progress: RoundProgress, shared: Params, held: Params) -> None:
-        """Replace the former checkpoint; a kill in between leaves one of the two."""
+        """Replace the checkpoint atomically."""
         try:
             self._save(progress, shared, held)
         except OSError as error:
@@ -264,5 +264,6 @@ def _check_continues(old: Bundle, new: Bundle) -> None:
     wrong = [what for what, is_so in problems.items() if is_so]
     if wrong:
         raise RunError(
-            f"{new.path} does not go on from {old.path}: {', '.join(wrong)}", "solera bundle extend makes one"
+            f"{new.path} does not continue {old.path}: {', '.join(wrong)}",
+            "`solera bundle extend` makes a bundle that does",
         )

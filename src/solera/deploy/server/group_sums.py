@@ -1,4 +1,4 @@
-"""What a server makes of the opened sums of a round's groups.
+"""Combine the opened sums of a round's groups.
 
 One group is taken as it is: nothing can be said of a single node's part in it. Of three groups or more, the
 server takes the median over the groups' means, so that one node moves a number no further than what honest
@@ -45,7 +45,7 @@ class Taken(NamedTuple):
 
 
 def take_in(coordinator: Coordinator, server: Server | Sum, sums: list[GroupSum]) -> Taken:
-    """Take the sums of all groups into the round."""
+    """Add the sums of all groups to the round."""
     method, n_items = coordinator.method, coordinator.n_items
     if coordinator.private is not None:  # used as they are: they would not be opened twice
         for each in sums:

@@ -1,4 +1,4 @@
-"""The server's half of a masked round: what it is told are sums over groups of nodes, and nothing else.
+"""The server's half of a masked round, in which it learns only sums over groups of nodes.
 
 Every stage is one message to every node that is still there. A node that does not answer, or answers what the
 protocol refuses, is out. A group goes on while its threshold of nodes is left. Whose masked upload has come
@@ -44,12 +44,12 @@ Exchange = Callable[[str, dict[int, Packet], Take], None]  # kind, what to send,
 def run_masked(
     coordinator: Coordinator, attempt: int, online: Collection[int], exchange: Exchange
 ) -> dict[str, Any] | None:
-    """One round; what there is to tell of it, or None if it does not count."""
+    """Run one masked round. Return its summary, or None if it does not count."""
     nodes = coordinator.progress.ledger.nodes
     able = {n for n in online if n in nodes and nodes[n].identity and nodes[n].version == coordinator.newest}
     if not able:
         raise RunError(
-            "no node takes part in masked rounds", "start the nodes with --roster, on the newest catalogue"
+            "no node takes part in masked rounds", "start the nodes with --roster and the newest bundle"
         )
     now = coordinator.plan(attempt, able)
     try:
@@ -109,12 +109,12 @@ class MaskedRound:
 
     @classmethod
     def begin(cls, coordinator: Coordinator, now: Round) -> MaskedRound:
-        """Write the terms for whoever takes part."""
+        """Write the terms for the nodes that take part."""
         tasks = {node: _task(order) for node, order in now.orders.items()}
         entries = coordinator.progress.ledger.nodes
         by_key = {entries[node].identity: node for node in now.orders}
         if len(by_key) < len(now.orders):
-            raise RefusalError(Reason.MEMBERS, "two nodes have one key")
+            raise RefusalError(Reason.MEMBERS, "two nodes have the same key")
         settings, roster = coordinator.settings, coordinator.roster
         assert roster is not None
         users = {  # under noise, how many were drawn must not show
@@ -136,7 +136,7 @@ class MaskedRound:
                 )
                 raise RefusalError(
                     Reason.MEMBERS,
-                    f"{len(here)} nodes of {len(part)} are there for a masked sum; it takes {threshold}",
+                    f"{len(here)} of {len(part)} nodes are present; a masked sum needs {threshold}",
                 )
             members = tuple(
                 Member(key=entries[node].identity, users=users[node], task=tasks[node].digest)
@@ -171,7 +171,7 @@ class MaskedRound:
 
     @classmethod
     def at_opening(cls, coordinator: Coordinator, now: Round, opening: Opening) -> MaskedRound:
-        """A round that stopped when its sums were about to be opened."""
+        """Restore a round that stopped when its sums were about to be opened."""
         sessions = [
             Session(each.place, each.nodes, Server.at_opening(each.kept, each.total), each.requests)
             for each in opening.groups
@@ -181,7 +181,7 @@ class MaskedRound:
         return made
 
     def opening(self) -> Opening:
-        """All that the last stage needs, to be kept before it begins."""
+        """Everything that the last stage needs, to be saved before that stage begins."""
         return Opening(
             terms=self._terms,
             orders=self._now.orders,
@@ -227,7 +227,7 @@ class MaskedRound:
             raise RefusalError(Reason.MEMBERS, f"too few groups are left after {kind}")
 
     def conclude(self) -> None:
-        """Take the sums in; the survivors' updates count."""
+        """Add the sums to the round, and accept the updates of the nodes that stayed."""
         coordinator, now = self._coordinator, self._now
         sums = [session.sum for session in self._sessions if session.sum]
         now.users, taken = take_in(coordinator, now.server, sums)
@@ -250,13 +250,13 @@ class MaskedRound:
         return Packet(step.model_dump(), message)
 
     def _message(self, kind: str, node: int, packet: Packet) -> bytes:
-        """The bytes of an answer that belongs here."""
+        """Check that an answer belongs to this round, and return its bytes."""
         answer: Step = MaskedAnswer.of(packet) if kind == "mask" else Step.of(packet)
         if answer.token != self._terms.token:
-            raise RefusalError(Reason.ROUND, f"an answer to {answer.token}")
+            raise RefusalError(Reason.ROUND, f"the answer is for {answer.token}")
         if isinstance(answer, MaskedAnswer):
             if answer.version != self._now.orders[node].version:
-                raise RefusalError(Reason.CATALOGUE, f"an update of catalogue {answer.version}")
+                raise RefusalError(Reason.CATALOGUE, f"the update is for catalogue {answer.version}")
             self._coordinator.check_claim(answer.slots)
             self._slots[node] = answer.slots
         check_arrays({MESSAGE: (np.dtype("u1"), ("b",))}, packet.arrays)

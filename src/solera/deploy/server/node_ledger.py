@@ -1,4 +1,4 @@
-"""Who takes part: the server's memory of its nodes."""
+"""The server's record of its nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ledger(BaseModel):
     next_number: int = 0
 
     def enrol(self, node: int, enrolment: Enrolment) -> None:
-        """Enter a node; one that comes again, with another catalogue say, keeps its users' numbers."""
+        """Register a node. A node that enrols again keeps the numbers of its users."""
         known = self.nodes.get(node)
         if known is None:
             self.nodes[node] = NodeEntry(version=enrolment.version, numbers={})

@@ -1,4 +1,4 @@
-"""Sums that are about to be opened, on the server's disk: what a crash must not lose.
+"""Sums that are about to be opened, saved on the server's disk to survive a crash.
 
 opening/
   opening.json     terms, tasks, who takes part, and what the masks are taken off with
@@ -27,7 +27,7 @@ _FOLDER, _TEXT = "opening", "opening.json"
 
 
 class RoundProgress(BaseModel):
-    """How far a federation has come.
+    """Progress of a federation.
 
     `number` is that of the next round. It is above `rounds_done` if sums were opened and lost: a round's
     number is never used again.
@@ -87,7 +87,7 @@ class _Text(BaseModel):
 
 
 def write_opening(folder: Path, opening: Opening) -> None:
-    """Put an opening on the disk, whole or not at all."""
+    """Write an opening to disk atomically."""
     text = _Text(
         terms=opening.terms,
         orders=opening.orders,
@@ -125,12 +125,12 @@ def read_opening(folder: Path) -> Opening | None:
     except (OSError, ValidationError, ValueError) as error:
         raise RunError(
             f"{path} cannot be read: {error}",
-            "restore the folder from a copy; or delete it: the sums in it count as opened and lost",
+            "restore the folder from a copy; or delete it: its sums then count as opened and lost",
         ) from None
 
 
 def drop_opening(folder: Path) -> None:
-    """Forget an opening: its round is done, or given up."""
+    """Delete an opening whose round is done or given up."""
     shutil.rmtree(folder / _FOLDER, ignore_errors=True)
 
 
@@ -138,5 +138,5 @@ def _group(path: Path, each: _Group) -> OpeningGroup:
     encoding = each.kept.setup.encoding
     total: Any = np.frombuffer((path / f"sum-{each.place}.bin").read_bytes(), encoding.dtype)
     if len(total) != encoding.length:
-        raise ValueError(f"the sum of group {each.place} is not whole")
+        raise ValueError(f"the sum of group {each.place} is incomplete")
     return OpeningGroup(each.place, each.nodes, each.kept, total, each.requests)

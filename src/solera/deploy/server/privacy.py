@@ -52,7 +52,7 @@ class PrivateFederation:
         return self.clip * _ROUNDING
 
     def choose(self, able: Ints, number: int) -> Ints:
-        """Who takes part in a round: each by a coin of its own."""
+        """Sample the users of a round independently (Poisson sampling)."""
         return able if isinstance(self._method, ClosedForm) else self._rounds(len(able)).choose(able, number)
 
     def begin(self, users: int, number: int) -> PrivateRound | None:
@@ -90,30 +90,30 @@ def settled(settings: Settings, method: AnyMethod) -> Settings:
 
 
 def changed(former: Settings, given: dict[str, Any], method: AnyMethod, rounds_done: int) -> Settings:
-    """Other settings to go on with, if the guarantee is still the one that was given."""
+    """Settings with changes that keep the privacy guarantee; others are refused."""
     wanted = former.model_copy(update=given)
     check_given(given, wanted.dp)
     if former.dp and former.dp == wanted.dp and wanted.rounds > former.rounds:
         raise RunError(
-            f"ε = {former.dp.epsilon:g} was accounted for {former.rounds} rounds, not for {wanted.rounds}",
-            "begin another federation; its ε adds to this one's",
+            f"ε = {former.dp.epsilon:g} was computed for {former.rounds} rounds, not for {wanted.rounds}",
+            "start a new federation; its ε adds to this one's",
         )
     wanted = settled(wanted, method)
     if rounds_done and wanted.dp != former.dp:
         raise RunError(
-            "what a federation guarantees is decided before its first round",
-            "leave --dp out to go on as it began; or begin another federation, whose ε adds to this one's",
+            "--dp of a federation cannot change after its first round",
+            "omit --dp to continue unchanged; or start a new federation, whose ε adds to this one's",
         )
     return wanted
 
 
 def check_given(given: Collection[str], dp: DP | None) -> None:
-    """Refuse what an operator cannot decide under differential privacy."""
+    """Refuse options that an operator cannot set under differential privacy."""
     for name, option in _WITHOUT_SENSE.items():
         if dp is not None and name in given:
             raise ConfigError(
-                f"{option} does not go with --dp: coins decide who is asked, and the clip what is taken",
-                f"leave {option} out",
+                f"{option} cannot be combined with --dp, which samples users at random and clips uploads",
+                f"omit {option}",
             )
 
 
@@ -127,29 +127,31 @@ def check_progress(rounds_done: int, history: list[dict[str, Any]]) -> None:
     released = len({line["round"] for line in history})
     if released > rounds_done:
         raise RunError(
-            f"{released} rounds were released, and the checkpoint is of {rounds_done}: what --dp guarantees "
+            f"{released} rounds were released, but the checkpoint is of round {rounds_done}: the "
+            "--dp guarantee "
             "does not hold for rounds that are repeated",
-            "restore the latest checkpoint, or begin another federation",
+            "restore the latest checkpoint, or start a new federation",
         )
 
 
 def _check_possible(dp: DP, *, masked: bool) -> None:
-    """Refuse what is for the simulator, for now."""
+    """Refuse --dp settings that only the simulator supports so far."""
     if dp.mode == "local":
         why = "the server sees answers to attempts that do not count as well, which are not accounted for yet"
-        raise ConfigError(f"mode=local is not there over devices yet: {why}", "leave mode=… out")
+        raise ConfigError(f"mode=local is not supported on devices yet: {why}", "omit mode=…")
     if dp.accountant not in (None, "rdp"):
         raise ConfigError(
-            f"accountant={dp.accountant} is for normal noise, and over devices it is discrete",
-            "choose accountant=rdp, or leave accountant=… out",
+            f"accountant={dp.accountant} needs Gaussian noise, but on devices the noise is discrete",
+            "choose accountant=rdp, or omit accountant=…",
         )
     if dp.adaptive is not None:
-        raise ConfigError("an adaptive clip is not there over devices yet", "leave adaptive=… out")
+        raise ConfigError("an adaptive clip is not supported on devices yet", "omit adaptive=…")
     if dp.mode == "distributed" and not masked:
         raise ConfigError(
-            "shares of noise cover a sum that is all the server sees", "add --secure-aggregation"
+            "mode=distributed protects users only if the server sees nothing but sums",
+            "add --secure-aggregation",
         )
     if dp.mode == "central" and masked:
         raise ConfigError(
-            "a server that sees sums alone need not be trusted with the noise", "add mode=distributed to --dp"
+            "--secure-aggregation needs noise that the nodes add themselves", "add mode=distributed to --dp"
         )

@@ -1,4 +1,4 @@
-"""A round as the server has it so far."""
+"""The state of a running round on the server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reply:
 
 @dataclass
 class Round:
-    """What a round has come to so far."""
+    """State of a running round."""
 
     number: int
     attempt: int
@@ -50,16 +50,16 @@ class Round:
 
     @property
     def enough(self) -> bool:
-        """Whether there is no need to wait for anybody else."""
+        """Whether the round needs no more replies."""
         return len(self.answered) == len(self.orders) or (not self.by_nodes and self.users >= self.wanted)
 
     def is_enough(self, users: int, nodes: int) -> bool:
-        """Whether so many users on so many nodes make a round that counts."""
+        """Whether a round with this many users and nodes counts."""
         if self.by_nodes:
             return nodes >= self.least
         return users >= self.least or (users > 0 and nodes >= self.least_nodes)
 
     @property
     def counts(self) -> bool:
-        """Whether enough have come."""
+        """Whether enough replies have arrived for the round to count."""
         return self.is_enough(self.users, len(self.nodes))

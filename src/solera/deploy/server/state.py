@@ -52,7 +52,7 @@ class ServerState:
                 self.shared |= derived(self.method, self.shared)
 
     def initial(self, method: Method, users: int) -> State:
-        """Before the first round."""
+        """State before the first round."""
         return State.initial(
             method,
             users if method.tailored else 0,
@@ -63,7 +63,7 @@ class ServerState:
         )
 
     def make_room(self, users: int) -> None:
-        """Tables for users who have enrolled since."""
+        """Add tables for newly enrolled users."""
         if isinstance(self.method, Method) and self.method.tailored:
             state = self.initial(self.method, users)
             for name in self.method.tailored:
@@ -71,7 +71,7 @@ class ServerState:
             self.held = {name: _grown(v, state.personal.tables[name]) for name, v in self.held.items()}
 
     def erase(self, numbers: list[int]) -> None:
-        """Nothing stays of users who have left: their tables are as at the start."""
+        """Reset the tables of users who have left."""
         if numbers and isinstance(self.method, Method) and self.method.tailored:
             state = self.initial(self.method, max(numbers) + 1)
             for name in self.method.tailored:
@@ -80,7 +80,7 @@ class ServerState:
                 values[numbers] = state.personal.tables[name][numbers]
 
     def undo_round(self, saved: SavedState | None, users: int) -> None:
-        """What clients sent in a round that did not count has not been sent."""
+        """Discard what clients sent in a round that did not count."""
         if saved and self.held:
             self.held = {n: _grown(v, self.held[n]) for n, v in saved.personal.items()}
         elif self.held and isinstance(self.method, Method):
@@ -130,7 +130,7 @@ class ServerState:
         return float(sent[1].peaks(self.method.leaves).max())
 
     def add(self, server: Server | Sum, clients: Ints, sent: Read) -> None:
-        """Take in what some clients sent."""
+        """Add the uploads of some clients."""
         if isinstance(sent, Contribution):
             assert isinstance(server, Sum)
             server.add(sent)

@@ -1,4 +1,4 @@
-"""What people have: histories exported elsewhere, each format one file, matched against the catalogue."""
+"""Importers of histories exported from other services, matched against the catalogue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Unmatched(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What became of a file.
+    """Result of an import.
 
     `unlisted` counts the entries whose titles are not in the catalogue and were too many to list, and
     `left_out` those that the reader did not take, by reason.
@@ -71,7 +71,7 @@ def read_entries(format_: str, source: Source, options: Mapping[str, str]) -> It
 
 
 def import_file(device: Device, format_: str, path: Path, options: Mapping[str, str], user: str) -> Report:
-    """Add what the catalogue knows of a file, oldest first, in one step; nothing is added twice."""
+    """Import the entries that are in the catalogue, oldest first, in one transaction, without duplicates."""
     source, catalogue = Source(path), device.catalogue
     match = lru_cache(maxsize=_REMEMBERED)(catalogue.match)
     rows, times = array("q"), array("q")  # of what was found: objects would take ten times the memory

@@ -41,7 +41,7 @@ def only(options: Mapping[str, str], known: tuple[str, ...], format_: str) -> No
     for name in options:
         if name not in known:
             hint = closest(name, list(known)) if known else "leave it out"
-            raise ConfigError(f"the format {format_!r} takes no {name!r}", hint)
+            raise ConfigError(f"format {format_!r} has no option {name!r}", hint)
 
 
 def seconds(text: str) -> int | None:
@@ -50,7 +50,7 @@ def seconds(text: str) -> int | None:
     if not text:
         return None
     if len(text) > _LONGEST_TIME:
-        raise ValueError(f"a time of {len(text):,} characters, and at most {_LONGEST_TIME} are read")
+        raise ValueError(f"a time of {len(text):,} characters; at most {_LONGEST_TIME} are allowed")
     if text.lstrip("-").replace(".", "", 1).isdigit():
         return moment(float(text))
     when = datetime.fromisoformat(text)
@@ -60,14 +60,14 @@ def seconds(text: str) -> int | None:
 def moment(time: float) -> int:
     """Unix seconds that a calendar can have."""
     if not abs(time) < 1e13:
-        raise ValueError("no time that a calendar has")
+        raise ValueError("not a valid calendar date")
     return int(time)
 
 
 def whole(text: str) -> int:
     """A whole number."""
     if len(text) > _LONGEST_NUMBER:
-        raise ValueError(f"a number of {len(text):,} characters, and at most {_LONGEST_NUMBER} are read")
+        raise ValueError(f"a number of {len(text):,} characters; at most {_LONGEST_NUMBER} are allowed")
     return int(text)
 
 
@@ -78,5 +78,5 @@ def year_of(text: str) -> int | None:
         return None
     year = whole(text)
     if not 0 < year < 10_000:
-        raise ValueError(f"{year} is no year")
+        raise ValueError(f"{year} is not a valid year")
     return year

@@ -22,7 +22,7 @@ def read_letterboxd(source: Source, options: Mapping[str, str]) -> Iterator[Entr
     only(options, (), "letterboxd")
     if source.path.stem.startswith("watchlist"):
         hint = "give watched.csv, diary.csv or ratings.csv of the same export"
-        raise DataError(f"{source.path} lists films yet to be seen", hint)
+        raise DataError(f"{source.path} is a watchlist of films not watched yet", hint)
     with read_csv(source) as table:
         if not {"Date", "Name", "Year"} <= set(table.header):
             raise source.malformed("line 1", "not the header Date,Name,Year,… of a Letterboxd export")

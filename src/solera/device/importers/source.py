@@ -14,7 +14,7 @@ from solera.device.importers.budget import DEFAULT, Budget
 from solera.device.importers.unpack import unpack
 
 _SPLIT = "export a shorter period, or split the file"
-_AS_EXPORTED = "give the file as it was exported"
+_AS_EXPORTED = "give the original exported file"
 
 
 class Source:
@@ -32,7 +32,7 @@ class Source:
 
         def check(size: int) -> None:
             if size > most:
-                raise DataError(f"{self.path} has more than {most:,} bytes, the most that are read", _SPLIT)
+                raise DataError(f"{self.path} has more than {most:,} bytes, which is the limit", _SPLIT)
 
         with self.path.open("rb", buffering=0) as file:
             check(self.path.stat().st_size)
@@ -61,7 +61,9 @@ class Source:
             if len(line) > most:
                 raise self.too_long(where)
             if "\0" in line:
-                raise DataError(f"{self.path}, {where}: a NUL byte, which no text has", _AS_EXPORTED)
+                raise DataError(
+                    f"{self.path}, {where}: a NUL byte, which a text file cannot contain", _AS_EXPORTED
+                )
             self.count_row()
             yield where, line
 
@@ -77,12 +79,12 @@ class Source:
         self._rows += 1
         if self._rows > self.budget.rows:
             raise DataError(
-                f"{self.path} has more than {self.budget.rows:,} rows, the most that are read", _SPLIT
+                f"{self.path} has more than {self.budget.rows:,} rows, which is the limit", _SPLIT
             )
 
     def malformed(self, where: str, what: str) -> DataError:
         """An error that names the place."""
-        return DataError(f"{self.path}, {where}: {what}", "mend or remove it, or export the file again")
+        return DataError(f"{self.path}, {where}: {what}", "correct or remove it, or export the file again")
 
     def too_long(self, where: str) -> DataError:
         """An error about a line, a record or an entry of a list."""

@@ -16,7 +16,9 @@ def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry
     """One entry per row."""
     only(options, _KINDS, "csv")
     if not {"item", "title"} & options.keys():
-        raise ConfigError("which column names the item?", "--columns title=…,year=…,time=… or item=…,time=…")
+        raise ConfigError(
+            "the column of the item is not known", "give --columns title=…,year=…,time=… or item=…,time=…"
+        )
     with read_csv(source, "\t" if source.path.suffix == ".tsv" else ",") as table:
         known = set(table.header)
         for name in options.values():

@@ -42,7 +42,7 @@ def unpack(
     most = min(budget.unpacked_bytes, budget.ratio * size)
     if size > budget.file_bytes:
         raise DataError(
-            f"{path} has {size:,} bytes, and an import reads {budget.file_bytes:,} at most",
+            f"{path} has {size:,} bytes; an import reads at most {budget.file_bytes:,}",
             "export a shorter period",
         )
     total = 0
@@ -112,7 +112,7 @@ def _check(path: Path, entries: list[zipfile.ZipInfo], most: int) -> None:
         raise _too_many(path, most)
     for entry, after in pairwise(sorted(entries, key=lambda entry: entry.header_offset)):
         if entry.header_offset + _HEADER_BYTES + entry.compress_size > after.header_offset:
-            raise DataError(f"{path} has entries that overlap, as no real zip has", _AGAIN)
+            raise DataError(f"{path} has overlapping entries, which a valid zip file cannot have", _AGAIN)
 
 
 def _check_readable(path: Path, entry: zipfile.ZipInfo) -> None:
@@ -120,7 +120,7 @@ def _check_readable(path: Path, entry: zipfile.ZipInfo) -> None:
         raise DataError(f"{path}: {_shown(entry)} is encrypted", "give a zip without a password")
     if entry.compress_type not in _METHODS:
         raise DataError(
-            f"{path}: {_shown(entry)} is packed by a method that is not read here",
+            f"{path}: {_shown(entry)} uses an unsupported compression method",
             "unpack the zip, then import its .jsonl files one by one",
         )
 
@@ -130,4 +130,4 @@ def _shown(entry: zipfile.ZipInfo) -> str:
 
 
 def _too_many(path: Path, most: int) -> DataError:
-    return DataError(f"{path} lists more than {most:,} entries, the most that are read of a zip", _AGAIN)
+    return DataError(f"{path} has more than {most:,} entries, which is the limit for a zip file", _AGAIN)

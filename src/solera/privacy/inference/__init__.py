@@ -1,1 +1,1 @@
-"""Inference attacks: who interacted with what, from uploads."""
+"""Inference attacks: find out from uploads which items clients interacted with."""

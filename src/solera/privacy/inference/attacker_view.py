@@ -1,4 +1,4 @@
-"""What an attacker gets to see of uploads, under each mode that protects them.
+"""What an attacker sees of uploads, with and without protection.
 
     plain         every upload, and any sum of some of them
     local         the same, but uploads are clipped and have their clients' noise on every number of every row
@@ -27,28 +27,28 @@ from solera.privacy.inference.row_changes import SeenRows, rows_seen, total
 
 @dataclass(frozen=True)
 class Plain:
-    """Nothing is between them."""
+    """Unprotected uploads."""
 
     tables: tuple[str, ...]
     n_items: int
 
     @property
     def sum_alone(self) -> bool:
-        """Whether all that is seen is the sum over all clients of a round."""
+        """Whether the attacker sees only the sum over all clients of a round."""
         return False
 
     def each(self, clients: Ints, upload: Upload) -> dict[int, SeenRows]:
-        """What is known of every client's upload."""
+        """What the attacker knows of every client's upload."""
         return dict(zip(clients.tolist(), rows_seen(upload, self.tables), strict=True))
 
     def total(self, parts: Sequence[SeenRows], weights: Floats) -> SeenRows:
-        """The sum as it is seen."""
+        """The sum as the attacker sees it."""
         return total(parts, weights, self.n_items)
 
 
 @dataclass(frozen=True)
 class Private(Plain):
-    """Differential privacy: uploads are clipped, and noise of `std` is on every number of what is seen."""
+    """Uploads under differential privacy: clipped, with noise of `std` on every value that is seen."""
 
     clip: Clip
     std: float
@@ -58,17 +58,17 @@ class Private(Plain):
 
     @property
     def sum_alone(self) -> bool:
-        """Unless clients add all of the noise themselves."""
+        """True unless clients add all of the noise themselves."""
         return self.mode != "local"
 
     def each(self, clients: Ints, upload: Upload) -> dict[int, SeenRows]:
-        """Clipped; if single ones are seen, under noise."""
+        """Clipped uploads; with noise if the attacker sees single uploads."""
         clipped, _ = self.clip.upload(upload, self.leaves)
         found = super().each(clients, clipped)
         return found if self.sum_alone else {client: self._noisy([sight]) for client, sight in found.items()}
 
     def total(self, parts: Sequence[SeenRows], weights: Floats) -> SeenRows:
-        """Every client counts 1."""
+        """The sum, in which every client has weight 1."""
         equal = np.ones(len(parts))
         return self._noisy(parts) if self.sum_alone else total(parts, equal, self.n_items)
 
@@ -86,7 +86,7 @@ def cover(
     n_items: int,
     draw: np.random.Generator,
 ) -> Plain:
-    """Of a run's settings, which are resolved."""
+    """The attacker's view for the resolved settings of a run."""
     if dp is None:
         return Plain(tables, n_items)
     assert dp.noise is not None

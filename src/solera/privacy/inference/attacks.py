@@ -1,4 +1,4 @@
-"""Attacks that need no training: who interacted with what, from how item rows changed.
+"""Attacks without training, based on how item rows changed.
 
 An attack says for every row that was sent how much speaks for an interaction. Training samples hold all of
 a client's items, so a row that was not sent is no interaction, in whatever attack. Evidence is in units of
@@ -35,7 +35,7 @@ def sign(sight: SeenRows) -> Floats:
 
 
 def direction(sight: SeenRows) -> Floats:
-    """The first right singular vector, turned so that most rows moved against it.
+    """The first right singular vector, with the sign for which most rows moved against it.
 
     Rows that noise may have moved as far (three standard deviations) have no say in that.
     """

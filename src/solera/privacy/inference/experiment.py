@@ -1,4 +1,4 @@
-"""Train for some rounds, look at what is uploaded, and find out who interacted with what.
+"""Train for some rounds, and attack the uploads to find out who interacted with what.
 
 Three things are looked at, each by every attack:
 
@@ -61,7 +61,7 @@ def attack(
     train: LocalTraining | None = None,
     on_round: Callable[[int, float | None], None] = lambda done, auc: None,
 ) -> list[Finding]:
-    """What every attack finds in the uploads of some of a run's rounds; by default of its first and last.
+    """Run every attack on the uploads of some rounds; by default the first and the last.
 
     `train` is the engine with whatever protects the uploads it yields; the attacker sees them after that.
     `on_round` is told the rounds done, and the AUC of the shadow attack on single uploads.
@@ -69,8 +69,9 @@ def attack(
     looked_at = sorted({*(rounds or (1, config.rounds))})
     if looked_at[0] < 1 or looked_at[-1] > config.rounds:
         raise ConfigError(
-            f"round {looked_at[-1] if looked_at[0] > 0 else looked_at[0]} is none of 1 to {config.rounds}",
-            "give --rounds as many as the last one attacked",
+            f"round {looked_at[-1] if looked_at[0] > 0 else looked_at[0]} is not between 1 and "
+            f"{config.rounds}",
+            "raise --rounds to the last round attacked, or give other rounds with --attacked",
         )
     with torch_threads(threads):
         watch = _Watch(config, data, clients, tuple(sorted({1, *sums})), train or BlockTraining(threads))
@@ -83,7 +84,7 @@ def attack(
 
 
 class _Watch:
-    """A federation, and one who watches its uploads."""
+    """A federation, and an observer of its uploads."""
 
     def __init__(
         self,
@@ -104,7 +105,8 @@ class _Watch:
         able = np.flatnonzero(parts.train.lengths)
         if not 1 <= clients <= len(able) // 2:
             raise ConfigError(
-                f"cannot attack {clients} of {len(able)} clients: what is public is taken from the others",
+                f"cannot attack {clients} of {len(able)} clients: the attacker's public data comes "
+                "from the others",
                 f"give --clients from 1 to {len(able) // 2}",
             )
         self.targets: Ints = np.sort(self.draw.choice(able, clients, replace=False))
@@ -130,7 +132,8 @@ class _Watch:
             self.sums = (present,)
         elif sums[-1] > present or sums[0] < 1:
             raise ConfigError(
-                f"no sum of {sums[-1] if sums[0] > 0 else sums[0]} clients: {present} take part in a round",
+                f"cannot sum over {sums[-1] if sums[0] > 0 else sums[0]} clients: {present} take "
+                "part in a round",
                 "give other --sums",
             )
         self.shadows = Shadows(
@@ -145,7 +148,7 @@ class _Watch:
         self.so_far: dict[str, Floats] = {}  # evidence of every target's uploads, added up
 
     def round(self, round_: int, *, attacked: bool) -> list[Finding]:
-        """Let the round happen, and look at it."""
+        """Run the round and attack its uploads."""
         sent = Sent.of(self.simulation.state.tensors()[0], self.method.tailored)
         self.shadows.follow(round_, sent, len(self.truth))
         self.simulation.run_round(round_)
@@ -215,7 +218,7 @@ def sent_tables(method: Method) -> tuple[str, ...]:
 def _attackable(method: AnyMethod) -> Method:
     if isinstance(method, ClosedForm) or not sent_tables(method):
         raise ConfigError(
-            f"{method.name!r} sends no changes of item rows: these attacks have nothing to look at",
-            "take a method that trains a shared item table, e.g. fedmf",
+            f"{method.name!r} sends no changes of item rows, which these attacks need",
+            "use a method that trains a shared item table, e.g. fedmf",
         )
     return method

@@ -1,4 +1,4 @@
-"""How well a ranking of all items finds those a client, or anybody in a sum, interacted with."""
+"""Metrics of attacks: how well a ranking finds the items that a client, or a sum, interacted with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from solera.privacy.inference.row_changes import Mask
 
 
 class Success(NamedTuple):
-    """One client's figures; None where there is nothing to tell apart."""
+    """Metrics of an attack on one client. An AUC is None without positives or without negatives."""
 
     auc: float | None
     precision: float
@@ -40,7 +40,7 @@ class Figures(BaseModel):
 
     @classmethod
     def of(cls, each: Sequence[Success]) -> Figures:
-        """The means."""
+        """Means over clients."""
         aucs = [one.auc for one in each if one.auc is not None]
         return cls(
             clients=len(each),
@@ -66,7 +66,7 @@ class Finding(BaseModel):
 
     @property
     def rounds(self) -> str:
-        """Which rounds' uploads, in words."""
+        """The attacked rounds, in words."""
         return rounds_in_words(self.first_round, self.last_round)
 
 
@@ -90,7 +90,7 @@ class Tally:
                 self._anybody.setdefault(name, []).append(success(each, anybody))
 
     def findings(self, first_round: int, last_round: int, summed: int) -> list[Finding]:
-        """One for every attack."""
+        """Findings, one per attack."""
         return [
             Finding(
                 attack=name,
@@ -109,7 +109,7 @@ class Tally:
 
 
 def success(evidence: Floats, truth: Mask) -> Success:
-    """Of one ranking: −inf is a row that was not sent."""
+    """Metrics of one ranking. A score of −inf means that the row was not sent."""
     sent = evidence > -np.inf
     return Success(
         auc(evidence, truth),
@@ -120,7 +120,7 @@ def success(evidence: Floats, truth: Mask) -> Success:
 
 
 def auc(scores: Floats, truth: Mask) -> float | None:
-    """How often a positive stands above a negative; ties count half. None without one of the two."""
+    """Area under the ROC curve; ties count half. None without positives or without negatives."""
     positives = int(truth.sum())
     negatives = len(truth) - positives
     if not positives or not negatives:

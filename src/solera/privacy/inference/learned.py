@@ -1,4 +1,4 @@
-"""What an attacker learns from rows whose truth it knows: two small networks on a row's features."""
+"""A learned attack: two small networks, trained on rows with known labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Learned:
         self._popularity, self._unmoved_is_no = popularity, unmoved_is_no
 
     def learn(self, inputs: Floats, truth: Floats, draw: np.random.Generator) -> None:
-        """From rows whose truth is known."""
+        """Train the networks on rows with known labels."""
         self._alone = Classifier(inputs[:, :-1], truth, draw)
         self._with_popularity = Classifier(inputs, truth, draw)
 
@@ -73,7 +73,7 @@ def _by_rank(values: Floats) -> Floats:
 
 
 class Classifier:
-    """One hidden layer, trained on rows whose truth is known."""
+    """Classifier with one hidden layer, trained on rows with known labels."""
 
     def __init__(self, inputs: Floats, truth: Floats, draw: np.random.Generator) -> None:
         some = draw.permutation(len(inputs))[:_ROWS]
@@ -90,7 +90,7 @@ class Classifier:
             optimizer.step()
 
     def __call__(self, inputs: Floats) -> Floats:
-        """Log-odds of the rows."""
+        """Log-odds that each row is an interaction."""
         with torch.no_grad():
             found: Floats = self._logits(self._tensor(inputs)).double().numpy()
         return found

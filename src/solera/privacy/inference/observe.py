@@ -1,4 +1,4 @@
-"""Where an attacker stands: at the door of the server, looking at every upload that arrives."""
+"""Hooks that show an observer every upload that arrives at the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Observed:
-    """Local training whose uploads an observer sees, and that is otherwise what it was.
+    """Local training whose uploads an observer sees. Results are unchanged.
 
     Put it around everything that changes an upload on its way: what is inside is not seen.
     """
@@ -59,5 +59,5 @@ class Reseeded:
     seed: int
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
-        """Results of other draws."""
+        """Results with samples of the other seed."""
         return self.train(replace(task, seed=self.seed), clients)

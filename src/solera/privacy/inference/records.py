@@ -1,4 +1,4 @@
-"""Records of attacks: one small JSON file for a method and what protects its uploads.
+"""Records of attacks: one small JSON file per method and protection.
 
 attacks/<data set>/<method>--<protection>.json
 """
@@ -34,7 +34,7 @@ class AttackRecord(BaseModel):
 
     @property
     def name(self) -> str:
-        """Its file, within the folder of attacks."""
+        """Path of the record within the folder of attacks."""
         return file_name(self.dataset, self.method, self.protection.replace("ε = ", "epsilon="))
 
     def find(self, attack: str, rounds: tuple[int, int], summed: int = 1) -> Finding | None:
@@ -46,7 +46,7 @@ class AttackRecord(BaseModel):
 
     @property
     def last_round(self) -> int:
-        """The last that was attacked."""
+        """The last attacked round."""
         return max(finding.last_round for finding in self.findings)
 
 
@@ -60,7 +60,7 @@ def of_run(folder: Path) -> AttackRecord | None:
 
 
 def write(record: AttackRecord, folder: Path) -> Path:
-    """To its place in the folder."""
+    """Write the record to its place in the folder."""
     return write_record(record, folder / record.name)
 
 

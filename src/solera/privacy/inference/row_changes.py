@@ -31,12 +31,12 @@ class SeenRows:
 
     @cached_property
     def moved(self) -> Mask:
-        """Which of the rows changed at all."""
+        """Mask of the rows that changed."""
         moved: Mask = np.any(self.changes, axis=1)
         return moved
 
     def without_unmoved(self) -> SeenRows:
-        """Only those that did."""
+        """The rows that changed."""
         return SeenRows(self.rows[self.moved], self.changes[self.moved], self.noise)
 
     def spread(self, values: Floats, n_items: int) -> Floats:
@@ -60,7 +60,7 @@ def rows_seen(upload: Upload, tables: Sequence[str]) -> list[SeenRows]:
 
 
 def total(parts: Sequence[SeenRows], weights: Floats, n_items: int) -> SeenRows:
-    """All that secure aggregation shows: the weighted sum, of all rows. One part alone stays as it is."""
+    """The weighted sum of all rows, as secure aggregation shows it. A single part is returned unchanged."""
     if len(parts) == 1:
         return parts[0]
     summed = np.zeros((n_items, parts[0].changes.shape[1]))
@@ -78,11 +78,11 @@ class Watchman:
     seen: dict[int, SeenRows] = field(default_factory=dict)
 
     def __call__(self, round_: int, clients: Ints, upload: Upload) -> None:
-        """Keep what arrived."""
+        """Store the uploads that arrived."""
         self.seen.update(self.look(clients, upload))
 
     def collect(self) -> dict[int, SeenRows]:
-        """What was seen since the last time."""
+        """Uploads seen since the last call."""
         seen, self.seen = self.seen, {}
         return seen
 

@@ -1,4 +1,4 @@
-"""A shadow attack: train clients of one's own, whose histories are known, and learn what gives them away.
+"""A shadow attack: train simulated clients with known histories, and learn an attack from them.
 
 In the manner of Yuan et al., "Interaction-level Membership Inference Attack Against Federated Recommender
 Systems" (WWW 2023). The attacker is a server that keeps to the rules. It knows the method, its settings and
@@ -33,7 +33,7 @@ _GROUPS = 60  # shadow uploads, or sums of them, that a network learns from
 
 @dataclass(frozen=True)
 class Public:
-    """What anybody may know: how often each item is chosen, and how long histories are."""
+    """Public knowledge of the attacker: popularity of items and lengths of histories."""
 
     popularity: Floats
     lengths: Ints
@@ -45,11 +45,11 @@ class Public:
 
     @property
     def log_popularity(self) -> Floats:
-        """Of every item; one is added to all counts."""
+        """Log-popularity of every item, with one added to all counts."""
         return np.log(self.popularity + 1)
 
     def histories(self, count: int, draw: np.random.Generator) -> Ragged:
-        """Made up: of a length that occurs, items by popularity without repetition."""
+        """Random histories: lengths as in the data, items drawn by popularity without repetition."""
         chances = (self.popularity + 1) / (self.popularity + 1).sum()
         sizes = draw.choice(self.lengths[self.lengths > 0], count)
         return Ragged.from_lists(
@@ -58,7 +58,7 @@ class Public:
 
 
 class Shadows:
-    """Clients of the attacker's own."""
+    """Clients that the attacker simulates."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""What clients can do to a federation by what they upload."""
+"""Poisoning attacks: malicious uploads of clients."""

@@ -1,4 +1,4 @@
-"""What malicious clients upload instead of what they learned.
+"""Uploads of malicious clients.
 
 `boost` says how much longer their changes are than ordinary ones; 1 hides among them.
 
@@ -46,7 +46,7 @@ class Poisoned:
     boost: float
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
-        """The honest clients' results, then the others'."""
+        """Results of the honest clients, then of the malicious ones."""
         malicious = clients[clients >= self.first]
         yield from self.train(task, clients[clients < self.first])
         if len(malicious):
@@ -56,19 +56,19 @@ class Poisoned:
                 yield self._result(task, client, ATTACKS[self.attack](self, task, client, share))
 
     def _result(self, task: Task, client: int, upload: Upload) -> ClientResult:
-        """With the upload, as of a client that keeps what it had."""
+        """Result with this upload, of a client whose own parameters do not change."""
         who = np.array([client])
         claims = np.array([CLAIM]) if self.attack == "weight" else None
         params = start(task, TouchedRows(who, upload.rows, upload.row_counts))
         return ClientResult(who, upload, params, torch.zeros(1, dtype=task.state.dtype), claims)
 
     def ordinary(self, client: int) -> Upload:
-        """Somebody's of the crowd."""
+        """Ordinary upload of one simulated user."""
         uploads = list(self.crowd.uploads.values())
         return uploads[client % len(uploads)]
 
     def of_targets(self, task: Task, changes: Params) -> Upload:
-        """An upload of the targets' rows, with nothing new of anything else."""
+        """Upload that changes only the rows of the targets."""
         zeros = {
             leaf.sent_as: torch.zeros(1, *leaf.shape, dtype=task.state.dtype)
             for leaf in task.method.leaves
@@ -78,7 +78,7 @@ class Poisoned:
 
 
 def random(how: Poisoned, task: Task, client: int, share: float) -> Upload:
-    """Noise."""
+    """Upload random noise."""
     like = how.ordinary(client)
     noise = torch.Generator().manual_seed(hash((task.seed, task.context.round, client)) % 2**63)
 
@@ -91,14 +91,14 @@ def random(how: Poisoned, task: Task, client: int, share: float) -> Upload:
 
 
 def sign_flip(how: Poisoned, task: Task, client: int, share: float) -> Upload:
-    """The opposite."""
+    """Upload the opposite of an ordinary change."""
     like = how.ordinary(client)
     flipped = {name: -how.boost * values for name, values in like.changes.items()}
     return Upload(like.rows, like.row_counts, flipped)
 
 
 def promotion(how: Poisoned, task: Task, client: int, share: float) -> Upload:
-    """Up, for the users as they seem to be."""
+    """Raise the scores of the targets for simulated users."""
     shared = task.state.shared
     rows = {name: shared[name][how.targets].clone().requires_grad_() for name in how.crowd.tables}
     gain = functional.logsigmoid(how.crowd.scores(how.targets, rows)).sum()
@@ -112,7 +112,7 @@ def promotion(how: Poisoned, task: Task, client: int, share: float) -> Upload:
 
 
 def alignment(how: Poisoned, task: Task, client: int, share: float) -> Upload:
-    """To where popular items are."""
+    """Move the targets towards popular items."""
     popular = torch.from_numpy(np.argsort(-how.crowd.popularity, kind="stable")[:_POPULAR].copy())
     changes = {}
     for name in how.crowd.tables:

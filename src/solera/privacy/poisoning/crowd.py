@@ -1,4 +1,4 @@
-"""What malicious clients know: the model they are sent, how popular items are, and users they make up.
+"""Knowledge of malicious clients: the model, the popularity of items, and simulated users.
 
 Made-up users have histories drawn by popularity and train honestly from every model that is sent, together
 and in secret. Their personal parameters stand for those of the real users, and their changes show what an
@@ -29,7 +29,7 @@ SIZE = 50
 
 
 class Crowd:
-    """Users that malicious clients make up."""
+    """Users that malicious clients simulate."""
 
     def __init__(
         self, method: Method, public: Public, train: LocalTraining, *, seed: int, dtype: torch.dtype
@@ -69,7 +69,7 @@ class Crowd:
         return float(np.median(longest))
 
     def scores(self, items: Tensor, rows: Params) -> Tensor:
-        """[users, items]: how the crowd would score some items, were these their rows of the sent tables."""
+        """Scores [users, items] of the simulated users for some items, given these rows of the tables."""
         state, everybody = self._simulation.state, np.arange(SIZE)
         params = dict(state.personal.whole)
         for leaf in self.method.select(home=Home.PERSONAL, per_item=True):

@@ -1,4 +1,4 @@
-"""Train with some malicious clients, and look at what everybody else is then recommended.
+"""Train with some malicious clients, and measure what the other users are recommended.
 
 The malicious clients are added to the others, who are the same whatever is tried: their number is a share of
 theirs. Targets are drawn from the least popular quarter of the items.
@@ -52,7 +52,7 @@ class AttackPlan(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What came of it, after the last round.
+    """Result after the last round.
 
     `exposure` is the share of users, of those who do not know a target, in whose top 10 it is: the mean over
     the targets. `ndcg` is NDCG@10 of the test items in full ranking.
@@ -73,7 +73,7 @@ def poison(
     threads: int = 0,
     on_round: Callable[[int, float], None] = lambda done, loss: None,
 ) -> Outcome:
-    """Train for all rounds with malicious clients among the others, and measure."""
+    """Train for all rounds with malicious clients, and measure their effect."""
     method = _attackable(find(config.method, config.options, config.plugins))
     if plot.attack not in (NONE, *ATTACKS):
         raise ConfigError(f"unknown attack {plot.attack!r}", closest(plot.attack, [NONE, *ATTACKS]))
@@ -133,13 +133,14 @@ def least_popular(train: Ragged, n_items: int, count: int, seed: int) -> Ints:
     quarter = order[: max(1, n_items // 4)]
     if not 1 <= count <= len(quarter):
         raise ConfigError(
-            f"no {count} targets among {len(quarter)} unpopular items", f"take 1 to {len(quarter)}"
+            f"cannot choose {count} targets among {len(quarter)} unpopular items",
+            f"give --targets from 1 to {len(quarter)}",
         )
     return np.sort(generator(seed, Purpose.EVALUATION, *b"targets").choice(quarter, count, replace=False))
 
 
 def exposure(simulation: Simulation, parts: Split, targets: Ints, top: int = 10) -> float:
-    """Mean over the targets: the share of users, who have not met one, in whose top it is."""
+    """Share of users with a target in their top list, among users new to it; mean over targets."""
     known = history(parts, "test").concat(parts.test)
     seen, free = np.zeros(len(targets)), np.zeros(len(targets))
     for users in np.array_split(np.arange(parts.data.n_users), max(1, parts.data.n_users // 200)):
@@ -157,10 +158,10 @@ def exposure(simulation: Simulation, parts: Split, targets: Ints, top: int = 10)
 
 
 def _attackable(method: AnyMethod) -> Method:
-    """One whose clients send changes of a table that is the same for everybody."""
+    """Check that clients of the method send changes of a table shared by all."""
     if isinstance(method, ClosedForm) or isinstance(method.aggregate, Tailoring) or remembers(method.scorer):
         why = "its clients train no shared item table by steps, or get one each, or are known by history"
-        raise ConfigError(f"{method.name!r} cannot be poisoned here: {why}", "take e.g. fedmf or pfedrec")
+        raise ConfigError(f"{method.name!r} cannot be poisoned here: {why}", "use e.g. fedmf or pfedrec")
     if not any(leaf.per_item and leaf.sent_as for leaf in method.leaves):
-        raise ConfigError(f"{method.name!r} sends no changes of item rows", "take e.g. fedmf or pfedrec")
+        raise ConfigError(f"{method.name!r} sends no changes of item rows", "use e.g. fedmf or pfedrec")
     return method

@@ -16,7 +16,7 @@ from solera.privacy.record_files import file_name, read_records, write_record
 
 
 class PoisonRecord(BaseModel):
-    """What was tried, by which command and program, and what came of it."""
+    """Settings, command, program and result of one poisoned training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -35,13 +35,13 @@ class PoisonRecord(BaseModel):
 
     @property
     def name(self) -> str:
-        """Its file, within the folder of such records."""
+        """Path of the record within its folder."""
         share = f"-{self.plot.malicious:g}x{self.plot.boost:g}" if self.outcome.malicious_clients else ""
         return file_name(self.dataset, self.method, self.plot.attack + share, self.defence)
 
 
 def write(record: PoisonRecord, folder: Path) -> Path:
-    """To its place in the folder."""
+    """Write the record to its place in the folder."""
     return write_record(record, folder / record.name)
 
 

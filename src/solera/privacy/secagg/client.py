@@ -54,7 +54,7 @@ class Peer(BaseModel):
 
 
 class State(BaseModel):
-    """All that a client keeps between stages. Secret."""
+    """Secret state that a client keeps between stages."""
 
     model_config = _BYTES
 
@@ -88,29 +88,29 @@ class Client:
         self._state, self._setup, self._identity = state, state.setup, identity
         roster = state.setup.roster
         if not 0 <= state.number < len(roster) or roster[state.number] != public_identity(identity):
-            raise SecAggError("the roster has another key under this number", "take the node's own number")
+            raise SecAggError("the roster has another key under this number", "use the node's own number")
 
     @property
     def setup(self) -> Setup:
-        """What was agreed on."""
+        """The agreed setup of the round."""
         return self._setup
 
     @property
     def stage(self) -> Stage:
-        """What comes next."""
+        """The next stage."""
         return self._state.stage
 
     def save(self) -> bytes:
-        """The state, secrets and all."""
+        """The state as bytes, including secrets."""
         return self._state.model_dump_json().encode()
 
     @classmethod
     def load(cls, data: bytes, identity: Identity) -> Self:
-        """Go on from a saved state."""
+        """Restore a client from a saved state."""
         try:
             state = State.model_validate_json(data)
         except ValidationError as error:
-            raise SecAggError(f"no state of a client: {error.errors()[0]['msg']}") from None
+            raise SecAggError(f"not the state of a client: {error.errors()[0]['msg']}") from None
         client = cls.__new__(cls)
         client._begin(state, identity)
         return client
@@ -137,9 +137,9 @@ class Client:
         peers = {each.client: Peer(box_key=each.box_key, mask_key=each.mask_key) for each in made}
         own = peers.get(state.number)
         if own is None or own.mask_key != public_key(state.mask_secret):
-            raise SecAggError("the own keys are not among those of all")
+            raise SecAggError("this client's keys are missing from the list of all keys")
         if len({key for peer in peers.values() for key in (peer.box_key, peer.mask_key)}) < 2 * len(peers):
-            raise SecAggError("a key is there twice")
+            raise SecAggError("a key is listed twice")
         dealt = vss.deal(
             state.seed,
             state.mask_secret,
@@ -174,10 +174,10 @@ class Client:
         rules.at_stage(state.stage, Stage.MASK)
         received = Inbox.from_bytes(inbox, setup.context)
         if received.client != state.number:
-            raise SecAggError("an inbox is of another client")
+            raise SecAggError("the inbox belongs to another client")
         parcels = {client: rules.Parcel.from_bytes(data) for client, data in received.entries}
         if not parcels.keys() <= state.peers.keys() - {state.number}:
-            raise SecAggError("a box is of a client without keys")
+            raise SecAggError("a box comes from a client without keys")
         sharers = sorted({*parcels, state.number})
         rules.enough(setup, sharers, "have shared their keys")
         box_secret, mask_secret = private_key(state.box_secret), private_key(state.mask_secret)
@@ -201,7 +201,7 @@ class Client:
     def confirm(
         self, survivors: bytes, approve: Callable[[tuple[int, ...]], None] = lambda clients: None
     ) -> bytes:
-        """Sign who is summed up: this client and enough others, all of whom it shares a mask with.
+        """Sign the list of survivors: this client and enough others, all sharing a mask with it.
 
         `approve` raises an error if the node does not want to be summed up with these clients.
         """
@@ -209,7 +209,7 @@ class Client:
         rules.at_stage(state.stage, Stage.CONFIRM)
         clients = Survivors.from_bytes(survivors, setup.context).clients
         if state.number not in clients or not set(clients) <= set(state.sharers):
-            raise SecAggError("survivors without this client, or with one that has shared no keys")
+            raise SecAggError("the survivors lack this client, or include one that has shared no keys")
         rules.enough(setup, clients, "have survived")
         approve(clients)
         signature = sign(self._identity, rules.view(setup, state.keys, state.sharers, clients))

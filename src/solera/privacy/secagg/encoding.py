@@ -62,37 +62,37 @@ class Encoding(BaseModel):
         bound = min((1 << self.bits - 1) - 1, 1 << 53)
         for part in self.parts:
             if part.largest == 0:
-                raise ValueError(f"{part.name!r}: all values would become 0: take more fraction_bits")
+                raise ValueError(f"{part.name!r}: all values would become 0: use more fraction_bits")
             if self.clients * part.largest > bound:
                 raise ValueError(
                     f"{part.name!r}: {self.clients} clients × {part.largest} could exceed {bound}:"
-                    " take fewer fraction_bits, a smaller clip, or bits=64"
+                    " use fewer fraction_bits, a smaller clip, or bits=64"
                 )
         if len({part.name for part in self.parts}) != len(self.parts):
-            raise ValueError("two parts have one name")
+            raise ValueError("two parts have the same name")
         if self.length > MAX_VALUES:
             raise ValueError(f"more than {MAX_VALUES} values")
         return self
 
     @property
     def length(self) -> int:
-        """Of all parts together."""
+        """Total length of all parts."""
         return sum(part.length for part in self.parts)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the integers, in memory and on the wire."""
+        """Integer type, in memory and on the wire."""
         return np.dtype(f"<u{self.bits // 8}")
 
     @property
     def nbytes(self) -> int:
-        """Of an encoded vector."""
+        """Size of an encoded vector in bytes."""
         return self.length * self.dtype.itemsize
 
     def encode(self, values: Mapping[str, ArrayLike]) -> Ring:
-        """Every part by its name, of any shape."""
+        """Encode the values of all parts, given by name and of any shape."""
         if values.keys() != {part.name for part in self.parts}:
-            raise SecAggError(f"values of other parts than {[part.name for part in self.parts]}")
+            raise SecAggError(f"the values are not those of the parts {[part.name for part in self.parts]}")
         encoded = np.empty(self.length, self.dtype)
         begin = 0
         for part in self.parts:
@@ -115,7 +115,7 @@ class Encoding(BaseModel):
         return encoded
 
     def decode(self, total: Ring) -> dict[str, Floats]:
-        """The sum of the inputs, by part."""
+        """Decode the sum of the inputs, by part."""
         signed = total.view(f"<i{self.bits // 8}").astype(np.float64)
         found, begin = {}, 0
         for part in self.parts:

@@ -1,4 +1,4 @@
-"""The one error of secure aggregation."""
+"""The error class of secure aggregation."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from solera.core.errors import SoleraError
 
 
 class SecAggError(SoleraError):
-    """A message, a state or a request that is refused, with the reason. Nothing was given away."""
+    """A refused message, state or request, with the reason. No secret was revealed."""

@@ -31,7 +31,7 @@ def new_identity() -> Identity:
 
 
 def public_identity(key: Identity | PublicIdentity) -> bytes:
-    """What a roster holds of a node: its public key as DER SubjectPublicKeyInfo."""
+    """Public key of a node as in the roster: DER SubjectPublicKeyInfo."""
     public = key.public_key() if isinstance(key, Identity) else key
     return bytes(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
@@ -39,7 +39,7 @@ def public_identity(key: Identity | PublicIdentity) -> bytes:
 @lru_cache(maxsize=4096)
 def read_identity(der: bytes) -> PublicIdentity:
     """A public key from a roster."""
-    wrong = SecAggError("a key of the roster is neither Ed25519 nor P-384", "take public_identity(key)")
+    wrong = SecAggError("a key of the roster is neither Ed25519 nor P-384", "use public_identity(key)")
     try:
         key = load_der_public_key(der)
     except (ValueError, UnsupportedAlgorithm):
@@ -52,7 +52,7 @@ def read_identity(der: bytes) -> PublicIdentity:
 
 
 def sign(key: Identity, statement: bytes) -> bytes:
-    """The owner's signature."""
+    """Sign a message."""
     if isinstance(key, Ed25519PrivateKey):
         return bytes(key.sign(statement))
     return bytes(key.sign(statement, ECDSA(SHA384())))

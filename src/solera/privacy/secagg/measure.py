@@ -1,4 +1,4 @@
-"""What secure aggregation costs, against adding up the same vectors in the clear."""
+"""Measure the cost of secure aggregation against plain sums of the same vectors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _secure(identities: Sequence[Identity], vectors: Vectors, dropped: int) -> d
 
 
 def _plain(vectors: Vectors, dropped: int) -> dict[str, Any]:
-    """The same of float32 vectors that are sent as they are."""
+    """The same for plain float32 vectors."""
     context = bytes(32)
     begin = time.thread_time()
     sent = [

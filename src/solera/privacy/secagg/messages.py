@@ -1,4 +1,4 @@
-"""The messages of all stages, and how they lie in bytes.
+"""The messages of all stages, and their byte format.
 
 Each begins with four letters, a byte for its kind and the digest of the setup, and is at most as long as its
 kind allows. One of another kind, round or session is refused before anything else of it is read.
@@ -22,7 +22,7 @@ _LIST = 64 + MAX_CLIENTS * (4 + wire.MAX_ENTRY_BYTES)  # bytes of the longest li
 
 @dataclass(frozen=True)
 class Message:
-    """What all have in common."""
+    """Base class of all messages."""
 
     KIND: ClassVar[int]
     LIMIT: ClassVar[int]  # bytes
@@ -30,19 +30,19 @@ class Message:
     context: bytes
 
     def to_bytes(self) -> bytes:
-        """For the wire."""
+        """Serialize the message."""
         return b"".join((_LETTERS, bytes([self.KIND]), self.context, *self._body()))
 
     @classmethod
     def from_bytes(cls, data: bytes, context: bytes) -> Self:
-        """From the wire, of this setup alone."""
+        """Parse a message of this setup; any other is refused."""
         if len(data) > cls.LIMIT:
             raise SecAggError(f"a message of {len(data)} bytes is too long")
         reader = Reader(data)
         if reader.take(5) != _LETTERS + bytes([cls.KIND]):
-            raise SecAggError(f"this is no {cls.__name__}")
+            raise SecAggError(f"this is not a valid {cls.__name__}")
         if reader.take(32) != context:
-            raise SecAggError("a message is of another session, round or setup")
+            raise SecAggError("a message belongs to another session, round or setup")
         message = cls._read(context, reader)
         reader.end()
         return message
@@ -215,5 +215,5 @@ class Reveal(Message):
     def _read(cls, context: bytes, reader: Reader) -> Self:
         reveal = cls(context, reader.number(), reader.entries(), reader.entries())
         if {peer for peer, _ in reveal.seeds} & {peer for peer, _ in reveal.mask_keys}:
-            raise SecAggError("shares of both secrets of one client")
+            raise SecAggError("the message has shares of both secrets of one client")
         return reveal

@@ -36,7 +36,7 @@ def private_key(secret: bytes) -> X25519PrivateKey:
 
 
 def public_key(secret: bytes) -> bytes:
-    """Of an X25519 secret."""
+    """Public key of an X25519 secret."""
     return bytes(private_key(secret).public_key().public_bytes_raw())
 
 
@@ -45,7 +45,7 @@ def agree(key: X25519PrivateKey, public: bytes) -> bytes:
     try:
         return bytes(key.exchange(X25519PublicKey.from_public_bytes(public)))
     except ValueError:
-        raise SecAggError("a public key is none, or of low order") from None
+        raise SecAggError("a public key is invalid or has low order") from None
 
 
 def derive(secret: bytes, purpose: bytes) -> bytes:
@@ -65,11 +65,11 @@ def seal(key: bytes, plain: bytes) -> bytes:
 
 
 def unseal(key: bytes, box: bytes) -> bytes:
-    """What was sealed; whatever was changed is refused."""
+    """Decrypt a sealed box. A modified box is refused."""
     try:
         return bytes(AESGCM(key).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], None))
     except (InvalidTag, ValueError):
-        raise SecAggError("a box was sealed with another key, or changed on its way") from None
+        raise SecAggError("a box was sealed with another key, or changed in transit") from None
 
 
 def mask(values: Ring, key: bytes, *, subtract: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What clients and the server check and compute alike."""
+"""Checks and computations shared by clients and server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOX_BYTES = NONCE_BYTES + vss.SHARES_BYTES + TAG_BYTES
 
 
 class Stage(IntEnum):
-    """What a party does next."""
+    """Next stage of a party."""
 
     ADVERTISE = 0
     SHARE = 1
@@ -30,13 +30,13 @@ class Stage(IntEnum):
 
 
 def at_stage(now: Stage, wanted: Stage) -> None:
-    """Every stage once, and in order."""
+    """Check that every stage runs once and in order."""
     if now != wanted:
-        raise SecAggError(f"asked for stage {wanted.name.lower()} when it is time for {now.name.lower()}")
+        raise SecAggError(f"asked for stage {wanted.name.lower()} during stage {now.name.lower()}")
 
 
 def enough(setup: Setup, clients: Iterable[int], what: str) -> None:
-    """At least the threshold, all of them members."""
+    """Check that at least `threshold` clients are present, all of them members."""
     numbers = list(clients)
     if any(client >= len(setup.roster) for client in numbers):
         raise SecAggError("a client is not in the roster")
@@ -45,16 +45,16 @@ def enough(setup: Setup, clients: Iterable[int], what: str) -> None:
 
 
 def statement(setup: Setup, made: Advertisement) -> bytes:
-    """What an advertisement's signature is of."""
+    """Bytes that the signature of an advertisement covers."""
     purpose = setup.purpose("advertisement", made.client)
     return purpose + made.box_key + made.mask_key + made.commitment
 
 
 def advertisement(setup: Setup, client: int, data: bytes) -> Advertisement:
-    """A client's own, with its signature checked."""
+    """Parse a client's advertisement and check its signature."""
     made = Advertisement.from_bytes(data, setup.context)
     if made.client != client or client >= len(setup.roster):
-        raise SecAggError("an advertisement is of another client")
+        raise SecAggError("an advertisement belongs to another client")
     if not is_signed(setup.roster[client], made.signature, statement(setup, made)):
         raise SecAggError(f"the advertisement of client {client} is not signed by it")
     return made
@@ -69,7 +69,7 @@ def view(setup: Setup, keys: bytes, sharers: Iterable[int], survivors: Iterable[
 
 
 class Parcel(NamedTuple):
-    """What a client gets of another's shares: a box, and by what its content can be checked."""
+    """A box with shares of another client, and the data to check them."""
 
     box: bytes
     hashes: bytes
@@ -77,12 +77,12 @@ class Parcel(NamedTuple):
     expected: int
 
     def to_bytes(self) -> bytes:
-        """One after the other, of fixed length."""
+        """Serialize with fixed lengths."""
         return self.box + self.hashes + shamir.share(self.challenge) + shamir.share(self.expected)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Parcel:
-        """The reverse."""
+        """Parse what `to_bytes` wrote."""
         reader = wire.Reader(data)
         box, hashes = reader.take(BOX_BYTES), reader.take(vss.HASHES_BYTES)
         numbers = [shamir.number(reader.take(shamir.SHARE_BYTES)) for _ in range(2)]

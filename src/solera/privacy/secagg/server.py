@@ -55,7 +55,7 @@ class Opening(BaseModel):
 
 
 class Server:
-    """One round, seen by the one who learns the sum and nothing else.
+    """Server side of one round. The server learns only the sum.
 
     An answer that is not as it should be is left out, with the reason in `refused`, and its sender counts as
     dropped out. If fewer than the threshold are left, the round ends with an error. Whoever is found to have
@@ -78,7 +78,7 @@ class Server:
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """Whose values are in the sum."""
+        """Clients whose values are in the sum."""
         return self._survivors
 
     def collect_keys(self, answers: Answers) -> dict[int, bytes]:
@@ -91,7 +91,7 @@ class Server:
             made = rules.advertisement(self.setup, client, data)
             keys = {made.box_key, made.mask_key}
             if len(keys) < 2 or keys & seen:
-                raise SecAggError("a key is there twice")
+                raise SecAggError("a key is listed twice")
             for key in keys:
                 agree(probe, key)  # refuses what would make every client refuse later
             seen.update(keys)
@@ -111,13 +111,13 @@ class Server:
             _same(client, sent.client)
             boxes, hashes = dict(sent.entries), dict(sent.hashes)
             if boxes.keys() != self._advertised.keys() - {client} or hashes.keys() != self._advertised.keys():
-                raise SecAggError("boxes for other clients than have advertised keys")
+                raise SecAggError("the boxes are not for exactly the clients that advertised keys")
             if any(len(box) != rules.BOX_BYTES for box in boxes.values()):
-                raise SecAggError("a box is of another size")
+                raise SecAggError("a box has the wrong size")
             if any(len(each) != vss.HASHES_BYTES for each in hashes.values()):
-                raise SecAggError("hashes of shares are of another size")
+                raise SecAggError("hashes of shares have the wrong size")
             if [place for place, _ in sent.check] != list(range(self.setup.threshold)):
-                raise SecAggError("shares of another threshold")
+                raise SecAggError("the shares are for another threshold")
             check = tuple(shamir.number(each) for _, each in sent.check)
             challenge = vss.challenge_of(
                 rules.dealing(self.setup, client), {receiver + 1: each for receiver, each in hashes.items()}
@@ -151,7 +151,7 @@ class Server:
             if len(sent.vector) != encoding.nbytes:
                 raise SecAggError(f"a vector of {len(sent.vector)} bytes, not {encoding.nbytes}")
             if not set(sent.unusable) <= set(self._sharers) - {client}:
-                raise SecAggError("complains of shares that it was not sent")
+                raise SecAggError("complains about shares that it was not sent")
             np.add(total, np.frombuffer(sent.vector, encoding.dtype), out=total)
             self._unusable[client] = sent.unusable
 
@@ -191,7 +191,7 @@ class Server:
 
     @classmethod
     def at_opening(cls, opening: Opening, total: Ring) -> Self:
-        """A server that was about to open a sum."""
+        """Restore a server that was about to open a sum."""
         server = cls(opening.setup)
         server._advertised = {
             client: rules.advertisement(opening.setup, client, data)
@@ -218,7 +218,7 @@ class Server:
             given = ((seeds, dict(sent.seeds), vss.SEED), (mask_keys, dict(sent.mask_keys), vss.MASK_KEY))
             for shares, found, place in given:
                 if found.keys() != shares.keys() - set(self._unusable.get(client, ())):
-                    raise SecAggError("shares of other clients than were asked for")
+                    raise SecAggError("the shares are not of the clients that were asked for")
                 for dealer, share in found.items():
                     if not self._is_dealt(dealer, client, place, share):
                         self.faulty[client] = f"revealed a wrong share of client {dealer}"
@@ -236,7 +236,7 @@ class Server:
         return self.setup.encoding.decode(self._sum)
 
     def _check_dealers(self) -> None:
-        """End the round before anything is revealed if shares of a client are in too few hands.
+        """End the round before anything is revealed if too few clients hold shares of some client.
 
         Of a client and those who complain of it, the more are believed: fewer than a threshold are against.
         """
@@ -247,14 +247,14 @@ class Server:
                 self.faulty[dealer] = f"dealt shares that {complaints} clients could not use"
         if self.faulty:
             self.stage = Stage.DONE
-            raise SecAggError("shares of a client are in too few hands", "run the round without it")
+            raise SecAggError("too few clients hold shares of a client's secret", "run the round without it")
 
     def _is_dealt(self, dealer: int, receiver: int, place: int, share: bytes) -> bool:
         purpose, hashes = rules.dealing(self.setup, dealer), self._hashes[dealer][receiver]
         return vss.is_published(purpose, receiver + 1, place, share, hashes)
 
     def _combined(self, client: int, shares: dict[int, bytes]) -> bytes:
-        """A client's secret, from any threshold of the shares of it."""
+        """Reconstruct a client's secret from a threshold of its shares."""
         points = tuple(sorted(shares))[: self.setup.threshold]
         rules.enough(self.setup, [point - 1 for point in points], f"have shares of client {client}")
         try:
@@ -270,7 +270,7 @@ class Server:
         mask(self._sum, rules.self_mask(self.setup, seed, client), subtract=True)
 
     def _take_off_pair_masks(self, dropped: int, secret: bytes) -> None:
-        """Those that the survivors share with one that dropped out."""
+        """Remove the masks that survivors share with a client that dropped out."""
         if public_key(secret) != self._advertised[dropped].mask_key:
             self.faulty[dropped] = "dealt shares of another mask key than it advertised"
             raise SecAggError(f"client {dropped} {self.faulty[dropped]}", "run the round without it")
@@ -290,7 +290,7 @@ class Server:
         for client, data in answers:
             try:
                 if client not in waiting:
-                    raise SecAggError(f"no answer of client {client} is waited for")
+                    raise SecAggError(f"no answer is expected from client {client}")
                 waiting.remove(client)
                 take(client, data)
                 taken.append(client)

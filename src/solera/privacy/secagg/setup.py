@@ -1,4 +1,4 @@
-"""What all parties of a round agree on beforehand."""
+"""The setup that all parties of a round agree on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Setup(BaseModel):
     @classmethod
     def _known_kinds(cls, roster: tuple[bytes, ...]) -> tuple[bytes, ...]:
         if len(set(roster)) != len(roster):
-            raise ValueError("a key is there twice")
+            raise ValueError("a key is listed twice")
         for key in roster:
             try:
                 read_identity(key)
@@ -60,7 +60,7 @@ class Setup(BaseModel):
 
     @property
     def context(self) -> bytes:
-        """SHA-256 of all of it."""
+        """SHA-256 digest of the setup."""
         return _digest(self)
 
     def purpose(self, what: str, *numbers: int) -> bytes:
@@ -83,7 +83,7 @@ class Setup(BaseModel):
         except ValidationError as error:
             wrong = error.errors()[0]
             where = ".".join(map(str, wrong["loc"]))
-            raise SecAggError(f"no setup: {where}: {wrong['msg']}") from None
+            raise SecAggError(f"not a valid setup: {where}: {wrong['msg']}") from None
         if trusted is not None and not set(setup.roster) <= set(trusted):
             raise SecAggError("the roster has a member that is not trusted")
         return setup

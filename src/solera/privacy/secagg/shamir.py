@@ -53,7 +53,7 @@ def combine(weight: Mapping[int, int], shares: Mapping[int, bytes]) -> bytes:
     """The secret, from shares at exactly the points that the weights are of."""
     found = sum(weight[point] * number(shares[point]) for point in weight) % PRIME
     if found >= 1 << 8 * SECRET_BYTES:
-        raise SecAggError("shares are not of one secret")
+        raise SecAggError("the shares do not belong to the same secret")
     return found.to_bytes(SECRET_BYTES)
 
 
@@ -61,7 +61,7 @@ def number(share: bytes) -> int:
     """A share as an element of the field."""
     found = int.from_bytes(share)
     if len(share) != SHARE_BYTES or found >= PRIME:
-        raise SecAggError("a share is not of the field")
+        raise SecAggError("a share is not an element of the field")
     return found
 
 

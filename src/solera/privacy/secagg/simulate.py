@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the server has in the end."""
+    """Result of the round on the server."""
 
     total: dict[str, Floats]
     survivors: tuple[int, ...]
@@ -113,7 +113,7 @@ def make_setup(
             roster=tuple(public_identity(key) for key in identities),
         )
     except ValidationError as error:
-        raise SecAggError(f"no setup: {error.errors()[0]['msg']}") from None
+        raise SecAggError(f"not a valid setup: {error.errors()[0]['msg']}") from None
 
 
 def secure_sum(

@@ -1,4 +1,4 @@
-"""Shares that can be checked, so that a wrong one is found and its sender named.
+"""Verifiable secret sharing: a wrong share is detected and its sender identified.
 
 A client deals shares f(j) of its seed, g(j) of its mask key and b(j) of a random blinding polynomial to every
 client j, and publishes hashes of all of them. A challenge ρ follows from the hashes. The client then also
@@ -33,7 +33,7 @@ SHARES_BYTES = 3 * SHARE_BYTES
 
 
 class Shares(NamedTuple):
-    """What one client is dealt."""
+    """Shares that one client receives."""
 
     seed: bytes
     mask_key: bytes
@@ -47,7 +47,7 @@ class Shares(NamedTuple):
     def from_bytes(cls, data: bytes) -> Shares:
         """The reverse; each must be an element of the field."""
         if len(data) != SHARES_BYTES:
-            raise SecAggError("shares are of another length")
+            raise SecAggError("shares have the wrong length")
         shares = cls(*(data[at : at + SHARE_BYTES] for at in range(0, SHARES_BYTES, SHARE_BYTES)))
         for each in shares:
             shamir.number(each)

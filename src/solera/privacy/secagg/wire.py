@@ -1,4 +1,4 @@
-"""Reading and writing bytes, strictly: what does not fit is refused, and nothing is allocated for it."""
+"""Strict reading and writing of bytes. Malformed input is refused before memory is allocated."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MAX_ENTRY_BYTES = 512
 
 
 class Reader:
-    """Takes bytes from the front."""
+    """Reads bytes from the front."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._rest = memoryview(data)
 
     def take(self, count: int) -> bytes:
-        """Exactly so many."""
+        """Read exactly this many bytes."""
         if count > len(self._rest):
             raise SecAggError("a message ends too early")
         taken, self._rest = self._rest[:count], self._rest[count:]
@@ -48,19 +48,19 @@ class Reader:
         return tuple(found)
 
     def rest(self) -> memoryview:
-        """All that is left, as it lies there."""
+        """The remaining bytes."""
         taken, self._rest = self._rest, self._rest[:0]
         return taken
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Check that no bytes are left."""
         if len(self._rest):
             raise SecAggError("a message is longer than it should be")
 
     def _count(self) -> int:
         count = self.number()
         if count > MAX_CLIENTS:
-            raise SecAggError("a message is of too many clients")
+            raise SecAggError("a message names too many clients")
         return count
 
 

@@ -1,4 +1,4 @@
-"""Who gains: figures of users in quarters by how many training items they have."""
+"""Metrics by activity: users in quarters by their number of training items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the runs came to their figures, round by round."""
+"""Convergence of the runs, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run costs a client on the wire, and what it gets for it."""
+"""A client's traffic, and the quality reached for it."""
 
 from __future__ import annotations
 

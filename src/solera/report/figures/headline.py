@@ -1,4 +1,4 @@
-"""The figures that count, of all runs beside each other."""
+"""The main test metrics of all runs."""
 
 from __future__ import annotations
 

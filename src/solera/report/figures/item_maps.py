@@ -1,4 +1,4 @@
-"""Item vectors on paper, table by table, the own items of one user marked."""
+"""Maps of item vectors, table by table, with one user's items marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By which weights users merged the shared table into their own: FedEM's ρ, and what others have like it."""
+"""Merging weights of the shared and personal tables: FedEM's ρ and its counterparts."""
 
 from __future__ import annotations
 

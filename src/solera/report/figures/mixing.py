@@ -1,4 +1,4 @@
-"""Of whom the server makes every user's table: FedEM's matrix W, and those of graphs of users."""
+"""Mixing weights of personalized tables: FedEM's matrix W, and those of user graphs."""
 
 from __future__ import annotations
 

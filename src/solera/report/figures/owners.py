@@ -1,4 +1,4 @@
-"""Whose item table serves users best: their own, the server's, or another user's."""
+"""Metrics by owner of the item table: the user, the server, or another user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From vectors to places on paper: t-SNE where scikit-learn is at hand, else the principal components."""
+"""Projection of vectors to two dimensions: t-SNE if scikit-learn is installed, otherwise PCA."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Projection(NamedTuple):
 
 
 def project(vectors: Table) -> Projection:
-    """Two dimensions of many; the same vectors give the same places."""
+    """Project vectors to two dimensions, deterministically."""
     if package_version("scikit-learn") is not None and len(vectors) >= LEAST:
         return Projection(
             _t_sne(vectors), "by t-SNE, which keeps neighbours together", ("t-SNE 1", "t-SNE 2")

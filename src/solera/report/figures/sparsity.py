@@ -1,4 +1,4 @@
-"""How much of the shared item table is nothing: what FedRAP's penalty is for."""
+"""Sparsity of the shared item table, which FedRAP's penalty aims at."""
 
 from __future__ import annotations
 
