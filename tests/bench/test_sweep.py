@@ -73,7 +73,7 @@ def test_an_axis_of_lists():
         ("learning_rate=1..0.1", "is not a range"),
         ("learning_rate=a..b", "is not a range"),
         ("reg=0..1:log", "must start above 0"),
-        ("reg=1,1", "twice"),
+        ("reg=1,1", "repeats a value"),
         ("reg=", "list of values is empty"),
         ("dp.epsilon=1,2", "delta"),
     ],

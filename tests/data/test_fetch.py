@@ -120,7 +120,11 @@ def test_a_failed_download_leaves_nothing(
         use(monkeypatch, url, checksum)
         form = replace(REGISTRY["ml-100k"].forms[0], files=("absent",), titles=None)
         monkeypatch.setitem(REGISTRY, "ml-100k", replace(REGISTRY["ml-100k"], forms=(form,)))
-    message = {"checksum": "does not have the expected", "address": "cannot download", "contents": "lacks"}
+    message = {
+        "checksum": "does not have the expected",
+        "address": "cannot download",
+        "contents": "does not contain",
+    }
     with pytest.raises(DataError, match=message[fault]) as caught:
         load("ml-100k")
     assert "<dir>/ml-100k/" in caught.value.hint

@@ -52,7 +52,7 @@ def test_a_node_that_is_let_in(asked):
 
 def test_a_node_waits_as_long_as_the_server_answers(asked, monkeypatch):
     monkeypatch.setattr(supernode, "_JOIN", 1.0)
-    with pytest.raises(DeployError, match=r"has not joined the server at .* in 1 s"):
+    with pytest.raises(DeployError, match=r"has not joined the server at .* within 1 s"):
         supernode._wait(process(), ADDRESS, None)
     assert len(asked) > 1
 

@@ -236,7 +236,7 @@ def test_a_newer_bundle_of_the_same_publisher_alone(device, trained, data, keys,
     assert device.status()["method"] == "fedease"
     assert Device.open(device.path).history() == ["5"]
     assert len(list(device.path.glob("*.bundle"))) == 1
-    with pytest.raises(BundleError, match="version 1, before 2"):
+    with pytest.raises(BundleError, match="version 1, older than 2"):
         device.update(older)
     make_keys(tmp_path / "stranger")
     export(run, tmp_path / "3.bundle", tmp_path / "stranger.key", data=data, catalogue_version=3)

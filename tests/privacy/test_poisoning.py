@@ -162,7 +162,7 @@ def test_the_same_again(toy: Interactions) -> None:
 def test_targets_are_unpopular(toy: Interactions) -> None:
     train = Ragged.from_lists([[0, 1, 2, 3], [0, 1, 2], [0, 1, 3], [0, 7]])
     assert set(least_popular(train, 8, 2, 0).tolist()) == {4, 5}
-    with pytest.raises(ConfigError, match="no 3 targets among 2"):
+    with pytest.raises(ConfigError, match="cannot choose 3 targets among 2"):
         least_popular(train, 8, 3, 0)
 
 

@@ -154,7 +154,10 @@ def test_losses_that_are_no_numbers_leave_a_gap(tmp_path):
     ("change", "said"),
     [
         (lambda result: result.pop("users"), "result.json is not valid: users: Field required"),
-        (lambda result: result["test"]["full"].pop("hr@10"), "test.full: Value error, no hr@10"),
+        (
+            lambda result: result["test"]["full"].pop("hr@10"),
+            "test.full: Value error, the result has no hr@10",
+        ),
         (lambda result: result.update(looser=9), "looser: Extra inputs are not permitted"),
         (lambda result: result.update(selected_round=9), "the history ends before the selected round"),
     ],

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from solera.bench.records import Record, RunRequest, asked, read
 from solera.bench.spaces import Space
@@ -16,8 +14,6 @@ from solera.bench.trials import TrialRecord
 from solera.runs.config import BaselineConfig, RunConfig
 
 Readable = Record | Study | TrialRecord
-Names = Annotated[list[str], Field(min_length=1)]
-_PROTECTION = ("dp", "wire", "secure_aggregation")
 
 
 @dataclass(frozen=True)

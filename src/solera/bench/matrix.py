@@ -56,10 +56,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from solera.baselines import configure
 from solera.bench.entries import Entry, Matrix, Tuning
-from solera.bench.records import Record
 from solera.bench.spaces import Range, space_of
-from solera.bench.studies import Study
-from solera.bench.trials import TrialRecord
 from solera.core.errors import ConfigError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.dp.laplace import PaperLaplace
@@ -69,7 +66,6 @@ from solera.methods import find
 from solera.runs.config import ROUNDS, BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
 
-Readable = Record | Study | TrialRecord
 Names = Annotated[list[str], Field(min_length=1)]
 
 

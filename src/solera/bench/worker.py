@@ -18,9 +18,8 @@ from filelock import FileLock, Timeout
 from solera.baselines import Epoch
 from solera.bench.axes import applied
 from solera.bench.best import rounded
-from solera.bench.entries import Entry, Tuning
+from solera.bench.entries import Entry, Readable, Tuning
 from solera.bench.machine import anonymous, source
-from solera.bench.matrix import Readable
 from solera.bench.recording import record_of, record_of_baseline
 from solera.bench.records import Code, Failure, Record, failure_path, write
 from solera.bench.spaces import as_json

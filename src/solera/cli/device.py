@@ -344,9 +344,7 @@ def status(folder: Folder, json: Json = False) -> None:
     limits = ", ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in allowed.items() if value)
     out.print(f"policy: {limits}", highlight=False, soft_wrap=True)
     if newest > found["catalogue_version"]:
-        out.print(
-            f"the federation has catalogue version {newest}: new items are not recommended here yet",
-            highlight=False,
-        )
+        note = f"the federation has catalogue version {newest}: new items are not recommended here yet"
+        out.print(note, highlight=False)
         hint = f"next: get its bundle from the publisher, then: solera device update {folder} --bundle FILE"
         out.print(hint, style="dim", highlight=False, soft_wrap=True)

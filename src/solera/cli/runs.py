@@ -59,9 +59,7 @@ DifferentialPrivacy = Annotated[
 ]
 Wire = Annotated[
     str | None,
-    typer.Option(
-        help="paper-laplace=0.5 adds noise to uploads as in the papers, without a privacy guarantee."
-    ),
+    typer.Option(help="paper-laplace=0.5: add the papers' noise to uploads, without a privacy guarantee."),
 ]
 Threads = Annotated[
     int, typer.Option(help="Number of threads; 0 for one per core. Does not change results.", min=0)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.engine.block import BlockTraining
@@ -26,6 +25,9 @@ from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import ClientResult, LocalTraining, RoundResult, Simulation
 from solera.methods import build
 from solera.testing.toy import (
+    N_CLIENTS,
+    N_ITEMS,
+    Order,
     Ordered,
     Watched,
     _as_single,
@@ -41,13 +43,6 @@ from solera.testing.toy import (
     state,
     task,
 )
-
-CPU = torch.device("cpu")
-ROUNDS = 3
-N_CLIENTS, N_ITEMS, SEED = 20, 90, 5
-
-
-Order = Callable[[Ints], Ints]
 
 
 @cache

@@ -181,8 +181,8 @@ def test_a_client_never_gives_both_shares_of_a_peer(identities):
     given = m.Reveal.from_bytes(parties.answer(0, confirmations(0, 1, 2, 4)), parties.setup.context)
     assert [peer for peer, _ in given.seeds] == [0, 1, 2, 3, 4]
     assert given.mask_keys == ()
-    refuses(parties, 0, confirmations(0, 1, 2, 4), "time for done")
-    with pytest.raises(SecAggError, match="time for done"):
+    refuses(parties, 0, confirmations(0, 1, 2, 4), "during stage done")
+    with pytest.raises(SecAggError, match="during stage done"):
         Client.load(parties.clients[0].save(), identities[0]).unmask(confirmations(0, 1, 2, 4))
 
 
@@ -244,12 +244,12 @@ def test_stages_go_in_order_and_messages_are_of_their_stage(identities):
     parties = led_to(Stage.SHARE, identities)
     client = parties.clients[0]
     for ask in (client.confirm, client.unmask, lambda data: client.mask(data, VALUES)):
-        with pytest.raises(SecAggError, match="time for share"):
+        with pytest.raises(SecAggError, match="during stage share"):
             ask(parties.sent[0])
-    with pytest.raises(SecAggError, match="time for share"):
+    with pytest.raises(SecAggError, match="during stage share"):
         client.advertise()
     refuses(parties, 0, parties.answers[1], "this is not a valid Keys")
-    with pytest.raises(SecAggError, match="time for share"):
+    with pytest.raises(SecAggError, match="during stage share"):
         parties.server.total([])
 
 
@@ -278,7 +278,7 @@ def test_an_answer_counts_once_and_of_members_alone(identities):
     with pytest.raises(SecAggError, match="only 1 clients"):
         server.collect_keys([(0, made), (0, made), (5, made), (-1, made)])
     assert server.refused.keys() == {0, 5, -1}
-    with pytest.raises(SecAggError, match="time for done"):
+    with pytest.raises(SecAggError, match="during stage done"):
         server.collect_keys([])
 
 
@@ -337,7 +337,7 @@ def test_reveals_that_are_not_what_was_asked_for_are_left_out(identities):
     given = m.Reveal.from_bytes(answers[0], parties.setup.context)
     answers[0] = replace(given, seeds=given.seeds[:-1]).to_bytes()
     assert parties.collect(answers)["x"].tolist() == [0.0] * 8
-    assert parties.server.refused == {0: "shares are not of the clients that were asked for"}
+    assert parties.server.refused == {0: "the shares are not of the clients that were asked for"}
 
 
 # Setups and identities

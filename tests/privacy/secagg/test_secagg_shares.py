@@ -117,7 +117,7 @@ def test_a_dealer_of_too_many_false_shares_is_named_before_anything_is_revealed(
     with pytest.raises(SecAggError, match="too few clients hold shares"):
         parties.collect({c: parties.answer(c) for c in parties.sent})
     assert parties.server.faulty == {2: "dealt shares that 3 clients could not use"}
-    with pytest.raises(SecAggError, match="time for done"):
+    with pytest.raises(SecAggError, match="during stage done"):
         parties.server.collect_confirmations([])
 
 

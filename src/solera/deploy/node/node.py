@@ -44,7 +44,7 @@ from solera.deploy.common.uploads import (
 from solera.deploy.node.approval import check_day
 from solera.deploy.node.members import Members
 from solera.deploy.node.membership import Membership
-from solera.deploy.node.work import Cohort, Work, arrays_to_nodes, is_as_good, noted
+from solera.deploy.node.work import OWN, SHARED, Cohort, Total, Work, arrays_to_nodes, is_as_good, noted
 from solera.device.device import Device
 from solera.device.ledger import JOINED, LEFT, Ledger
 from solera.device.model import method_of
@@ -58,9 +58,7 @@ from solera.engine.server import derived
 from solera.privacy.secagg import SecAggError
 
 _LOG = logging.getLogger(__name__)
-Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
 _DOUBLE = np.dtype("<f8")  # of what was clipped: rounding a sum would be one more thing a user moves
-SHARED, OWN = "shared/", "own/"  # before the names of arrays that a server sends to all, or to every user
 
 
 class Node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,7 @@ from solera.deploy.common.uploads import (
 from solera.device.tensors import Arrays
 from solera.engine.one_round import Sum
 
-_LOG = logging.getLogger(__name__)
 Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
-_DOUBLE = np.dtype("<f8")  # of what was clipped: rounding a sum would be one more thing a user moves
 SHARED, OWN = "shared/", "own/"  # before the names of arrays that a server sends to all, or to every user
 
 

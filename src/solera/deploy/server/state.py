@@ -13,8 +13,7 @@ from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Upload
 from solera.deploy.common.uploads import Bounds, is_single, unpack_matrices, unpack_single, unpack_sums
-from solera.deploy.node.node import OWN, SHARED
-from solera.deploy.node.work import arrays_to_nodes
+from solera.deploy.node.work import OWN, SHARED, arrays_to_nodes
 from solera.device.bundle import Bundle
 from solera.device.model import Model
 from solera.device.tensors import Arrays
