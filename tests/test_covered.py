@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-TOOL = Path(__file__).parent.parent / "tools" / "covered.py"
+from programs import TOOLS, program
+
+TOOL = TOOLS / "covered.py"
 SUMMARY = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 
 @pytest.fixture(scope="module")
 def covered():
-    spec = importlib.util.spec_from_file_location("covered", TOOL)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("covered")
 
 
 def report(**files: tuple[int, int, int, int]) -> dict:

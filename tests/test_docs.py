@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -13,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import polars
 import pytest
+
+from programs import program
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -113,26 +114,16 @@ def test_every_dependency_has_a_reason():
     assert {name for name in names if not re.search(rf"[| ]{name}[ ,|]", reasons)} == set()
 
 
-def script(name: str):
-    """One of tools/docs/*.py, which are no part of the package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "docs" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["make_catalogue", "make_commands", "make_pictures"])
 def test_what_is_made_from_the_program_is_fresh(name, capsys):
-    assert script(name).main(["--check"], ROOT) == 0, capsys.readouterr().out
+    assert program(f"docs/{name}").main(["--check"], ROOT) == 0, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["make_commands", "make_pictures"])
 def test_what_is_stale_is_named_and_made_anew(name, tmp_path, capsys):
     for folder in ("reference", "images"):
         (tmp_path / "docs" / folder).mkdir(parents=True)
-    made = script(name)
+    made = program(f"docs/{name}")
     assert made.main(["--check"], tmp_path) == 1
     assert "stale: docs/" in capsys.readouterr().out
     assert made.main([], tmp_path) == 0
@@ -149,7 +140,7 @@ def test_the_picture_of_the_rooms_shows_what_is_enforced():
     """A room uses rooms below it and to its left, and no other; all rooms are there."""
     from test_rooms import ALLOWED
 
-    layers = [[name for name, _ in layer] for layer in script("make_pictures").LAYERS]
+    layers = [[name for name, _ in layer] for layer in program("docs/make_pictures").LAYERS]
     place = {name: (-row, column) for row, layer in enumerate(layers) for column, name in enumerate(layer)}
     assert set(place) == set(ALLOWED)
     assert [
@@ -167,7 +158,7 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_links_out_of_the_site_become_text():
-    hooks = script("site_hooks")
+    hooks = program("docs/site_hooks")
     page = (
         "[`a.py`](../../src/solera/a.py), [results](results.md), [all](../experiments), [R](../README.md#x)"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import shutil
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 
+from programs import program
 from solera.baselines import BASELINES, configure
 from solera.bench.records import Record, write
 from solera.cli import WRONG_USE, app
@@ -61,17 +61,7 @@ SECTIONS = (
 )
 
 
-def generator():
-    """tools/docs/make_pages.py, which is no part of the package."""
-    spec = importlib.util.spec_from_file_location("make_pages", ROOT / "tools" / "docs" / "make_pages.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-make_pages = generator()
+make_pages = program("docs/make_pages")
 
 
 def marked(kind: str, *pages: Path) -> set[str]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
-TOOL = Path(__file__).parent.parent / "tools" / "prose.py"
+from programs import program
+
 LONG = "word " * 40 + "end.\n"
 
 
 @pytest.fixture(scope="module")
 def prose():
-    spec = importlib.util.spec_from_file_location("prose", TOOL)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("prose")
 
 
 @pytest.fixture

@@ -23,14 +23,13 @@ from solera.evaluate import Evaluator, Score, split
 from solera.methods import PLUGINS, find, names, register
 from solera.report import write_report
 from solera.runs import Progress, Run
-from solera.runs import train as _train
 from solera.runs.assembly import chosen_names, run_config
 from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.notebook import in_notebook, notebook_progress
 from solera.runs.presets import preset as find_preset
 from solera.runs.presets import presets as known_presets
 from solera.runs.result import Rankings, RoundEntry, RunResult, metrics_table
-from solera.runs.tracking import tracking
+from solera.runs.tracking import tracked_train
 
 __all__ = [
     "BaselineRun",
@@ -175,16 +174,15 @@ def train(
         )
     title = f"{config.full_method} on {interactions.name}"
     shown = notebook_progress(title) if progress and in_notebook() else nullcontext()
-    with tracking(mlflow, config) as tracker, shown as show:
+    with shown as show:
 
         def after_round(done: Progress) -> None:
             for each in (show, on_round):
                 if each is not None:
                     each(done)
-            if tracker:
-                tracker.round(done.entry)
 
-        run = _train(
+        return tracked_train(
+            mlflow,
             config,
             interactions,
             out=None if out is None else Path(out),
@@ -194,9 +192,6 @@ def train(
             record=record_figures,
             on_round=after_round,
         )
-        if tracker:
-            tracker.finish(run)
-        return run
 
 
 @_in_python

@@ -16,7 +16,6 @@ from solera.core.order_statistics import krum, trimmed_mean, trimmed_totals
 from solera.core.spec import Home, Leaf
 from solera.core.trust import bound_norms, cap_rows
 from solera.core.upload import Totals, Upload
-from solera.deploy.common.uploads import is_single
 from solera.engine.server import Server
 from solera.methods import build
 from solera.methods.robust import DEFENCES
@@ -238,7 +237,7 @@ def test_it_sees_single_uploads_and_says_so() -> None:
         method = build("fedmf", {}, plugins)
         assert isinstance(method.aggregate, Sifting)
         assert needs_single_uploads(method.aggregate)
-        assert is_single(method)
+        assert not method.sums_alone
     assert not needs_single_uploads(build("fedmf").aggregate)
     assert needs_single_uploads(build("fedem").aggregate)
 

@@ -19,21 +19,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from solera.baselines.training import Epoch, OnEpoch
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
+from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 
-class IALSConfig(BaseModel):
+class IALSConfig(Frozen):
     """Settings of iALS."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     embedding_size: int = Field(default=32, ge=1)
     """Length of user and item vectors."""

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
 from solera.data.sampling import ClientData, sample
 from solera.data.split import Split
@@ -33,10 +34,8 @@ class Epoch(NamedTuple):
 OnEpoch = Callable[[Epoch], None]
 
 
-class TrainedConfig(BaseModel):
+class TrainedConfig(Frozen):
     """Settings of every trained baseline. Each may change defaults and add its own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     embedding_size: int = Field(default=32, ge=1)
     """Length of user and item vectors."""

@@ -21,10 +21,11 @@ from pydantic import Field, ValidationError, model_validator
 from solera.core.arrays import Floats
 from solera.core.errors import RunError
 from solera.core.files import write_atomically
+from solera.core.frozen import Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.runs.config import BaselineConfig, RunConfig
-from solera.runs.result import Bytes, Frozen, Metrics, RunResult
+from solera.runs.result import Bytes, Metrics, RunResult
 
 Kind = Literal["method", "baseline"]
 Content = TypeVar("Content", bound="RunRequest")

@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field
 
 from solera.bench.records import RunRequest, UserGroup
 from solera.core.errors import SoleraError
+from solera.core.frozen import Frozen
 from solera.runs import StoppedError
-from solera.runs.result import Frozen, Metrics
+from solera.runs.result import Metrics
 
 Heard = Callable[[float], None]  # called with a round's figure; raises `PrunedError` where it is no use
 

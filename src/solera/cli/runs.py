@@ -14,7 +14,7 @@ from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import epoch_progress, step_progress
 
 if TYPE_CHECKING:
-    from solera.runs import Progress, RunConfig
+    from solera.runs import RunConfig
 
 _CHOICES = ("scorer", "view", "loss", "update", "aggregate")
 Options = Annotated[
@@ -212,10 +212,9 @@ def train(
     Example: solera train fedease --data ml-1m --dp epsilon=8,delta=1e-5,clip=30
     """
     from solera.data.datasets import load
-    from solera.runs import train as run_training
     from solera.runs.assembly import run_config
     from solera.runs.presets import preset as find_preset
-    from solera.runs.tracking import tracking
+    from solera.runs.tracking import tracked_train
     from solera.runs.training import check_folder
 
     config = run_config(
@@ -242,14 +241,9 @@ def train(
         config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
     )
     title = f"{config.full_method} on {interactions.name}"
-    with tracking(mlflow, config) as tracker, step_progress(title, config.rounds) as show_step:
-
-        def on_round(done: Progress) -> None:
-            show_step(done.rounds_done, done.figures)
-            if tracker:
-                tracker.round(done.entry)
-
-        run = run_training(
+    with step_progress(title, config.rounds) as show_step:
+        run = tracked_train(
+            mlflow,
             config,
             interactions,
             out=folder,
@@ -257,11 +251,9 @@ def train(
             threads=threads,
             device=device,
             record=record_figures,
-            on_round=on_round,
+            on_round=lambda done: show_step(done.rounds_done, done.figures),
             on_clients=lambda done, clients: show_step(0, f"client {done:,} of {clients:,}"),
         )
-        if tracker:
-            tracker.finish(run)
     if json:
         print_json({**run.result.document(), "out": str(folder)})
         return

@@ -19,21 +19,19 @@ from math import prod
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
+from solera.core.frozen import Frozen
 from solera.core.spec import Home, Leaf
 
 WEIGHTS = "weights"  # the solved matrix
 MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
 
 
-class ClosedFormConfig(BaseModel):
+class ClosedFormConfig(Frozen):
     """Settings of a one-round method."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Channels(NamedTuple):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
+from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
 from solera.core.schedule import Schedule, Scheduled
 
@@ -28,10 +29,8 @@ Decay = Annotated[float, Field(ge=0, le=1)]
 Decays = Annotated[tuple[Decay, ...], Field(min_length=1), BeforeValidator(split_commas)]
 
 
-class MethodConfig(BaseModel):
+class MethodConfig(Frozen):
     """Hyper-parameters that every method has. A method's own config adds fields and may change defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     embedding_size: int = Field(default=32, ge=1, description="length of an item vector")
     learning_rate: Scheduled = Field(

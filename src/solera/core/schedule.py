@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from solera.core.frozen import Frozen
 
 _FORM = re.compile(r"\s*(?P<start>[-+.\deE]+)\s*\*\s*(?P<decay>[-+.\deE]+)\s*\^\s*round\s*")
 
 
-class Schedule(BaseModel):
+class Schedule(Frozen):
     """`start * decay^round`; a plain number is the case `decay = 1`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     start: float = Field(ge=0)
     decay: float = Field(default=1.0, ge=0)
 

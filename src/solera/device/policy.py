@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from solera.core.frozen import Frozen
 from solera.device.store import Store
 from solera.dp.accounting import concentrated_epsilon
 
@@ -15,10 +16,8 @@ _SETTING = "policy"
 _NO_NOISE = 1e-150  # in clips: what is less than that has no square to divide by
 
 
-class Policy(BaseModel):
+class Policy(Frozen):
     """Limits that hold against every server; the owner alone changes them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     least_nodes: int = Field(default=10, ge=2, description="Nodes that a masked sum is over, at the least.")
     least_share: float = Field(

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
+from solera.core.frozen import Frozen
 from solera.core.protection import RoundStep
 from solera.core.randomness import Bits, Purpose, client_keys, draws, mix
 from solera.core.spec import Leaf, Params
@@ -26,10 +27,8 @@ NO_GUARANTEE = "no guarantee"
 _EXAMPLE = "write --wire paper-laplace=0.5"
 
 
-class PaperLaplace(BaseModel):
+class PaperLaplace(Frozen):
     """Laplace noise without clipping, for measurements only."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: Literal["paper-laplace"] = "paper-laplace"
     scale: float = Field(gt=0)

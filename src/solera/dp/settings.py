@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from solera.core.errors import ConfigError
+from solera.core.frozen import Frozen
 from solera.dp.accounting import Accountant, Releases, epsilon, multiplier_for
 
 Mode = Literal["central", "local", "distributed"]
@@ -14,10 +15,8 @@ _EXAMPLE = "write --dp epsilon=8,delta=1e-5,clip=1"
 _ROUNDING = 1 + 1e-6  # tolerance, because a stated ε may be printed and read again
 
 
-class DP(BaseModel):
+class DP(Frozen):
     """User-level differential privacy of a whole run. Either `epsilon` or `noise` is given."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epsilon: float | None = Field(default=None, gt=0)
     delta: float = Field(gt=0, lt=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from solera.core.choices import FromSums, needs_single_uploads
+from solera.core.choices import FromSums
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
@@ -23,7 +23,7 @@ def check(method: AnyMethod) -> None:
     aggregate = method.aggregate
     if not any(leaf.sent_as for leaf in method.leaves):
         why, hint = "its clients send nothing, so there is nothing to protect", "omit --dp"
-    elif needs_single_uploads(aggregate):
+    elif not method.sums_alone:
         why = f"its server needs single uploads ({aggregate.label}), and only sums are protected"
         hint = _HINT
     elif method.popularity_power:

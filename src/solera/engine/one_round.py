@@ -64,10 +64,10 @@ class OneRound:
         self.protection = protection
         self.state = Solution()
         self.on_clients: Callable[[int, int], None] | None = None  # called with the clients done, and all
-        _warn_of_memory(method, data.n_items)
 
     def run_round(self, round_: int) -> RoundResult:
         """Add up the clients' sums and solve for the model."""
+        _warn_of_memory(self.method, self.data.n_items)
         clients = np.flatnonzero(self.data.train.lengths)
         totals, sent = Sum(self.method, self.data.n_items), 0
         masked = (
@@ -131,7 +131,7 @@ class OneRound:
 
 
 def _warn_of_memory(method: ClosedForm, n_items: int) -> None:
-    """Say beforehand what sums and solution take, where that is much of what the machine has left."""
+    """Log a warning if sums and solution take more than half of the free memory."""
     needed = method.bytes_needed(n_items)
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

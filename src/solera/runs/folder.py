@@ -26,11 +26,12 @@ from safetensors.torch import load_file, save_file
 
 from solera.core.errors import RunError
 from solera.core.files import replacing_file, replacing_folder, write_atomically
+from solera.core.frozen import Frozen
 from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.runs.config import RunConfig
-from solera.runs.result import Frozen, RoundEntry, RunResult
+from solera.runs.result import RoundEntry, RunResult
 
 _CHECKPOINT = "checkpoint-"
 _DATA = "data.parquet"

@@ -6,20 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
+from solera.core.frozen import Frozen
 from solera.data.split import Split
 from solera.evaluate import Evaluation
 
 Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
 Ranking = Literal["full", "sampled99"]
 RANKINGS: tuple[Ranking, ...] = ("full", "sampled99")
-
-
-class Frozen(BaseModel):
-    """Base class of results and records: typed, immutable, without unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Rankings(Frozen):

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from solera.core.errors import ConfigError
+from solera.data.interactions import Interactions
 from solera.runs.config import RunConfig
 from solera.runs.environment import package_version
 from solera.runs.folder import RunFolder
+from solera.runs.progress import Progress
 from solera.runs.result import RoundEntry, flat
 from solera.runs.run import Run
-from solera.runs.training import StoppedError
+from solera.runs.training import StoppedError, train
 
 EXPERIMENT = "solera"
 FILES = ("config.json", "environment.json", "history.jsonl", "result.json")
@@ -72,6 +74,28 @@ class Tracker:
         names = ((key.replace("@", "_at_"), value) for key, value in flat(figures))
         metrics = [self._metric(name, float(value), 0, step) for name, value in names if value is not None]
         self._client.log_batch(self.run_id, metrics=metrics)
+
+
+def tracked_train(
+    place: str | None,
+    config: RunConfig,
+    data: Interactions,
+    *,
+    on_round: Callable[[Progress], None],
+    **how: Any,
+) -> Run:
+    """Train like `runs.train`, which takes `how`, and log the run to MLflow if a place is given."""
+    with tracking(place, config) as tracker:
+
+        def after_round(done: Progress) -> None:
+            on_round(done)
+            if tracker:
+                tracker.round(done.entry)
+
+        run = train(config, data, on_round=after_round, **how)
+        if tracker:
+            tracker.finish(run)
+        return run
 
 
 @contextmanager

@@ -17,11 +17,8 @@ from solera.data.sampling import ClientData
 from solera.engine.simulation import ClientResult, LocalTraining, Simulation, Task
 
 CPU = torch.device("cpu")
-
 ROUNDS = 3
-
 N_CLIENTS, N_ITEMS, SEED = 20, 90, 5
-
 Order = Callable[[Ints], Ints]
 
 

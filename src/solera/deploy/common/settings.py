@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from solera.core.errors import ConfigError
+from solera.core.frozen import Frozen
 from solera.core.groups import Combination
 from solera.dp.settings import DP
 
 
-class Settings(BaseModel):
+class Settings(Frozen):
     """Decided once, and kept with the federation's state."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rounds: int = Field(default=20, ge=1)
     min_nodes: int = Field(default=2, ge=1, description="nodes that must be there before a round begins")

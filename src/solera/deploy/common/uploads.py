@@ -22,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 
 from solera.core.arrays import Floats, Ints
-from solera.core.choices import needs_single_uploads
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.federated import AnyMethod
 from solera.core.fixed_point import change, sum_blocks
@@ -64,7 +63,7 @@ def declared(method: AnyMethod, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtyp
             name: (dtype, ("m", sums[of].width or "m")) for name, of, *_ in sum_blocks(method)
         }
         return {ITEMS: (_WHOLE, ("m",)), **blocks}
-    if is_single(method):
+    if not method.sums_alone:
         fixed: dict[str, tuple[np.dtype[Any], Shape]] = {
             ROWS: (_WHOLE, ("r",)),
             COUNTS: (_WHOLE, ("c",)),
@@ -73,11 +72,6 @@ def declared(method: AnyMethod, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtyp
     else:
         fixed = {ROWS: (_WHOLE, ("r",)), ROW_WEIGHTS: (dtype, ("r",)), WEIGHT: (dtype, (1,))}
     return fixed | {change(leaf.sent_as): (dtype, _shape(method, leaf)) for leaf in _sent(method)}
-
-
-def is_single(method: Method) -> bool:
-    """Whether the server has to see every client's changes by themselves."""
-    return needs_single_uploads(method.aggregate)
 
 
 def pack_sums(sums: Sums, dtype: np.dtype[Any]) -> Arrays:
@@ -239,7 +233,7 @@ def _sent(method: Method) -> tuple[Leaf, ...]:
 def _shape(method: Method, leaf: Leaf) -> Shape:
     if leaf.per_item:
         return ("r", *leaf.shape)
-    return ("c", *leaf.shape) if is_single(method) else leaf.shape
+    return leaf.shape if method.sums_alone else ("c", *leaf.shape)
 
 
 def _changes(changes: Params, dtype: np.dtype[Any]) -> Arrays:

@@ -36,7 +36,6 @@ from solera.deploy.common.protocol import (
 )
 from solera.deploy.common.uploads import (
     check_arrays,
-    is_single,
     pack_matrices,
     pack_single,
     pack_sums,
@@ -307,7 +306,7 @@ class Node:
     ) -> tuple[list[Upload] | Totals, list[float]]:
         everybody, round_, peaks = np.arange(len(sizes)), order.round, list[float]()
         assert round_ is not None
-        if is_single(method):
+        if not method.sums_alone:
             uploads = {
                 client: result.upload.of_client(place, method.leaves).clipped(limit)
                 for result in simulation.train_clients(round_, everybody)

@@ -16,9 +16,7 @@ from solera.core.spec import Home
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Order
-from solera.deploy.common.uploads import (
-    Shape,
-)
+from solera.deploy.common.uploads import Shape
 from solera.device.tensors import Arrays
 from solera.engine.one_round import Sum
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
@@ -150,22 +151,19 @@ def read_roster_key(path: Path) -> bytes:
 
 def read_identity_key(path: Path) -> Identity:
     """A node's secret key."""
-    try:
-        key = load_ssh_private_key(path.read_bytes(), password=None)
-        read_identity(public_identity(key))  # type: ignore[arg-type]
-    except (OSError, ValueError, TypeError, SecAggError):
-        raise DeployError(
-            f"{path} is not a node's secret key", "give --key nodes/NAME, without .pub"
-        ) from None
-    return key  # type: ignore[return-value]
+    hint = "give --key nodes/NAME, without .pub"
+    return _read_secret(path, load_ssh_private_key, "a node's secret key", hint)
 
 
 def _secret_key(path: Path) -> Identity:
+    hint = "solera federation keys DIR makes one"
+    return _read_secret(path, load_pem_private_key, "the secret key of a roster", hint)
+
+
+def _read_secret(path: Path, load: Callable[..., Any], what: str, hint: str) -> Identity:
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
-        read_identity(public_identity(key))  # type: ignore[arg-type]
+        key: Identity = load(path.read_bytes(), password=None)
+        read_identity(public_identity(key))
     except (OSError, ValueError, TypeError, SecAggError):
-        raise DeployError(
-            f"{path} is not the secret key of a roster", "solera federation keys DIR makes one"
-        ) from None
-    return key  # type: ignore[return-value]
+        raise DeployError(f"{path} is not {what}", hint) from None
+    return key

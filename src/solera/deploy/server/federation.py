@@ -56,9 +56,8 @@ class FederationServer:
             )
         self.roster = folder.roster if self.settings.secure_aggregation else None
         self.round: Round | None = None
-        self.signed: list[
-            dict[int, int]
-        ] = []  # nodes and users of masked sums that nodes agreed to, unopened
+        # Nodes and users of masked sums that nodes agreed to, unopened.
+        self.signed: list[dict[int, int]] = []
         self._ask_again: set[int] = set()
 
     @property

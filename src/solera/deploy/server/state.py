@@ -12,7 +12,7 @@ from solera.core.method import Method
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Upload
-from solera.deploy.common.uploads import Bounds, is_single, unpack_matrices, unpack_single, unpack_sums
+from solera.deploy.common.uploads import Bounds, unpack_matrices, unpack_single, unpack_sums
 from solera.deploy.node.work import OWN, SHARED, arrays_to_nodes
 from solera.device.bundle import Bundle
 from solera.device.model import Model
@@ -116,7 +116,7 @@ class ServerState:
         """Check what some clients sent."""
         if isinstance(self.method, ClosedForm):
             return unpack_matrices(self.method, arrays, bounds)
-        unpack = unpack_single if is_single(self.method) else unpack_sums
+        unpack = unpack_sums if self.method.sums_alone else unpack_single
         return unpack(self.method, arrays, bounds)
 
     def peak_of(self, sent: Read) -> float:

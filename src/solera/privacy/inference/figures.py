@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from solera.core.arrays import Floats
+from solera.core.frozen import Frozen
 from solera.privacy.inference.row_changes import Mask
 
 
@@ -21,15 +22,13 @@ class Success(NamedTuple):
     chance: float
 
 
-class Figures(BaseModel):
+class Figures(Frozen):
     """Means over the attacked clients.
 
     `auc` and `precision` (of as many items as there are to find) are over the whole catalogue; `auc_touched`
     is over the rows that were sent, without the clients where all of these are interactions. `chance` is the
     precision of guessing, `auc_error` the standard error of `auc`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     clients: int
     auc: float | None

@@ -9,16 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from solera.core.frozen import Frozen
 from solera.privacy.inference.figures import Finding
 from solera.privacy.record_files import file_name, read_records, write_record
 
 
-class AttackRecord(BaseModel):
+class AttackRecord(Frozen):
     """What was attacked, by which command and program, and all that was found."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[1] = 1
     command: str

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from solera.core.arrays import Ints
 from solera.core.choices import Tailoring
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, closest
 from solera.core.federated import AnyMethod
+from solera.core.frozen import Frozen
 from solera.core.history import remembers
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
@@ -39,10 +39,8 @@ from solera.runs.config import RunConfig
 NONE = "none"
 
 
-class AttackPlan(BaseModel):
+class AttackPlan(Frozen):
     """What malicious clients are up to. `trust_weights` lets the server believe any weight they claim."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     attack: str = "promotion"
     malicious: float = 0.01
@@ -51,14 +49,12 @@ class AttackPlan(BaseModel):
     trust_weights: bool = False
 
 
-class Outcome(BaseModel):
+class Outcome(Frozen):
     """Result after the last round.
 
     `exposure` is the share of users, of those who do not know a target, in whose top 10 it is: the mean over
     the targets. `ndcg` is NDCG@10 of the test items in full ranking.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     malicious_clients: int
     exposure: float

@@ -9,16 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from solera.core.frozen import Frozen
 from solera.privacy.poisoning.experiment import AttackPlan, Outcome
 from solera.privacy.record_files import file_name, read_records, write_record
 
 
-class PoisonRecord(BaseModel):
+class PoisonRecord(Frozen):
     """Settings, command, program and result of one poisoned training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[1] = 1
     command: str

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from solera.core.arrays import Floats
+from solera.core.frozen import Frozen
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.primitives import Ring
 
@@ -32,10 +33,8 @@ MAX_VALUES = 1 << 27
 _STEP = 1 << 14  # values at a time: they stay in the processor's cache
 
 
-class Part(BaseModel):
+class Part(Frozen):
     """Values of one name and one range: a model's rows, say, or a client's weight."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, max_length=64)
     length: int = Field(ge=1, le=MAX_VALUES)
