@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from hypothesis import settings
 
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 
 # A busy machine is no finding: only tests that measure speed look at the clock.
 settings.register_profile("unhurried", deadline=None)

@@ -167,7 +167,9 @@ def test_the_command_line_loads_nothing_heavy_before_it_knows_what_to_do() -> No
     assert loaded.stdout.split() == []
 
 
-@pytest.mark.parametrize("command", [["methods"], ["methods", "fedmf", "--json"], ["presets"], ["--version"]])
+@pytest.mark.parametrize(
+    "command", [["methods"], ["methods", "fedmf", "--json"], ["presets"], ["data", "list"], ["--version"]]
+)
 def test_commands_that_compute_nothing_load_no_torch(command: list[str]) -> None:
     code = f"""
 import sys

@@ -13,21 +13,21 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 import polars as pl
 
-from solera.baselines import BASELINES
 from solera.core.callable_module import make_callable
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError, SoleraError, in_python
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.evaluate import Evaluator, Score, split
-from solera.methods import PLUGINS, find, names, register
+from solera.evaluate.metrics import CUTOFFS
+from solera.methods import find, register
 from solera.report import write_report
 from solera.runs import Progress, Run
 from solera.runs.assembly import chosen_names, run_config
 from solera.runs.baseline import BaselineRun, run_baseline
+from solera.runs.listing import datasets, methods, presets
 from solera.runs.notebook import in_notebook, notebook_progress
 from solera.runs.presets import preset as find_preset
-from solera.runs.presets import presets as known_presets
 from solera.runs.result import Rankings, RoundEntry, RunResult, metrics_table
 from solera.runs.tracking import tracked_train
 
@@ -108,6 +108,8 @@ def train(
     protocol: str | None = None,
     rounds: int | None = None,
     patience: int | None = None,
+    at: Iterable[int] = CUTOFFS,
+    select_by: str | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -130,7 +132,9 @@ def train(
     """Train a method and return the finished run.
 
     `data` is anything that `solera.load` takes or returns; a `preset` names method and data itself. Further
-    keyword arguments are options of the method and of its `plugins`. Nothing is written to disk unless `out`
+    keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
+    is always among them. `select_by` is the validation metric that selects the round, for example "hr@20";
+    without it the protocol decides. Nothing is written to disk unless `out`
     names a folder, from which `solera.open_run` reads the run again. A notebook shows progress below the
     cell, unless `progress` is False.
 
@@ -156,6 +160,8 @@ def train(
         protocol=protocol,
         rounds=rounds,
         patience=patience,
+        at=tuple(at),
+        select_by=select_by,
         seed=seed,
         engine=engine,
         precision=precision,
@@ -201,6 +207,7 @@ def baseline(
     *,
     preset: str | None = None,
     protocol: str = "strict",
+    at: Iterable[int] = CUTOFFS,
     seed: int = 0,
     data_dir: str | Path | None = None,
     min_interactions: int | None = None,
@@ -208,6 +215,8 @@ def baseline(
     **options: Any,
 ) -> BaselineRun:
     """Fit a centralized baseline under the same protocol. Further keyword arguments are its options.
+
+    `at` are the cutoffs of the metrics; 10 is always among them.
 
     Examples:
         >>> solera.baseline("ease", "ml-100k", reg=200).metrics  # doctest: +SKIP
@@ -222,7 +231,7 @@ def baseline(
         columns=columns,
     )
     taken = dict(chosen.options if chosen else {}) | options
-    return run_baseline(named["baseline"], interactions, protocol=protocol, seed=seed, options=taken)
+    return run_baseline(named["baseline"], interactions, protocol=protocol, seed=seed, options=taken, at=at)
 
 
 @_in_python
@@ -267,13 +276,16 @@ def compare(
 
 
 @_in_python
-def evaluate(score: Score, data: Data, *, protocol: str = "strict", seed: int = 0) -> pl.DataFrame:
+def evaluate(
+    score: Score, data: Data, *, protocol: str = "strict", at: Iterable[int] = CUTOFFS, seed: int = 0
+) -> pl.DataFrame:
     """Evaluate your own recommender under a protocol.
 
-    `score` takes user numbers [n] and returns their scores of all items, [n, items], as a tensor.
+    `score` takes user numbers [n] and returns their scores of all items, [n, items], as a tensor. `at` are
+    the cutoffs of the metrics; 10 is always among them.
     """
     interactions = load(data)
-    evaluator = Evaluator(split(interactions, protocol), seed)
+    evaluator = Evaluator(split(interactions, protocol), seed, at)
     return metrics_table(Rankings.of(evaluator.test(score)), Rankings.of(evaluator.validation(score)))
 
 
@@ -315,29 +327,6 @@ def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None
     """Open the folder of a finished run. Its data are loaded again unless they are given."""
     given = None if data is None else load(data)
     return Run.open(path, data=given, data_dir=None if data_dir is None else Path(data_dir))
-
-
-def methods() -> pl.DataFrame:
-    """A table of all methods, their parts and their papers, followed by the plug-ins for `plugins`."""
-    rows = [{"name": name, **find(name).choices, "paper": find(name).paper} for name in names()]
-    rows += [{"name": f"+{name}", "paper": plugin.about} for name, plugin in PLUGINS.items()]
-    rows += [{"name": name, "paper": "centralized baseline"} for name in BASELINES]
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def datasets() -> pl.DataFrame:
-    """A table of the data sets that can be loaded by name, and where each would be loaded from."""
-    return pl.DataFrame([{"name": name, "from": known_data.available(name)} for name in known_data.names()])
-
-
-def presets() -> pl.DataFrame:
-    """A table of presets: published rows, and the best settings from equal tuning."""
-    return pl.DataFrame(
-        [
-            {"name": each.name, "method": each.full_method, "dataset": each.dataset, "source": each.source}
-            for each in known_presets().values()
-        ]
-    )
 
 
 make_callable("solera.methods", methods)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from solera.data import IdMap, Interactions, Ragged
+from solera.data.interactions import IdMap, Interactions
+from solera.data.ragged import Ragged
 
 BLOCK = 12
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from solera.baselines import Ease, Popularity
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 from solera.data.split import history
 from solera.evaluate import Evaluator, split
 

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from solera.baselines import Ease, EaseConfig, Popularity
 from solera.core.errors import DataError
-from solera.data import IdMap, Interactions, Ragged
+from solera.data.interactions import IdMap, Interactions
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 

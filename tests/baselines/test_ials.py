@@ -11,7 +11,7 @@ from planted import blocks
 
 from solera.baselines import IALS, Epoch, IALSConfig
 from solera.core.errors import ConfigError
-from solera.data import Ragged
+from solera.data.ragged import Ragged
 from solera.data.split import history
 from solera.evaluate import Evaluator, split
 

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from solera.baselines import SASRec, SASRecConfig
 from solera.baselines.sasrec import CrossEntropy, Dropout, Network, sampled_cross_entropy, windows
-from solera.data import Interactions, Ragged
+from solera.data.interactions import Interactions
+from solera.data.ragged import Ragged
 from solera.data.split import Split, history
 from solera.evaluate import Evaluator, split
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from solera.bench.evaluation import bench_evaluation
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 
 
 def test_everybody_is_ranked_and_both_phases_are_timed():

@@ -8,7 +8,7 @@ import torch
 
 from solera.bench.leak import Watch, control, places_in_list, show_leak, times_drawn
 from solera.core.errors import ConfigError
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData, sample
 from solera.engine import BlockTraining, Simulation
 from solera.evaluate import Evaluator, split

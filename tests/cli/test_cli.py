@@ -19,10 +19,10 @@ from typer.main import get_command
 from in_process import solera
 from solera.baselines import BASELINES
 from solera.cli import app
+from solera.cli.baseline import Baseline
 from solera.cli.data import Protocol
 from solera.cli.device import Format
 from solera.cli.poison import Attack, Defence
-from solera.cli.runs import Baseline
 from solera.device.importers import READERS
 from solera.evaluate import PROTOCOLS
 from solera.methods.robust import DEFENCES
@@ -87,13 +87,13 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("train", "--preset", "paper:fedrp/ml-100k"), "unknown preset", "'paper:fedrap/ml-100k'?"),
         (
             ("train", "fedmf", "--preset", "paper:fedrap/ml-100k"),
-            "has method 'fedrap', not 'fedmf'",
-            "omit method or the preset",
+            "has the method 'fedrap', not 'fedmf'",
+            "omit the method or the preset",
         ),
         (
             ("train", "--preset", "paper:fedrap/ml-100k", "--with", "plgc"),
-            "has plugins [], not ['plgc']",
-            "omit plugins or the preset",
+            "has the plugins [], not ['plgc']",
+            "omit --with or the preset",
         ),
         (("train", "fedmf", "--data", "ml-100k", "--with", "elastic"), "unknown plug-in", "'elastic-merge'"),
         (("train", "local", "--data", "ml-100k", "--with", "plgc"), "plgc", "method"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from solera.core.errors import DataError
-from solera.data import available, info, load, names, stats
+from solera.data.datasets import available, info, load, names, stats
 from solera.data.interactions import Interactions
 
 FOLDER = os.environ.get("SOLERA_DATA")
@@ -21,7 +21,7 @@ U_ITEM = "1|Toy Story (1995)|01-Jan-1995||http://x|0|1\n2|Misérables, Les (1995
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty cache and no folder of the user's."""
-    monkeypatch.setattr("pooch.os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda _: tmp_path / "cache")
     monkeypatch.delenv("SOLERA_DATA", raising=False)
 
 

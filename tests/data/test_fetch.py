@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from solera.core.errors import DataError
-from solera.data import available, info, load
+from solera.data.datasets import available, info, load
 from solera.data.fetch import Archive
 from solera.data.registry import REGISTRY
 
@@ -27,7 +27,7 @@ U_ITEM = "1|Toy Story (1995)|01-Jan-1995||http://x|0|1\n2|Misérables, Les (1995
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache and no folder of the user's; the cache."""
     cache = tmp_path / "cache"
-    monkeypatch.setattr("pooch.os_cache", lambda _: cache)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda _: cache)
     monkeypatch.delenv("SOLERA_DATA", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     return cache

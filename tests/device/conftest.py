@@ -15,7 +15,7 @@ USERS, ITEMS = 30, 40
 
 @pytest.fixture(scope="session")
 def data():
-    from solera.data import Interactions
+    from solera.data.interactions import Interactions
 
     draw = np.random.default_rng(7)
     users, items = [], []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.process import torch_threads

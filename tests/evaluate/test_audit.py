@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 from solera.evaluate import audit
 
 

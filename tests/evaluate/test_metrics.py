@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera.evaluate.metrics import CUTOFFS, mean, per_user, places
+from solera.core.errors import ConfigError
+from solera.evaluate.metrics import CUTOFFS, mean, per_user, places, with_always
 
 
 def of(*ranks: float) -> dict[str, float]:
@@ -100,3 +101,19 @@ def test_batch_equals_single_users(users: list[list[float]]) -> None:
     batch = per_user(places(np.concatenate(users), counts), counts)
     for u, each in enumerate(users):
         assert {name: values[u] for name, values in batch.items()} == pytest.approx(of(*each))
+
+
+def test_other_cutoffs_by_hand():
+    """Two users at places 3 and 40: HR@3 and HR@100 count one and both; NDCG@3 is half of 1/log2(4)."""
+    counts = np.array([1, 1])
+    got = mean(per_user(np.array([3.0, 40.0]), counts, (3, 100)))
+    assert got["hr@3"] == 0.5
+    assert got["hr@100"] == 1
+    assert got["ndcg@3"] == pytest.approx(0.25)
+    assert "hr@10" not in got
+
+
+def test_ten_is_always_among_the_cutoffs():
+    assert with_always((20, 5)) == (5, 10, 20)
+    with pytest.raises(ConfigError, match="0 is not a cutoff"):
+        with_always((0, 5))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError, DataError
-from solera.data import Interactions, Ragged
+from solera.data.interactions import Interactions
+from solera.data.ragged import Ragged
 from solera.data.split import history
 from solera.evaluate import PROTOCOLS, split
 

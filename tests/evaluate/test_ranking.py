@@ -9,9 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from solera.core.arrays import Ints
 from solera.core.errors import DivergedError
 from solera.core.randomness import Bits, Purpose, client_keys
-from solera.data import IdMap, Interactions, Ints, Ragged
+from solera.data.interactions import IdMap, Interactions
+from solera.data.ragged import Ragged
 from solera.data.split import Split
 from solera.evaluate import PROTOCOLS, Evaluation, Evaluator, Score, ranking, split
 from solera.evaluate.ranking import sample_unmet

@@ -12,7 +12,7 @@ from closed_forms import closed_form
 from solera.baselines import Ease, EaseConfig
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, DataError
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.one_round import OneRound

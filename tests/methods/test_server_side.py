@@ -13,7 +13,7 @@ from solera.core.errors import ConfigError, RunError
 from solera.core.parts import Mean
 from solera.core.spec import Home, Leaf
 from solera.core.upload import Totals, Upload
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining

@@ -74,7 +74,7 @@ def test_a_runs_folder_is_attacked_in_the_rounds_it_had(ratings, tmp_path):
         (("fedmf", "--data", "{ratings}", "--attacked", "9"), "round 9 is not between 1 and 5", "--rounds"),
         (("fedmf", "--data", "{ratings}"), "cannot attack 100 of 30 clients", "--clients from 1 to 15"),
         (("local", "--data", "{ratings}"), "'local' sends no changes", "e.g. fedmf"),
-        ((".", "--seed", "1"), "seed cannot be given for the folder of a run", "omit them"),
+        ((".", "--seed", "1"), "--seed cannot be given for the folder of a run", "omit them"),
         ((".",), "contains no run", "solera train"),
     ],
 )

@@ -11,7 +11,7 @@ import torch
 
 from in_process import solera
 from solera.core.errors import ConfigError
-from solera.data import Interactions
+from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation

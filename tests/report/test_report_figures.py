@@ -125,6 +125,24 @@ def test_intervals_are_the_bootstrap_over_users(trained):
         assert f"{found.low:.4f} – {found.high:.4f}" in make_page(runs, make_figures(runs))
 
 
+def test_charts_of_validation_have_the_line_of_popularity(trained):
+    """The line is the popularity baseline's own figure, at the first and the last round."""
+    data = solera.load(str(trained[0].parent / "ratings.csv"))
+    expected = solera.baseline("popularity", data).result.validation
+    runs = read_runs(trained)
+    charts = {figure.name: figure.chart for some in make_figures(runs).values() for figure in some}
+    for name, value in (
+        ("convergence-validation-full", expected.full["ndcg@10"]),
+        ("convergence-validation-sampled99", expected.sampled99["hr@10"]),
+        ("quality-by-traffic", expected.full["ndcg@10"]),
+    ):
+        (line,) = [each for each in charts[name].series if each.label == "popularity"]
+        assert line.y == [value, value]
+        others = [x for each in charts[name].series if each is not line for x in each.x]
+        assert line.x == [min(others), max(others)]
+    assert "popularity" not in [each.label for each in charts["convergence-loss"].series]
+
+
 def test_a_model_that_no_longer_gives_its_figures_has_no_intervals(trained, tmp_path):
     import json
     import shutil

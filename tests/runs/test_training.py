@@ -8,6 +8,7 @@ import pytest
 
 import solera
 from made_ratings import write_ratings
+from solera.core.errors import ConfigError
 from solera.data.datasets import load
 from solera.runs import RunConfig, RunFolder, StoppedError, train
 from solera.runs.training import validate_rounds
@@ -91,3 +92,25 @@ def test_a_resumed_run_has_every_round_once(data, tmp_path):
     rounds = [entry.round for entry in folder.history]
     assert rounds == list(range(1, len(rounds) + 1))
     assert folder.history[1].loss > 0
+
+
+def test_other_cutoffs_change_no_round_and_another_metric_selects(data, tmp_path):
+    usual = train(config(patience=None, rounds=12), data, threads=1)
+    other = train(
+        config(patience=None, rounds=12, at=(3, 25), select_by="hr@25"), data, out=tmp_path / "run", threads=1
+    )
+    assert other.result.cutoffs == (3, 10, 25)
+    assert other.result.shown == ("hr@3", "ndcg@3", "hr@10", "ndcg@10", "hr@25", "ndcg@25")
+    rounds = RunFolder.open(tmp_path / "run").history
+    assert [each.loss for each in rounds] == usual.history["loss"].to_list()
+    assert [each.selection for each in rounds] == [each.validation.full["hr@25"] for each in rounds]
+    best = max(rounds, key=lambda each: each.validation.full["hr@25"])
+    assert other.result.selected_round == best.round
+    again = solera.open_run(tmp_path / "run", data=data)
+    assert again.evaluate().full["ndcg@3"] == pytest.approx(other.result.test.full["ndcg@3"])
+
+
+def test_a_metric_that_is_not_computed_cannot_select():
+    with pytest.raises(ConfigError, match="unknown metric 'hr@7'"):
+        config(select_by="hr@7")
+    assert config(at=(7,), select_by="hr@7").at == (7, 10)

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from solera.cli import bench, bench_speed, bundle, data, device, federation, node, runs, server
 from solera.cli.attack import attack
+from solera.cli.baseline import baseline
 from solera.cli.compare import compare
 from solera.cli.doctor import doctor
 from solera.cli.leak import leak
@@ -43,7 +44,7 @@ app.command(rich_help_panel=LEARN)(runs.presets)
 app.command(rich_help_panel=LEARN)(runs.train)
 app.command(rich_help_panel=LEARN)(recommend)
 app.command(rich_help_panel=LEARN)(similar)
-app.command(rich_help_panel=LEARN)(runs.baseline)
+app.command(rich_help_panel=LEARN)(baseline)
 app.command(rich_help_panel=LEARN)(sweep)
 app.command(rich_help_panel=LEARN)(compare)
 app.command(rich_help_panel=LEARN)(report)

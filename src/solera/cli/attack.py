@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli import completion
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.data import (
+    Columns,
+    DataDir,
+    MinInteractions,
+    parse_columns,
+    parse_numbers,
+    parse_pairs,
+)
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
 from solera.cli.provenance import made_by
@@ -89,10 +96,13 @@ def attack(
     from solera.runs import RunFolder
     from solera.runs.assembly import NO_PATIENCE, run_config
 
-    looked_at, summed = _numbers(attacked or f"1,{rounds}", "--attacked"), _numbers(sums, "--sums")
+    looked_at, summed = parse_numbers(attacked or f"1,{rounds}", "--attacked"), parse_numbers(sums, "--sums")
     options: dict[str, Any] = parse_pairs(option or [], "-o learning_rate=0.05")
     if method is not None and Path(method).is_dir():
-        _alone(data=data, preset=preset, plugin=plugin, option=option, seed=seed, dp=dp, wire=wire)
+        _alone(
+            {"--data": data, "--preset": preset, "--with": plugin, "-o": option}
+            | {"--seed": seed, "--dp": dp, "--wire": wire}
+        )
         changes = {"rounds": rounds, "patience": None}
         config = RunFolder.open(Path(method)).config.model_copy(update=changes)
     else:
@@ -141,16 +151,7 @@ def attack(
         out.print(f"record: {path}", highlight=False)
 
 
-def _numbers(text: str, name: str) -> list[int]:
-    from solera.core.errors import ConfigError
-
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"{name} {text!r} is not a list of numbers", f"write {name} 1,5") from None
-
-
-def _alone(**given: Any) -> None:
+def _alone(given: dict[str, Any]) -> None:
     """Refuse options that the folder of a run already determines."""
     from solera.core.errors import ConfigError
 

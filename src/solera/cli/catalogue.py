@@ -14,7 +14,7 @@ FILE = Path(solera.__file__).with_name("catalogue.json")
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
-    """Methods with their choices and options, plug-ins and presets, as the package has them.
+    """Methods with their choices and options, plug-ins, presets and data sets, as the package has them.
 
     Where files with methods of one's own are named, everything is asked of the package itself.
     """
@@ -31,6 +31,7 @@ def _read() -> dict[str, list[dict[str, Any]]]:
 
 def made() -> dict[str, list[dict[str, Any]]]:
     """The same, asked of the package."""
+    from solera.data.registry import REGISTRY
     from solera.methods import PLUGINS, find, names
     from solera.runs.presets import presets
 
@@ -42,6 +43,21 @@ def made() -> dict[str, list[dict[str, Any]]]:
         "plugins": [{"name": name, "about": plugin.about} for name, plugin in PLUGINS.items()],
         "presets": [
             entry.model_dump(mode="json") | {"full_method": entry.full_method} for entry in presets().values()
+        ],
+        "datasets": [
+            {
+                "name": entry.name,
+                "about": entry.about,
+                "page": entry.page,
+                "licence": {"terms": entry.licence.terms, "page": entry.licence.page},
+                "has_time": entry.has_time,
+                "users": entry.expected.users,
+                "items": entry.expected.items,
+                "rows": entry.expected.rows,
+                "layouts": [list(form.files) for form in entry.forms],
+                "archive": entry.archive is not None,
+            }
+            for entry in REGISTRY.values()
         ],
     }
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from solera.cli import completion
+from solera.cli.catalogue import catalogue
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
 app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
@@ -41,6 +42,16 @@ def parse_columns(text: str | None) -> dict[str, str] | None:
     return None if text is None else parse_pairs(text.split(","), "--columns user=…,item=…")
 
 
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """`1,5,10` as numbers."""
+    from solera.core.errors import ConfigError
+
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"{option} {text!r} is not a list of numbers", f"write {option} 1,5,10") from None
+
+
 def parse_pairs(pairs: list[str], example: str) -> dict[str, str]:
     """`key=value` texts as a dictionary."""
     from solera.core.errors import ConfigError
@@ -57,33 +68,31 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
 
     Example: solera data list
     """
-    from solera.data.datasets import available, info, names
+    from solera.data.fetch import find
 
-    rows = [(info(name), available(name, data_dir)) for name in names()]
+    known = catalogue()["datasets"]
+    places = [find(each["name"], each["layouts"], each["archive"], data_dir) for each in known]
     if json:
+        shown = ("name", "about", "page", "licence", "has_time")
         print_json(
             [
-                {
-                    "name": e.name,
-                    "about": e.about,
-                    "page": e.page,
-                    "licence": {"terms": e.licence.terms, "page": e.licence.page},
-                    "has_time": e.has_time,
-                    "available": place,
-                }
-                for e, place in rows
+                {key: each[key] for key in shown} | {"available": place}
+                for each, place in zip(known, places, strict=True)
             ]
         )
         return
     table(
         "Data sets",
         ("name", "about", "users", "items", "rows", "found"),
-        ((e.name, e.about, e.expected.users, e.expected.items, e.expected.rows, place) for e, place in rows),
+        (
+            (*(each[key] for key in ("name", "about", "users", "items", "rows")), place)
+            for each, place in zip(known, places, strict=True)
+        ),
     )
     out.print("Licences, as the publishers state them", style="bold")
-    for entry, _ in rows:  # not a table: an address must stay in one piece
-        out.print(f"{entry.name}: {entry.licence.terms}", highlight=False)
-        out.print(f"    {entry.licence.page}", soft_wrap=True)
+    for each in known:  # not a table: an address must stay in one piece
+        out.print(f"{each['name']}: {each['licence']['terms']}", highlight=False)
+        out.print(f"    {each['licence']['page']}", soft_wrap=True)
     out.print()
     out.print('found "by hand": the error of `solera data stats NAME` says where to get it', style="dim")
 

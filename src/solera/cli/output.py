@@ -77,9 +77,7 @@ def show(value: Any) -> str:
 
 def print_result(result: RunResult) -> None:
     """Print the metrics of a run or a baseline."""
-    from solera.runs.result import METRICS
-
-    table(result.title, ("", *METRICS), result.rows, leaky=result.leaky)
+    table(result.title, ("", *result.shown), result.rows, leaky=result.leaky)
     if result.privacy:
         out.print(privacy_line(result.privacy), highlight=False)
     if result.bytes:

@@ -1,4 +1,4 @@
-"""solera methods, train, recommend, baseline: from a method's name to figures and recommendations."""
+"""solera methods, presets, train: from a method's name to figures and recommendations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import typer
 
 from solera.cli import completion
 from solera.cli.catalogue import catalogue, options_of
-from solera.cli.data import Columns, DataDir, MinInteractions, Protocol, parse_columns, parse_pairs
+from solera.cli.data import (
+    Columns,
+    DataDir,
+    MinInteractions,
+    Protocol,
+    parse_columns,
+    parse_numbers,
+    parse_pairs,
+)
 from solera.cli.output import Json, out, print_json, print_result, table
-from solera.cli.progress import epoch_progress, step_progress
+from solera.cli.progress import step_progress
 
 if TYPE_CHECKING:
     from solera.runs import RunConfig
@@ -31,7 +39,6 @@ OptionalData = Annotated[str | None, _DATA]
 ProtocolName = Annotated[
     Protocol, typer.Option(help="How test items are held out; `paper` leaks them into training.")
 ]
-Baseline = Literal["popularity", "ease", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec"]
 PresetName = Annotated[
     str | None,
     typer.Option(
@@ -61,6 +68,7 @@ Wire = Annotated[
     str | None,
     typer.Option(help="paper-laplace=0.5: add the papers' noise to uploads, without a privacy guarantee."),
 ]
+Cutoffs = Annotated[str, typer.Option("--at", help="Cutoffs of the metrics; 10 is always among them.")]
 Threads = Annotated[
     int, typer.Option(help="Number of threads; 0 for one per core. Does not change results.", min=0)
 ]
@@ -165,6 +173,14 @@ def train(
     patience: Annotated[
         int | None, typer.Option(help="End after so many rounds that are no better on validation.", min=1)
     ] = None,
+    at: Cutoffs = "5,10,20,50",
+    select_by: Annotated[
+        str | None,
+        typer.Option(
+            help="Validation metric that selects the round, e.g. hr@20 (default: the protocol's).",
+            metavar="METRIC",
+        ),
+    ] = None,
     seed: Seed = 0,
     option: Options = None,
     out_dir: Annotated[
@@ -205,6 +221,8 @@ def train(
 
     Example: solera train pfedrec --data ml-100k --protocol paper -o learning_rate=0.05
 
+    Example: solera train fedmf --data ml-100k --at 5,10,100 --select-by ndcg@100
+
     Example: solera train fedncf --data ml-100k --with elastic-merge
 
     Example: solera train --preset paper:fedrap/ml-100k --seed 1
@@ -226,6 +244,8 @@ def train(
         protocol=protocol,
         rounds=rounds,
         patience=patience,
+        at=parse_numbers(at, "--at"),
+        select_by=select_by,
         seed=seed,
         engine=engine,
         precision=precision,
@@ -287,55 +307,3 @@ def _default_folder(config: RunConfig, resume: bool) -> Path:
     while (root / (name := stem if number == 1 else f"{stem}-{number}")).exists():
         number += 1
     return root / name
-
-
-def baseline(
-    name: Annotated[
-        Baseline | None,
-        typer.Argument(
-            metavar="[NAME]", help="popularity, ease, ials, mf, ncf, lightgcn, sasrec or centrap."
-        ),
-    ] = None,
-    data: OptionalData = None,
-    preset: PresetName = None,
-    protocol: ProtocolName = "strict",
-    seed: Seed = 0,
-    option: Options = None,
-    data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
-    json: Json = False,
-) -> None:
-    """Train a centralized baseline under the same protocol, to compare federated methods with.
-
-    Example: solera baseline --preset strict:ease/ml-100k
-
-    Example: solera baseline ease --data ml-100k -o reg=200
-
-    Example: solera baseline mf --data ml-100k -o epochs=50
-    """
-    from solera.baselines import configure
-    from solera.data.datasets import load
-    from solera.runs.assembly import chosen_names
-    from solera.runs.baseline import run_baseline
-    from solera.runs.presets import preset as find_preset
-
-    chosen = find_preset(preset) if preset else None
-    settings = chosen_names(chosen, "baseline", name, data, [])
-    which = settings["baseline"]
-    options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o reg=200")
-    configure(which, options)
-    interactions = load(
-        settings["dataset"],
-        data_dir=data_dir,
-        min_interactions=min_interactions,
-        columns=parse_columns(columns),
-    )
-    with epoch_progress(f"{which} on {interactions.name}") as on_epoch:
-        result = run_baseline(
-            which, interactions, protocol=protocol, seed=seed, options=options, on_epoch=on_epoch
-        ).result
-    if json:
-        print_json(result.document())
-    else:
-        print_result(result)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
-from solera.data.fetch import ENVIRONMENT, cache_dir, download, user_dirs
+from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, user_dirs
 from solera.data.interactions import Interactions, Origin
 from solera.data.readers import SUFFIXES, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
-
-Place = Literal["folder", "cache", "download", "by hand"]
 
 
 def names() -> list[str]:
@@ -36,11 +34,7 @@ def info(name: str) -> DataSet:
 def available(name: str, data_dir: Path | None = None) -> Place:
     """Where a data set would be loaded from at present."""
     entry = info(name)
-    if any(_form_in(folder / name, entry) for folder in user_dirs(data_dir)):
-        return "folder"
-    if _form_in(cache_dir() / name, entry):
-        return "cache"
-    return "download" if entry.archive else "by hand"
+    return find(name, [form.files for form in entry.forms], entry.archive is not None, data_dir)
 
 
 def load(

@@ -9,12 +9,14 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-import pooch
+import platformdirs
 
 from solera.core.errors import DataError
 
 ENVIRONMENT = "SOLERA_DATA"
+Place = Literal["folder", "cache", "download", "by hand"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Archive:
 
 def cache_dir() -> Path:
     """The folder where downloads are kept."""
-    return Path(pooch.os_cache("solera"))
+    return Path(platformdirs.user_cache_dir("solera"))
 
 
 def user_dirs(data_dir: Path | None) -> list[Path]:
@@ -36,6 +38,19 @@ def user_dirs(data_dir: Path | None) -> list[Path]:
         raise DataError(f"the data folder {data_dir} does not exist", "check --data-dir")
     named = os.environ.get(ENVIRONMENT)
     return [Path(d) for d in (data_dir, named) if d]
+
+
+def find(name: str, layouts: Sequence[Sequence[str]], archive: bool, data_dir: Path | None = None) -> Place:
+    """Where a data set would be loaded from at present. The files of one layout make it complete."""
+
+    def complete(folder: Path) -> bool:
+        return any(all((folder / file).is_file() for file in files) for files in layouts)
+
+    if any(complete(folder / name) for folder in user_dirs(data_dir)):
+        return "folder"
+    if complete(cache_dir() / name):
+        return "cache"
+    return "download" if archive else "by hand"
 
 
 def download(name: str, archive: Archive, wanted: Sequence[str]) -> None:
@@ -55,6 +70,8 @@ def download(name: str, archive: Archive, wanted: Sequence[str]) -> None:
 
 
 def _retrieve(name: str, archive: Archive, folder: Path) -> Path:
+    import pooch  # noqa: PLC0415 - slow to load, and most calls download nothing
+
     pooch.get_logger().setLevel("WARNING")  # otherwise it would announce the scratch folder
     try:
         file = pooch.retrieve(archive.url, archive.checksum, fname="archive.zip", path=folder)

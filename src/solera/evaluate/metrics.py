@@ -13,11 +13,24 @@ therefore gets neither the best nor the worst of all orders, however the items a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from solera.core.arrays import Floats, Ints
+from solera.core.errors import ConfigError
 
+NAMES = ("hr", "ndcg", "mrr", "recall")
 CUTOFFS = (5, 10, 20, 50)
+ALWAYS = 10  # the cutoff of the tables, computed whatever else is asked for
+
+
+def with_always(cutoffs: Iterable[int]) -> tuple[int, ...]:
+    """Cutoffs in order, with the one that every table shows."""
+    found = tuple(sorted({*cutoffs, ALWAYS}))
+    if found[0] < 1:
+        raise ConfigError(f"{found[0]} is not a cutoff", "give positive numbers, for example 5,10,20")
+    return found
 
 
 def places(ranks: Floats, counts: Ints) -> Floats:
@@ -33,20 +46,20 @@ def places(ranks: Floats, counts: Ints) -> Floats:
     return result
 
 
-def per_user(places: Floats, counts: Ints) -> dict[str, Floats]:
+def per_user(places: Floats, counts: Ints, cutoffs: Sequence[int] = CUTOFFS) -> dict[str, Floats]:
     """Every metric at every cutoff for every user, e.g. `"ndcg@10"`.
 
     `places` is the output of the function `places`: user after user, best first. Every user must have at
     least one relevant item.
     """
     if not len(counts):
-        return {f"{name}@{k}": np.zeros(0) for k in CUTOFFS for name in ("hr", "ndcg", "mrr", "recall")}
+        return {f"{name}@{k}": np.zeros(0) for k in cutoffs for name in NAMES}
     starts = np.cumsum(counts) - counts
     best = places[starts]
     gains = 1.0 / np.log2(1.0 + places)
-    ideal = np.cumsum(1.0 / np.log2(1.0 + np.arange(1, max(CUTOFFS) + 1)))
+    ideal = np.cumsum(1.0 / np.log2(1.0 + np.arange(1, max(cutoffs) + 1)))
     result = {}
-    for k in CUTOFFS:
+    for k in cutoffs:
         inside = places <= k
         result[f"hr@{k}"] = (best <= k).astype(np.float64)
         result[f"ndcg@{k}"] = np.add.reduceat(gains * inside, starts) / ideal[np.minimum(counts, k) - 1]

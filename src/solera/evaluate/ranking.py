@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,11 +33,12 @@ class Ranking:
     users: Ints
     counts: Ints
     places: Floats
+    cutoffs: tuple[int, ...] = metrics.CUTOFFS
 
     @cached_property
     def per_user(self) -> dict[str, Floats]:
         """Every metric for each of `users`."""
-        return metrics.per_user(self.places, self.counts)
+        return metrics.per_user(self.places, self.counts, self.cutoffs)
 
 
 class Evaluation:
@@ -49,10 +50,10 @@ class Evaluation:
         self.full = metrics.mean(full.per_user)
         self.sampled99 = metrics.mean(sampled99.per_user)
 
-    def selected(self, protocol: Protocol) -> float:
-        """The metric by which the protocol selects a round."""
+    def selected(self, protocol: Protocol, metric: str | None = None) -> float:
+        """The metric that selects a round: the protocol's, or the given one in the protocol's ranking."""
         figures: dict[str, float] = getattr(self, protocol.select_on)
-        return figures[protocol.select_metric]
+        return figures[metric or protocol.select_metric]
 
 
 class Evaluator:
@@ -64,7 +65,8 @@ class Evaluator:
     uniformly, without repetition, from the items the user has met in no part (all of them if fewer).
     """
 
-    def __init__(self, split: Split, seed: int) -> None:
+    def __init__(self, split: Split, seed: int, cutoffs: Iterable[int] = metrics.CUTOFFS) -> None:
+        self.cutoffs = metrics.with_always(cutoffs)
         self.n_items = split.data.n_items
         met = split.data.by_user.sorted_unique()
         self._parts = {part: _Prepared.of(split, part, met, seed) for part in PARTS}
@@ -85,7 +87,10 @@ class Evaluator:
             targets = _gather(scores, chunk.targets)
             full.append(_ranks(_without(scores, chunk.hidden), targets, chunk.targets))
             sampled.append(_ranks(_negative_scores(scores, chunk.negatives), targets, chunk.targets))
-        return Evaluation(part.ranking(np.concatenate(full)), part.ranking(np.concatenate(sampled)))
+        return Evaluation(
+            part.ranking(np.concatenate(full), self.cutoffs),
+            part.ranking(np.concatenate(sampled), self.cutoffs),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +118,9 @@ class _Prepared:
                 self.users[rows], self.targets.take(rows), self.hidden.take(rows), self.negatives[rows]
             )
 
-    def ranking(self, ranks: Floats) -> Ranking:
+    def ranking(self, ranks: Floats, cutoffs: tuple[int, ...]) -> Ranking:
         counts = self.targets.lengths
-        return Ranking(self.users, counts, metrics.places(ranks, counts))
+        return Ranking(self.users, counts, metrics.places(ranks, counts), cutoffs)
 
 
 def sample_unmet(met: Ragged, n_items: int, size: int, keys: Bits) -> Ints:

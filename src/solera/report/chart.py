@@ -14,9 +14,11 @@ from html import escape
 from typing import Literal
 
 from solera.report.recorded import Recorded
+from solera.runs.result import Ranking
 
 Cell = str | int | float | None
 NICE = (1, 2, 2.5, 5, 10)
+BASELINE_COLOUR = 9
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,31 @@ def series_of(
         leaky=run.leaky,
         ring=ring,
     )
+
+
+def popularity_lines(
+    runs: Sequence[Recorded], ranking: Ranking, metric: str, series: Sequence[Series]
+) -> list[Series]:
+    """What popularity reaches on validation, as a line across `series`: one per data set and protocol."""
+    xs = sorted({x for each in series for x in each.x})
+    found = {
+        (run.dataset, run.config.protocol): (run.users.popularity[ranking][metric], run.leaky)
+        for run in reversed(runs)
+        if run.users
+    }
+    ends = sorted({xs[0], xs[-1]}) if xs else []
+    return [
+        Series(
+            " · ".join(["popularity", *(place if len(found) > 1 else ())]),
+            [value] * len(ends),
+            ends,
+            colour=BASELINE_COLOUR,
+            key="popularity",
+            leaky=leaky,
+        )
+        for place, (value, leaky) in sorted(found.items())
+        if ends
+    ]
 
 
 def by_x(series: Sequence[Series]) -> list[list[Cell]]:

@@ -17,9 +17,10 @@ from solera.data.ragged import Ragged
 from solera.evaluate import Evaluation
 from solera.report.linear import singular_values
 from solera.runs import Run, RunResult
+from solera.runs.baseline import validate_on
 from solera.runs.recorded import by_activity as least_active_first
 from solera.runs.recorded import middling, spread
-from solera.runs.result import RANKINGS, Ranking
+from solera.runs.result import RANKINGS, Ranking, Rankings
 from solera.runs.table_owners import THEIR_OWN
 from solera.runs.tables import Table
 
@@ -34,6 +35,7 @@ class Users:
     data: Interactions
     train: Ragged  # everybody's training items
     intervals: Mapping[Ranking, Mapping[str, Interval]]  # of "hr@10" and "ndcg@10"
+    popularity: Rankings  # what recommending the most popular items reaches on validation items
     groups: Sequence[UserGroup]
     middle: int  # a user of middling activity,
     tables: Mapping[str, Table]  # whose item tables these are, by what they are,
@@ -66,6 +68,7 @@ def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
         data,
         parts.train,
         intervals,
+        validate_on(parts, "popularity", seed=result.seed),
         by_activity(sizes, test),
         middle,
         run.item_tables(middle),

@@ -98,11 +98,16 @@ def chosen_names(
             f"use `solera {other} --preset {chosen.name}`",
         )
     named = {kind: getattr(chosen, kind), "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
-    for key, value in {kind: name, "dataset": dataset, "plugins": plugins or None}.items():
+    words = {
+        kind: (f"the {kind}", name),
+        "dataset": ("--data", dataset),
+        "plugins": ("--with", plugins or None),
+    }
+    for key, (option, value) in words.items():
         if value is not None and value != named[key]:
             raise ConfigError(
-                f"preset {chosen.name!r} has {key} {named[key]!r}, not {value!r}",
-                f"omit {key} or the preset",
+                f"preset {chosen.name!r} has the {key} {named[key]!r}, not {value!r}",
+                f"omit {option} or the preset",
             )
     return named
 

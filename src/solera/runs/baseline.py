@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -12,6 +12,7 @@ from solera.baselines import BASELINES, Baseline, OnEpoch, configure
 from solera.data.interactions import Interactions
 from solera.data.split import Part, Split, history
 from solera.evaluate import Evaluation, Evaluator, Score, split
+from solera.evaluate.metrics import CUTOFFS, with_always
 from solera.runs.result import Rankings, RunResult
 
 
@@ -39,15 +40,20 @@ def run_baseline(
     protocol: str = "strict",
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
+    at: Iterable[int] = CUTOFFS,
     on_epoch: OnEpoch | None = None,
 ) -> BaselineRun:
-    """Fit a baseline on all users' training items and evaluate it. `on_epoch` is called after every epoch."""
+    """Fit a baseline on all users' training items and evaluate it.
+
+    `at` are the cutoffs of the metrics. `on_epoch` is called after every epoch.
+    """
     config = configure(name, options)
+    cutoffs = with_always(at)
     parts = split(data, protocol)
     start = time.perf_counter()
     model = BASELINES[name].fit(parts, config, seed, on_epoch)
     seconds = time.perf_counter() - start
-    evaluator = Evaluator(parts, seed)
+    evaluator = Evaluator(parts, seed, cutoffs)
     test = evaluator.test(_score(model, parts, "test"))
     result = RunResult.of(
         name,
@@ -70,7 +76,18 @@ def validate_baseline(
     on_epoch: OnEpoch | None = None,
 ) -> Rankings:
     """Metrics on the validation items only, under the strict protocol, for choosing settings."""
-    parts = split(data, "strict")
+    return validate_on(split(data, "strict"), name, seed=seed, options=options, on_epoch=on_epoch)
+
+
+def validate_on(
+    parts: Split,
+    name: str,
+    *,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Rankings:
+    """Metrics on the validation items of a split."""
     model = BASELINES[name].fit(parts, configure(name, options), seed, on_epoch)
     return Rankings.of(Evaluator(parts, seed).validation(_score(model, parts, "validation")))
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from solera.core.errors import ConfigError
+from solera.core.errors import ConfigError, closest
 from solera.core.federated import AnyMethod
 from solera.dp.accounting import Releases
 from solera.dp.guarantee import guarantee
 from solera.dp.laplace import PaperLaplace
 from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
+from solera.evaluate.metrics import CUTOFFS, NAMES, with_always
 from solera.methods import find
 
 ROUNDS = 100  # default for federated training
@@ -55,7 +56,23 @@ class RunConfig(BaseModel):
     dp: DP | None = Field(
         default=None, description="differential privacy of a user; with it the last round counts"
     )
+    at: tuple[int, ...] = Field(default=CUTOFFS, min_length=1, description="cutoffs of the metrics")
+    select_by: str | None = Field(
+        default=None, description="validation metric that selects the round; None is the protocol's"
+    )
     wire: PaperLaplace | None = Field(default=None, description="noise on single uploads; no guarantee")
+
+    @field_validator("at")
+    @classmethod
+    def _cutoffs(cls, at: tuple[int, ...]) -> tuple[int, ...]:
+        return with_always(at)
+
+    @model_validator(mode="after")
+    def _selects(self) -> Self:
+        known = [f"{name}@{k}" for k in self.at for name in NAMES]
+        if self.select_by is not None and self.select_by not in known:
+            raise ConfigError(f"unknown metric {self.select_by!r}", closest(self.select_by, known))
+        return self
 
     @property
     def full_method(self) -> str:

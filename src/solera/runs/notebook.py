@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from solera.core.templates import render
 from solera.runs.progress import Progress
-from solera.runs.result import LEAKY, METRICS, RunResult
+from solera.runs.result import LEAKY, RunResult
 
 
 def in_notebook() -> bool:
@@ -44,6 +44,6 @@ def result_html(result: RunResult) -> str:
         "result.html",
         title=result.title,
         warning=LEAKY if result.leaky else "",
-        metrics=METRICS,
+        metrics=result.shown,
         rows=result.rows,
     )

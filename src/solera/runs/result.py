@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, field_validator
 from solera.core.frozen import Frozen
 from solera.data.split import Split
 from solera.evaluate import Evaluation
+from solera.evaluate.metrics import CUTOFFS
 
 Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
 Ranking = Literal["full", "sampled99"]
@@ -120,10 +121,22 @@ class RunResult(Frozen):
         return f"{self.method} on {self.dataset}, protocol {self.protocol}, seed {self.seed}"
 
     @property
+    def cutoffs(self) -> tuple[int, ...]:
+        """The cutoffs of the metrics, smallest first."""
+        return tuple(sorted({int(name.split("@")[1]) for name in self.test.full}))
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The metrics that a printed table shows: a few by default, else HR and NDCG at all cutoffs."""
+        if self.cutoffs == CUTOFFS:
+            return METRICS
+        return tuple(f"{name}@{k}" for k in self.cutoffs for name in ("hr", "ndcg"))
+
+    @property
     def rows(self) -> list[tuple[str | float, ...]]:
-        """The metrics in `METRICS`, one row for each part and ranking, with its name first."""
+        """The metrics in `shown`, one row for each part and ranking, with its name first."""
         return [
-            (f"{part}, {name}", *(figures[key][metric] for metric in METRICS))
+            (f"{part}, {name}", *(figures[key][metric] for metric in self.shown))
             for part, figures in (("test", self.test), ("validation", self.validation))
             for key, name in zip(RANKINGS, ("full ranking", "99 negatives"), strict=True)
         ]
@@ -167,5 +180,5 @@ def flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
             yield f"{before}{key}", value
 
 
-METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # the metrics that are shown
+METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # shown of the default cutoffs
 LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."

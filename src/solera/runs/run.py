@@ -117,7 +117,7 @@ class Run:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self.parts, self.result.seed)
+        return Evaluator(self.parts, self.result.seed, self.result.cutoffs)
 
     @property
     def table_owners(self) -> tuple[str, ...]:

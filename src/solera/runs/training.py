@@ -147,7 +147,7 @@ class _Training:
         self.config, self.method = config, method
         self.protocol = get(config.protocol)
         self.split = split(data, config.protocol)
-        self.evaluator = Evaluator(self.split, config.seed)
+        self.evaluator = Evaluator(self.split, config.seed, config.at)
         self.simulation = federation(config, method, clients_of(self.split), threads, device)
         self.history: list[RoundEntry] = []
         self.best: State | Solution = self.simulation.state
@@ -210,7 +210,7 @@ class _Training:
         seconds = RoundSeconds(train=middle - start, evaluate=time.perf_counter() - middle)
         if self._recorder:
             self._recorder.end(number)
-        value = validation.selected(self.protocol)
+        value = validation.selected(self.protocol, self.config.select_by)
         # Under differential privacy the last round is used: selecting a round would look at data.
         if self.config.dp or not self.history or value > self.history[self.best_round].selection:
             self.best, self.best_round = self.simulation.state.copy(), number

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from solera.report.chart import Chart, Figure, Series, by_x, fits_log, series_of
+from solera.report.chart import Chart, Figure, Series, by_x, fits_log, popularity_lines, series_of
 from solera.report.recorded import Recorded
 from solera.runs import RoundEntry
+from solera.runs.result import Ranking
 
 Value = Callable[[RoundEntry], float | None]
+POPULARITY: dict[str, tuple[Ranking, str]] = {  # the baseline's line in a chart
+    "validation-full": ("full", "ndcg@10"),
+    "validation-sampled99": ("sampled99", "hr@10"),
+}
 SHOWN: dict[str, tuple[str, str, Value]] = {
     "validation-full": (
         "Validation NDCG@10, whole catalogue",
@@ -34,6 +39,9 @@ def convergence(runs: Sequence[Recorded]) -> list[Figure]:
         if not series:
             continue
         caption = "A ring marks the round that counts."
+        if name in POPULARITY and (lines := popularity_lines(runs, *POPULARITY[name], series)):
+            series += lines
+            caption += " The level line is the popularity baseline."
         if name == "loss":
             caption += " Methods have losses of their own: only the course is comparable, not the height."
         log = name == "loss" and fits_log([y for each in series for y in each.y])

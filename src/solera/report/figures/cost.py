@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from solera.evaluate import get
-from solera.report.chart import Chart, Figure, fits_log, series_of
+from solera.report.chart import Chart, Figure, fits_log, popularity_lines, series_of
 from solera.report.recorded import Recorded
 
 MEGABYTE = 1e6
@@ -61,8 +61,14 @@ def quality_by_traffic(runs: Sequence[Recorded]) -> list[Figure]:
             name="quality-by-traffic",
             title="Validation NDCG@10 for the traffic",
             caption="Bytes up and down of an average client since the first round; whole catalogue. "
-            "A run of one round is a single ring.",
-            chart=Chart("lines", series, "MB of one client", "NDCG@10", log_x=far),
+            "A run of one round is a single ring. A level line is the popularity baseline.",
+            chart=Chart(
+                "lines",
+                [*series, *popularity_lines(runs, "full", "ndcg@10", series)],
+                "MB of one client",
+                "NDCG@10",
+                log_x=far,
+            ),
             columns=("run", "round", "MB", "NDCG@10"),
             rows=[
                 (each.label, number, x, y)
