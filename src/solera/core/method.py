@@ -177,7 +177,7 @@ class Method:
         """The loss of a batch, one value per client, [...]."""
         return self.item_loss.value(self.score(params, view), batch)
 
-    @property
+    @cached_property  # asked in every step, and isinstance with a protocol is slow
     def item_loss(self) -> Loss:
         """The loss of a method whose clients train on single items, not on sequences."""
         assert isinstance(self.loss, Loss)
