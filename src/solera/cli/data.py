@@ -98,6 +98,33 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
 
 
 @app.command()
+def synthesize(
+    output: Annotated[Path, typer.Option("-o", "--output", help="A .parquet or .csv file to write.")],
+    users: Annotated[float, typer.Option(help="Number of users.", min=1)] = 1e4,
+    items: Annotated[float, typer.Option(help="Number of items.", min=1)] = 2e3,
+    interactions: Annotated[float, typer.Option(help="Number of interactions, about.", min=1)] = 2e5,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Make a data set of any size, with communities, popular items and an order, for measurements.
+
+    Example: solera data synthesize --users 1e6 --items 1e5 --interactions 2e7 -o million.parquet
+    """
+    from solera.cli.progress import open_progress
+    from solera.data.synthetic import World
+
+    world = World(int(users), int(items), int(interactions), seed)
+    with open_progress(f"users to {output}", "user") as update:
+        world.write(output, lambda done, total: update(done, total, ""))
+    made = {"written": str(output), "users": world.users, "items": world.items, "seed": seed}
+    if json:
+        print_json(made)
+        return
+    out.print(f"{world.users:,} users, {world.items:,} items: {output}", highlight=False)
+    out.print(f"next: solera train fedmf --data {output} --rounds 10", style="dim", highlight=False)
+
+
+@app.command()
 def stats(
     name: Name,
     data_dir: DataDir = None,

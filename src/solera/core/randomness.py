@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     SHUFFLE = 3
     EVALUATION = 4
     NOISE = 5
+    SYNTHETIC = 6
 
 
 def mix(x: Bits) -> Bits:

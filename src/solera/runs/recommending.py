@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,9 +16,9 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError, RunError
-from solera.core.files import replacing_file
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
+from solera.data.streaming import write_batches
 from solera.engine import Simulation
 from solera.engine.serving import best_unseen, newcomer
 from solera.runs.federation import Federation
@@ -74,26 +74,16 @@ class Recommender:
 
     def write(self, path: Path, users: Ids | None, k: int, shown: Shown, on_users: OnUsers | None) -> None:
         """Write the table of `for_users` to a .parquet or .csv file in batches; it appears when complete."""
-        from polars.io.plugins import register_io_source  # noqa: PLC0415 - only here
-
-        if path.suffix not in (".parquet", ".csv"):
-            raise DataError(f"cannot write {path.name!r}", "give a name that ends in .parquet or .csv")
         wanted = self._indices(users)
         batches = self._batches(wanted, k, self._hidden(shown))
 
-        def source(*_: Any) -> Iterator[pl.DataFrame]:
+        def told() -> Iterator[pl.DataFrame]:
             for number, batch in enumerate(batches, start=1):
                 yield batch
                 if on_users:
                     on_users(min(len(wanted), number * USERS_AT_A_TIME), len(wanted))
 
-        frame = register_io_source(source, schema=SCHEMA)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing_file(path) as partial:
-                (frame.sink_parquet if path.suffix == ".parquet" else frame.sink_csv)(partial)
-        except OSError as error:
-            raise RunError(f"{path} cannot be written: {error}", "give another file name") from None
+        write_batches(path, told(), SCHEMA)
 
     def for_history(self, history: Ids, k: int, rounds: int, shown: Shown) -> list[Recommendation]:
         """The k best items for a user who was not in training, given their items, oldest first.
