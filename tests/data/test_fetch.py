@@ -98,11 +98,7 @@ def test_a_download_is_checked_and_kept(
     assert available("ml-100k") == "download"
     assert load("ml-100k").title(1) == "Misérables, Les (1995)"
     assert available("ml-100k") == "cache"
-    assert sorted(p.relative_to(alone).as_posix() for p in alone.rglob("*")) == [
-        "ml-100k",
-        "ml-100k/u.data",
-        "ml-100k/u.item",
-    ]
+    assert sorted(p.name for p in (alone / "ml-100k").rglob("*")) == ["u.data", "u.item"]
     use(monkeypatch, "http://127.0.0.1:9/gone.zip", publisher[1])
     assert len(load("ml-100k")) == 6  # nothing is asked of the publisher again
 

@@ -20,7 +20,7 @@ def write(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
 
 
 def pairs(users: pl.Series, items: pl.Series) -> list[tuple[str, str]]:
-    return list(zip(users.to_list(), items.to_list(), strict=True))
+    return list(zip(map(str, users.to_list()), map(str, items.to_list()), strict=True))
 
 
 @pytest.mark.parametrize("separator", [",", "\t", "::", "|"])

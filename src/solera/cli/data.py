@@ -125,6 +125,22 @@ def synthesize(
 
 
 @app.command()
+def clear(json: Json = False) -> None:
+    """Delete the converted copies of data sets that make loading fast. They are made again when needed.
+
+    Example: solera data clear
+    """
+    from solera.data.cache import clear as delete
+    from solera.data.cache import converted_dir
+
+    folder, size = converted_dir(), delete()
+    if json:
+        print_json({"folder": str(folder), "bytes": size})
+    else:
+        out.print(f"deleted {size / 1e6:,.1f} MB in {folder}", highlight=False)
+
+
+@app.command()
 def stats(
     name: Name,
     data_dir: DataDir = None,

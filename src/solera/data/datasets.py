@@ -11,6 +11,8 @@ import numpy as np
 
 from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
+from solera.data.cache import converted
+from solera.data.columns import LARGE
 from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, user_dirs
 from solera.data.interactions import Interactions, Origin
 from solera.data.readers import SUFFIXES, read_own
@@ -53,24 +55,19 @@ def load(
     file or table, as in {"user": "who", "item": "what"}. `name` is the name of a table in results ("table").
     """
     if not isinstance(source, str | Path):
-        return _loaded(_load_frame(source, columns, name or "table"), LEAST, min_interactions)
+        least = LEAST if min_interactions is None else min_interactions
+        return _load_frame(source, columns, name or "table").min_interactions(least)
     given = str(source)
     if given not in REGISTRY and _looks_like_path(given):
-        data, least = _load_own(Path(given), columns), LEAST
+        data = _load_own(Path(given), columns, LEAST if min_interactions is None else min_interactions)
         given = str(Path(given).resolve())
     else:
         entry = info(given)
         if columns:
             raise DataError(f"the columns of {given!r} are already known", "omit columns")
-        data, least = _load_named(entry, None if data_dir is None else Path(data_dir)), entry.min_interactions
-    data = _loaded(data, least, min_interactions)
+        least = entry.min_interactions if min_interactions is None else min_interactions
+        data = _load_named(entry, None if data_dir is None else Path(data_dir), least)
     return replace(data, origin=Origin(given, columns, min_interactions))
-
-
-def _loaded(data: Interactions, usual: int, given: int | None) -> Interactions:
-    """The data without users who have too few interactions."""
-    least = usual if given is None else given
-    return data.min_interactions(least) if least > 1 else data
 
 
 def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Interactions:
@@ -108,22 +105,35 @@ def stats(data: Interactions) -> dict[str, Any]:
     }
 
 
-def _load_named(entry: DataSet, data_dir: Path | None) -> Interactions:
+def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactions:
     folder, form = _locate(entry, data_dir)
-    rows = form.read([folder / file for file in form.files])
-    titles = rows.titles
-    if form.titles and (folder / form.titles.file).is_file():
-        titles = form.titles.read(folder / form.titles.file)
-    data = Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, titles)
-    return replace(data, one_clock=form.one_clock)
+    files = [folder / file for file in form.files]
+    titled = folder / form.titles.file if form.titles else None
+    titles = titled if titled and titled.is_file() else None
+
+    def read() -> Interactions:
+        rows = form.read(files)
+        known = form.titles.read(titles) if form.titles and titles else rows.titles
+        data = Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, known)
+        return replace(data, one_clock=form.one_clock).min_interactions(least)
+
+    how = {"name": entry.name, "files": form.files, "titles": titles and titles.name, "least": least}
+    return converted([*files, *([titles] if titles else [])], how, read)
 
 
-def _load_own(path: Path, columns: dict[str, str] | None) -> Interactions:
+def _load_own(path: Path, columns: dict[str, str] | None, least: int) -> Interactions:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"the file {path} {what}", f"give {_kinds()}, or a data set: {', '.join(names())}")
-    rows = read_own(path, columns)
-    return Interactions.from_columns(path.stem, rows.users, rows.items, rows.times, rows.titles)
+
+    def read() -> Interactions:
+        rows = read_own(path, columns)
+        data = Interactions.from_columns(path.stem, rows.users, rows.items, rows.times, rows.titles)
+        return data.min_interactions(least)
+
+    if path.stat().st_size < LARGE:  # as fast as the cache, and no copy of somebody's file lies about
+        return read()
+    return converted([path], {"name": path.name, "columns": columns, "least": least}, read)
 
 
 def _looks_like_path(name: str) -> bool:

@@ -19,8 +19,9 @@ class Ragged:
     @classmethod
     def from_pairs(cls, rows: Ints, values: Ints, n_rows: int) -> Ragged:
         """Group `values` by `rows`, keeping their order within a row."""
-        order = np.argsort(rows, kind="stable")
-        return cls(cls._offsets(np.bincount(rows, minlength=n_rows)), np.ascontiguousarray(values[order]))
+        if (rows[1:] < rows[:-1]).any():
+            values = values[np.argsort(rows, kind="stable")]
+        return cls(cls._offsets(np.bincount(rows, minlength=n_rows)), np.ascontiguousarray(values))
 
     @classmethod
     def of_lengths(cls, lengths: Ints, values: Ints) -> Ragged:
@@ -55,7 +56,10 @@ class Ragged:
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
     def take(self, rows: Ints) -> Ragged:
-        """The given rows, in the given order."""
+        """The given rows, in the given order. Rows that follow one another are a view."""
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+            begin, end = self.offsets[rows[0]], self.offsets[rows[-1] + 1]
+            return Ragged(self.offsets[rows[0] : rows[-1] + 2] - begin, self.values[begin:end])
         lengths = self.lengths[rows]
         offsets = self._offsets(lengths)
         source = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -66,13 +70,19 @@ class Ragged:
         if not len(self.values):
             return self
         width = int(self.values.max()) + 1
-        keys = np.unique(self.rows * width + self.values)
-        rows = keys // width
-        return Ragged(self._offsets(np.bincount(rows, minlength=len(self))), keys % width)
+        keys = self.rows * width + self.values
+        keys.sort()
+        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+        rows, values = np.divmod(keys, width)
+        return Ragged(
+            self._offsets(np.bincount(rows, minlength=len(self))),
+            values.astype(self.values.dtype, copy=False),
+        )
 
     def concat(self, other: Ragged) -> Ragged:
         """Concatenate row by row: this row's values, then the other's."""
-        values = np.empty(len(self.values) + len(other.values), dtype=np.int64)
+        wide = np.result_type(self.values, other.values)
+        values = np.empty(len(self.values) + len(other.values), dtype=wide)
         values[np.arange(len(self.values)) + np.repeat(other.offsets[:-1], self.lengths)] = self.values
         values[np.arange(len(other.values)) + np.repeat(self.offsets[1:], other.lengths)] = other.values
         return Ragged(self.offsets + other.offsets, values)

@@ -13,6 +13,7 @@ import polars as pl
 
 from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
+from solera.data.columns import parquet_columns
 from solera.data.table import Table, malformed, read_lines, read_table, read_text
 
 _HETREC = {"userID": "user", "artistID": "item", "movieID": "item", "timestamp": "time"}
@@ -27,7 +28,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet")  # of a user's own file
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The content of a file: the publisher's ids as text, and times and titles if it has any."""
+    """The content of a file: the publisher's ids as text or whole numbers, and times and titles if it has any."""
 
     users: pl.Series
     items: pl.Series
@@ -140,7 +141,7 @@ def rows_of(table: Table, columns: dict[str, str] | None = None) -> Rows:
     if "title" in names:
         text = table.columns[names["title"]].cast(pl.String)
         # Reversed, so that the first of several titles for one item wins.
-        pairs = zip(items.reverse().to_list(), text.reverse().to_list(), strict=True)
+        pairs = zip(items.cast(pl.String).reverse().to_list(), text.reverse().to_list(), strict=True)
         titled = {item: title for item, title in pairs if title}
     times = table.times(names["time"]) if "time" in names else None
     return Rows(table.ids(names["user"]), items, times, titled)
@@ -154,20 +155,20 @@ def _own_table(path: Path) -> Table:
     if path.suffix != ".parquet":
         raise DataError(f"{path}: unknown file type {path.suffix!r}", f"known types: {', '.join(SUFFIXES)}")
     try:
-        frame = pl.read_parquet(path)
+        columns = parquet_columns(path)
+        rows = pl.scan_parquet(path).select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, OSError) as error:
         message = f"{path} is not a Parquet file: {str(error).splitlines()[0]}"
         raise DataError(message, "export the file again, or give a .csv file") from None
-    if frame.is_empty():
+    if not rows:
         raise DataError(f"{path} has no rows", "check that it is the right file")
-    columns = {name: frame[name] for name in frame.columns}
-    return Table(path, columns, np.arange(1, len(frame) + 1, dtype=np.int64), None)
+    return Table(path, columns, range(1, rows + 1), None)
 
 
 def _own_columns(table: Table, given: dict[str, str]) -> dict[str, str]:
     """Map every kind of column that the file has to the file's name for it."""
     found = f"{table.path} has the columns {', '.join(table.columns)}"
-    plain = {name.lower().replace("_", "").replace("-", ""): name for name in reversed(table.columns)}
+    plain = {name.lower().replace("_", "").replace("-", ""): name for name in reversed(list(table.columns))}
     names = {}
     for kind in given:
         if kind not in _OWN:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,9 @@ import polars as pl
 
 from solera.core.arrays import Ints
 from solera.core.errors import DataError
+from solera.data.columns import text_columns
 
+_DIGITS = r"^(0|[1-9][0-9]*)$"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,8 +29,8 @@ class Table:
     """A file's columns, with the line numbers needed to report errors."""
 
     path: Path
-    columns: dict[str, pl.Series]
-    lines: Ints  # 1-based line of every record, or its row in a binary file
+    columns: Mapping[str, pl.Series]
+    lines: Ints | range  # 1-based line of every record, or its row in a binary file
     texts: pl.Series | None  # the line of every record as it is in the file; None for a binary file
 
     def fault(self, row: int, problem: str) -> DataError:
@@ -38,8 +40,11 @@ class Table:
         return malformed(self.path, int(self.lines[row]), problem, self.texts[row])
 
     def ids(self, column: str) -> pl.Series:
-        """A column of ids. Raises an error if one is empty."""
-        ids = self.columns[column].cast(pl.String)
+        """A column of ids, as text or as whole numbers from 0. Raises an error if one is empty."""
+        ids = self.columns[column]
+        if (numbers := _whole_numbers(ids)) is not None:
+            return numbers
+        ids = ids.cast(pl.String)
         empty = (ids.is_null() | (ids.str.strip_chars() == "")).arg_true()
         if len(empty):
             raise self.fault(empty[0], f"the id in column {column!r} is empty")
@@ -74,6 +79,15 @@ class Table:
         return np.array(times, dtype=np.int64)
 
 
+def _whole_numbers(ids: pl.Series) -> pl.Series | None:
+    """Ids as whole numbers from 0, in few bytes; None if one is not exactly the text of such a number."""
+    if ids.dtype == pl.String and ids.str.contains(_DIGITS).all() and not ids.null_count():
+        ids = ids.str.to_integer(strict=False)
+    if not ids.dtype.is_integer() or ids.null_count() or (ids < 0).any():
+        return None
+    return ids.shrink_dtype()
+
+
 def malformed(path: Path, line: int, problem: str, text: str) -> DataError:
     """The error for a bad line of a file."""
     short = text if len(text) <= 60 else text[:57] + "…"
@@ -88,6 +102,9 @@ def read_table(path: Path, separator: str, names: Sequence[str] | None = None, q
     `names` are the columns; None takes them from the file's first line. With `quoted`, a field in
     double quotes may contain the separator or a line break.
     """
+    if names is None and (large := text_columns(path, separator)):
+        columns, rows = large
+        return Table(path, columns, range(2, rows + 2), None)
     texts = read_lines(path)
     lines: Ints = np.arange(1, len(texts) + 1, dtype=np.int64)
     if quoted and texts.str.contains('"', literal=True).any():

@@ -48,7 +48,7 @@ class Households:
                 f" not {len(folders)} × {users}",
                 "give fewer --nodes or --users",
             )
-        here = np.split(asked[: users * len(folders)], len(folders))
+        here: list[Ints] = np.split(asked[: users * len(folders)], len(folders))
         return cls(list(folders), here, divided)
 
     def name(self, user: int) -> str:
