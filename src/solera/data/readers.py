@@ -28,7 +28,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet")  # of a user's own file
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The content of a file: the publisher's ids as text or whole numbers, and times and titles if it has any."""
+    """The content of a file: ids as text or whole numbers, and times and titles if it has any."""
 
     users: pl.Series
     items: pl.Series
