@@ -35,10 +35,12 @@ def test_canary_sings_on_noise_under_paper(noise):
     assert sampled_hr(noise, "paper", rounds=20) > 0.7
 
 
+@pytest.mark.slow
 def test_canary_scores_chance_under_strict(dataset):
     assert 0.07 <= sampled_hr(dataset("ml-100k"), "strict", rounds=20) <= 0.13
 
 
+@pytest.mark.slow
 def test_canary_sings_under_paper(dataset):
     """The same model, the same data: under the papers' sampler it finds the answer it was never shown."""
     assert sampled_hr(dataset("ml-100k"), "paper", rounds=20) > 0.35

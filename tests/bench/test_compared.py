@@ -35,6 +35,7 @@ def test_what_cannot_be_compared(tmp_path):
         compared(["paper:pfedrec/ml-1m"], [], tmp_path, **WHERE)
 
 
+@pytest.mark.slow
 def test_the_command_leaves_records_and_takes_them_up_again(tmp_path):
     ratings(tmp_path)
     command = ["compare", "fedmf", "fedease", "--data", "ratings.csv", "--rounds", "2", "--workers", "1"]

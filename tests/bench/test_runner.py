@@ -87,6 +87,7 @@ def until(condition, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_ctrl_c_then_kill_then_to_the_end(folder):
     asked = matrix(folder, TEXT)
     baseline, diverges, long, closed = map(asked.record, asked.entries)

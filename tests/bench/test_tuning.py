@@ -190,6 +190,7 @@ def test_a_worker_makes_a_study_and_takes_up_one_that_was_begun(folder):
     assert not job.folder.exists()
 
 
+@pytest.mark.slow
 def test_tune_then_presets(folder):
     made = solera("bench", "tune", "matrix.toml", "--jobs", "2", "--json")
     assert made.returncode == 0, made.stderr

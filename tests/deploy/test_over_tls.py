@@ -94,6 +94,7 @@ def bare_node_says(folder: Path, address: Address, *options: object) -> str:
         node.stop()
 
 
+@pytest.mark.slow
 def test_a_run_by_its_command(federation: Federation, bundle: Bundle):
     run = ("federation", "run", federation.folder, "--bundle", bundle.path)
     done = solera(*run, "--rounds", 1, "--json")

@@ -20,6 +20,7 @@ from solera.device.publish import start
 from solera.engine import OneRound
 
 
+@pytest.mark.slow
 def test_the_sums_of_simulated_nodes_are_those_of_all_histories(key, catalogue, histories, tmp_path):
     bundle = start("fedease", catalogue, tmp_path / "x.bundle", key, precision="double")
     folder = tmp_path / "films"

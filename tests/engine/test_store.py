@@ -195,7 +195,7 @@ def test_restore_forgets_what_came_after(kept: PersonalStore) -> None:
     empty = saved(kept)
     put(kept, 0, rows(1), 1)
     kept.restore(empty)
-    assert kept.rows["items"] == {}
+    assert len(kept.rows["items"]) == 0
     assert same(kept.tensors(), empty)
 
 

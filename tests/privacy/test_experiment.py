@@ -50,6 +50,7 @@ def test_plain_uploads_give_all_interactions_away(small, method):
         assert found[name, 1, 1, 2].target.auc < found[name, 1, 1, 2].anybody.auc
 
 
+@pytest.mark.slow
 def test_noise_gives_nothing_away(small):
     """A dense upload of noise, put around the engine as a protection would be."""
     found = attacked(small, config(), train=planted.Noisy(), clients=30)
@@ -127,6 +128,7 @@ def test_a_row_that_once_did_not_change_is_no_interaction(small):
     assert twice.auc > once.auc
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same(small):
     assert attacked(small) == attacked(small)
     assert attacked(small, config(seed=1)) != attacked(small)

@@ -27,6 +27,7 @@ from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.engine.scoring import all_scores
 from solera.engine.server import Server
 from solera.engine.store import PersonalStore, TouchedRows
 
@@ -250,11 +251,11 @@ class Simulation:
         `known` are the histories of all clients, for methods that score by history. By default these are the
         training items.
         """
-        params = self.held(clients)
+        more: Params = {}
         if remembers(self.method.scorer):
-            params[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
+            more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
         with torch.no_grad():
-            return self.method.score(params)
+            return all_scores(self.method, self.state.shared, self.state.personal, clients, more)
 
     def held(self, clients: Ints) -> Params:
         """The leaves on these clients: personal ones, and shared ones as downloaded or kept."""

@@ -15,15 +15,9 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
+from solera.engine.row_store import ClientRows, RowStore
 
 TABLE_BYTES = 4 << 30  # per leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
-
-
-class ClientRows(NamedTuple):
-    """Rows of a per-item leaf that one client holds: ascending item numbers and their values."""
-
-    items: Tensor
-    values: Tensor
 
 
 class TouchedRows(NamedTuple):
@@ -46,14 +40,17 @@ class PersonalStore:
         self, method: Method, initial: Params, n_clients: int, table_bytes: int = TABLE_BYTES
     ) -> None:
         self.device = next(iter(initial.values())).device
+        self._n_clients = n_clients
         self.initial = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL)}
         self.whole: Params = {}
         self.tables: Params = {}
-        self.rows: dict[str, dict[int, ClientRows]] = {name: {} for name in method.view.keeps}
+        self.rows: dict[str, RowStore] = {
+            name: RowStore(n_clients, self.device) for name in method.view.keeps
+        }
         for leaf in method.select(home=Home.PERSONAL):
             start = self.initial[leaf.name]
             if leaf.per_item and n_clients * start.nbytes > table_bytes:
-                self.rows[leaf.name] = {}
+                self.rows[leaf.name] = RowStore(n_clients, self.device)
                 continue
             place = self.tables if leaf.per_item else self.whole
             place[leaf.name] = start.expand(n_clients, *start.shape).clone()
@@ -62,21 +59,20 @@ class PersonalStore:
         """The group's rows of a personal per-item leaf. Untouched rows have their initial values."""
         if name in self.tables:
             return _flat(self.tables[name]).index_select(0, self._places(name, group))
-        items = torch.split(group.items, group.counts.tolist())
-        each = zip(group.clients.tolist(), items, strict=True)
-        return torch.cat([self._get_rows(name, client, mine) for client, mine in each])
+        start = self.initial[name]
+        values = start.index_select(0, group.items)
+        return self.rows[name].overlay(_tensor(group.clients), group.items, group.counts, values, len(start))
 
     def put(self, name: str, group: TouchedRows, values: Tensor) -> None:
         """Store the group's rows. Rows of a shared leaf replace all earlier ones; a personal leaf grows."""
         if name in self.tables:
             _flat(self.tables[name]).index_copy_(0, self._places(name, group), values)
             return
-        counts = group.counts.tolist()
-        each = zip(
-            group.clients.tolist(), torch.split(group.items, counts), torch.split(values, counts), strict=True
-        )
-        for client, items, mine in each:
-            self._put_rows(name, client, items, mine)
+        rows = (_tensor(group.clients), group.items, group.counts, values)
+        if name in self.initial:
+            self.rows[name].merge(*rows, len(self.initial[name]))
+        else:
+            self.rows[name].put(*rows)
 
     def table(self, name: str, clients: Ints, base: Tensor | None = None) -> Tensor:
         """The clients' tables [len(clients), n_items, *shape].
@@ -87,38 +83,15 @@ class PersonalStore:
             return self.tables[name].index_select(0, torch.from_numpy(clients).to(self.device))
         under = self.initial[name] if base is None else base
         table = under.expand(len(clients), *under.shape[-2:]).clone()
-        for place, client in enumerate(clients.tolist()):
-            held = self.rows[name].get(client)
-            if held is not None:
-                table[place, held.items] = held.values
+        held = self.rows[name].take(_tensor(clients))
+        if len(held.items):
+            place = torch.arange(len(clients)).repeat_interleave(held.counts).to(self.device)
+            table[place, held.items] = held.values
         return table
 
     def _places(self, name: str, group: TouchedRows) -> Tensor:
         clients = torch.from_numpy(group.clients).to(self.device)
         return clients.repeat_interleave(group.counts) * self.tables[name].shape[1] + group.items
-
-    def _get_rows(self, name: str, client: int, items: Tensor) -> Tensor:
-        values = self.initial[name].index_select(0, items)
-        held = self.rows[name].get(client)
-        if held is not None:
-            position, known = _find(held.items, items)
-            values[known] = held.values.index_select(0, position[known])
-        return values
-
-    def _put_rows(self, name: str, client: int, items: Tensor, values: Tensor) -> None:
-        held = self.rows[name].get(client)
-        if held is None or name not in self.initial:
-            self.rows[name][client] = ClientRows(items, values)
-            return
-        position, known = _find(held.items, items)
-        union = torch.cat([held.items, items[~known]]).sort().values
-        merged = values.new_empty((len(union), *values.shape[1:]))
-        if len(union) == len(held.items):
-            merged.copy_(held.values)
-        else:
-            merged.index_copy_(0, torch.searchsorted(union, held.items), held.values)
-            position = torch.searchsorted(union, items)
-        self.rows[name][client] = ClientRows(union, merged.index_copy_(0, position, values))
 
     def of_client(self, client: int) -> Params:
         """All that one client holds, as `take_client` expects it: rows as (items, values)."""
@@ -136,28 +109,26 @@ class PersonalStore:
                 values[client, : len(held)] = held.to(values)
         for name in self.rows:
             if f"{name}/items" in tensors:
-                parts = (tensors[f"{name}/{part}"].to(self.device) for part in ClientRows._fields)
-                self.rows[name][client] = ClientRows(*parts)
+                items, values = (tensors[f"{name}/{part}"].to(self.device) for part in ClientRows._fields)
+                self.rows[name].put(torch.tensor([client]), items, torch.tensor([len(items)]), values)
 
     def copy(self) -> PersonalStore:
         """A copy that is unaffected by later changes of this one. Held rows are not copied."""
         twin = copy(self)
         twin.whole = {name: values.clone() for name, values in self.whole.items()}
         twin.tables = {name: values.clone() for name, values in self.tables.items()}
-        twin.rows = {name: dict(rows) for name, rows in self.rows.items()}
+        twin.rows = {name: rows.copy() for name, rows in self.rows.items()}
         return twin
 
     def tensors(self) -> Params:
         """Everything as named tensors, ready to be saved: rows as (clients, counts, items, values)."""
         tensors = self.whole | self.tables
         for name, rows in self.rows.items():
-            clients = sorted(rows)
-            held = [rows[client] for client in clients]
-            tensors[f"{name}/clients"] = torch.tensor(clients, dtype=torch.int64)
-            tensors[f"{name}/counts"] = torch.tensor([len(h.items) for h in held], dtype=torch.int64)
-            if held:
-                tensors[f"{name}/items"] = torch.cat([h.items for h in held])
-                tensors[f"{name}/values"] = torch.cat([h.values for h in held])
+            clients = rows.clients
+            held = rows.take(clients)
+            tensors[f"{name}/clients"], tensors[f"{name}/counts"] = clients, held.counts
+            if len(clients):
+                tensors[f"{name}/items"], tensors[f"{name}/values"] = held.items, held.values
         return tensors
 
     def restore(self, tensors: Params) -> None:
@@ -166,20 +137,16 @@ class PersonalStore:
         self.whole = {name: moved[name].clone() for name in self.whole}
         self.tables = {name: moved[name].clone() for name in self.tables}
         for name in self.rows:
-            clients = moved[f"{name}/clients"].tolist()
-            counts = moved[f"{name}/counts"].tolist()
-            self.rows[name] = {}
-            if clients:
-                items = torch.split(moved[f"{name}/items"], counts)
-                held = map(ClientRows, items, torch.split(moved[f"{name}/values"], counts))
-                self.rows[name] = dict(zip(clients, held, strict=True))
+            clients = tensors[f"{name}/clients"].cpu()
+            self.rows[name] = RowStore(self._n_clients, self.device)
+            if len(clients):
+                items, values = moved[f"{name}/items"], moved[f"{name}/values"]
+                self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)
 
 
 def _flat(tables: Tensor) -> Tensor:
     return tables.view(-1, *tables.shape[2:])
 
 
-def _find(held: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions of `items` in the ascending `held`, and a mask of those that are found."""
-    position = torch.searchsorted(held, items).clamp_(max=len(held) - 1)
-    return position, held.index_select(0, position) == items
+def _tensor(clients: Ints) -> Tensor:
+    return torch.from_numpy(clients.astype("int64", copy=False))

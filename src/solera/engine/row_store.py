@@ -1,0 +1,210 @@
+"""Rows of a per-item leaf that clients hold, in a few large segments instead of one object per client.
+
+A segment has the rows of many clients, one client after the other, and is never changed. Three arrays say
+where each client's rows are. So a copy of the store shares all segments, and its size is that of the rows.
+Large stores are files that the operating system maps into memory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+IN_MEMORY = 2 << 30  # bytes of a leaf's rows above which new segments are mapped files
+SPARE = 0.12  # share of rows that nobody holds any more above which segments are packed again
+_PACKED_ROWS = 1 << 20  # of a segment that is made by packing
+
+
+class ClientRows(NamedTuple):
+    """Rows of a per-item leaf that one client holds: ascending item numbers and their values."""
+
+    items: Tensor
+    values: Tensor
+
+
+class HeldRows(NamedTuple):
+    """Rows of several clients, client after client: `counts[c]` rows of the c-th."""
+
+    items: Tensor
+    values: Tensor
+    counts: Tensor
+
+
+class _Segment(NamedTuple):
+    items: Tensor  # 32 bits
+    values: Tensor
+
+
+class RowStore:
+    """The rows of all clients. Behaves like a mapping from client to `ClientRows`."""
+
+    def __init__(self, n_clients: int, device: torch.device) -> None:
+        self.device = device
+        self._segments: dict[int, _Segment] = {}
+        self._holders: dict[int, int] = {}  # how many clients have their rows in a segment
+        self._where = torch.full((n_clients,), -1, dtype=torch.int32)  # segment
+        self._start = torch.zeros(n_clients, dtype=torch.int64)
+        self._count = torch.zeros(n_clients, dtype=torch.int64)
+        self._rows = self._held = 0  # in all segments, and those that a client holds
+        self._next = 0
+
+    def copy(self) -> RowStore:
+        """A copy that is unaffected by later changes. It shares all rows with this store."""
+        twin = RowStore(0, self.device)
+        twin._segments, twin._holders = dict(self._segments), dict(self._holders)
+        twin._where, twin._start, twin._count = (
+            self._where.clone(),
+            self._start.clone(),
+            self._count.clone(),
+        )
+        twin._rows, twin._held, twin._next = self._rows, self._held, self._next
+        return twin
+
+    def __contains__(self, client: int) -> bool:
+        return bool(self._where[client] >= 0)
+
+    def __getitem__(self, client: int) -> ClientRows:
+        if client not in self:
+            raise KeyError(client)
+        held = self.take(torch.tensor([client]))
+        return ClientRows(held.items, held.values)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.clients.tolist())
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def clients(self) -> Tensor:
+        """The clients that hold rows, ascending."""
+        return (self._where >= 0).nonzero().squeeze(1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all segments and of the arrays that describe them."""
+        rows = sum(part.nbytes for segment in self._segments.values() for part in segment)
+        return rows + self._where.nbytes + self._start.nbytes + self._count.nbytes
+
+    def take(self, clients: Tensor) -> HeldRows:
+        """The rows of the given clients, in their order. Clients without rows have none."""
+        counts = self._count[clients]
+        segments = torch.unique(self._where[clients]).tolist()
+        parts = [number for number in segments if number >= 0]
+        if not parts:
+            example = next(iter(self._segments.values()), None)
+            values = torch.empty(0) if example is None else example.values[:0]
+            return HeldRows(torch.empty(0, dtype=torch.int64, device=self.device), values, counts)
+        if len(parts) == 1:
+            items, values = (part[self._source(clients)] for part in self._segments[parts[0]])
+            return HeldRows(items.long(), values, counts)
+        first = self._segments[parts[0]].values
+        total = int(counts.sum())
+        items = torch.empty(total, dtype=torch.int64, device=self.device)
+        values = first.new_empty((total, *first.shape[1:]))
+        ends = counts.cumsum(0)
+        for number in parts:
+            mine = self._where[clients] == number
+            into = _spans(ends[mine] - counts[mine], counts[mine]).to(self.device)
+            source = self._source(clients[mine])
+            items[into] = self._segments[number].items[source].long()
+            values[into] = self._segments[number].values[source]
+        return HeldRows(items, values, counts)
+
+    def put(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor) -> None:
+        """Replace the rows of these clients. The tensors are copied."""
+        left, holders = torch.unique(self._where[clients], return_counts=True)
+        self._held += len(items) - int(self._count[clients].sum())
+        self._add(clients, items, counts, values)
+        for number, some in zip(left.tolist(), holders.tolist(), strict=True):
+            if number >= 0:
+                self._holders[number] -= some
+                if not self._holders[number]:
+                    self._drop(number)
+        if self._rows - self._held > SPARE * self._rows:
+            self._pack()
+
+    def merge(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor, n_items: int) -> None:
+        """Add rows of these clients to those they hold. A new row replaces one with the same item."""
+        held = self.take(clients)
+        old, new = _keys(held.items, held.counts, n_items), _keys(items, counts, n_items)
+        union = torch.unique(torch.cat([old, new]))
+        merged = values.new_empty((len(union), *values.shape[1:]))
+        if len(old):
+            merged[torch.searchsorted(union, old)] = held.values
+        merged[torch.searchsorted(union, new)] = values
+        owners = torch.div(union, n_items, rounding_mode="floor")
+        self.put(clients, union % n_items, torch.bincount(owners.cpu(), minlength=len(clients)), merged)
+
+    def overlay(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor, n_items: int) -> Tensor:
+        """`values` of the given items of the given clients, replaced where the client holds that row."""
+        held = self.take(clients)
+        if not len(held.items):
+            return values
+        keys = _keys(held.items, held.counts, n_items)
+        wanted = _keys(items, counts, n_items)
+        position = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
+        known = keys[position] == wanted
+        values[known] = held.values[position[known]]
+        return values
+
+    def _add(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor) -> None:
+        number, self._next = self._next, self._next + 1
+        size = len(items) * (4 + values.element_size() * max(1, values[:1].numel()))
+        keep = _mapped if self.nbytes + size > IN_MEMORY and self.device.type == "cpu" else torch.clone
+        self._segments[number] = _Segment(keep(items.to(torch.int32)), keep(values.detach()))
+        self._holders[number] = len(clients)
+        self._rows += len(items)
+        counts = counts.cpu()
+        self._where[clients] = number
+        self._start[clients] = counts.cumsum(0) - counts
+        self._count[clients] = counts
+
+    def _pack(self) -> None:
+        """Copy the rows that are held out of segments with spare rows, which are then dropped."""
+        for number, segment in list(self._segments.items()):
+            holders = (self._where == number).nonzero().squeeze(1)
+            if int(self._count[holders].sum()) == len(segment.items):
+                continue
+            ends = self._count[holders].cumsum(0)
+            pieces = torch.div(ends - 1, _PACKED_ROWS, rounding_mode="floor").clamp_(min=0)
+            for piece in torch.unique(pieces).tolist():
+                some = holders[pieces == piece]
+                held = self.take(some)
+                self._add(some, held.items, held.counts, held.values)
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        self._rows -= len(self._segments.pop(number).items)
+        del self._holders[number]
+
+    def _source(self, clients: Tensor) -> Tensor:
+        return _spans(self._start[clients], self._count[clients]).to(self.device)
+
+
+def _spans(starts: Tensor, counts: Tensor) -> Tensor:
+    """The numbers start, start + 1, … of every span, one span after the other."""
+    before = counts.cumsum(0) - counts
+    return torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
+
+
+def _keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
+    """One ascending number for each (client, item)."""
+    owners = torch.arange(len(counts), device=items.device).repeat_interleave(counts.to(items.device))
+    return owners * n_items + items
+
+
+def _mapped(source: Tensor) -> Tensor:
+    """A copy in a file that is mapped into memory and disappears with the tensor."""
+    if not source.numel():
+        return source.clone()
+    with tempfile.TemporaryDirectory(prefix="solera-rows-") as folder:
+        file = Path(folder) / "rows"
+        file.touch()
+        copy = torch.from_file(str(file), shared=True, size=source.numel(), dtype=source.dtype)
+    return copy.view(source.shape).copy_(source)
