@@ -110,6 +110,8 @@ def train(
     patience: int | None = None,
     at: Iterable[int] = CUTOFFS,
     select_by: str | None = None,
+    evaluate_users: int | None = None,
+    evaluate_every: int = 1,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -134,7 +136,8 @@ def train(
     `data` is anything that `solera.load` takes or returns; a `preset` names method and data itself. Further
     keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
     is always among them. `select_by` is the validation metric that selects the round, for example "hr@20";
-    without it the protocol decides. Nothing is written to disk unless `out`
+    without it the protocol decides. Validation takes `evaluate_users` users, by default all up to 10,000,
+    every `evaluate_every` rounds; the test takes everybody. Nothing is written to disk unless `out`
     names a folder, from which `solera.open_run` reads the run again. A notebook shows progress below the
     cell, unless `progress` is False.
 
@@ -162,6 +165,8 @@ def train(
         patience=patience,
         at=tuple(at),
         select_by=select_by,
+        evaluate_users=evaluate_users,
+        evaluate_every=evaluate_every,
         seed=seed,
         engine=engine,
         precision=precision,

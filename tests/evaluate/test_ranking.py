@@ -16,7 +16,7 @@ from solera.data.interactions import IdMap, Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 from solera.evaluate import PROTOCOLS, Evaluation, Evaluator, Score, ranking, split
-from solera.evaluate.ranking import sample_unmet
+from solera.evaluate.ranking import sample_unmet, spread_by_activity
 
 
 def table(lists: list[list[int]], n_items: int) -> Interactions:
@@ -281,3 +281,36 @@ def test_fast_enough_for_every_round() -> None:
     begin = time.process_time()
     evaluator.validation(score)
     assert time.process_time() - begin < 2
+
+
+def test_a_sample_of_users_has_all_degrees_of_activity():
+    """Of 100 users with 1 … 100 items, a sample of 10 has one of each ten."""
+    lengths = np.arange(1, 101)
+    chosen = spread_by_activity(np.arange(100), lengths, 10, seed=4)
+    assert sorted((lengths[chosen] - 1) // 10) == list(range(10))
+    assert chosen.tolist() == spread_by_activity(np.arange(100), lengths, 10, seed=4).tolist()
+    assert chosen.tolist() != spread_by_activity(np.arange(100), lengths, 10, seed=5).tolist()
+
+
+@pytest.mark.parametrize("kept", [0, 10**6])
+@pytest.mark.parametrize("chunk", [1, 10**6])
+def test_neither_chunks_nor_what_is_kept_change_anything(kept, chunk, monkeypatch):
+    draw = np.random.default_rng(2)
+    users = np.repeat(np.arange(30), 12)
+    items = np.concatenate([draw.choice(300, 12, replace=False) for _ in range(30)])
+    data = Interactions.from_columns("made", users.astype(str), items.astype(str))
+    parts = split(data, "strict")
+    scores = torch.from_numpy(draw.integers(0, 9, size=(30, data.n_items)).astype(np.float64))
+    expected = Evaluator(parts, 0)
+    monkeypatch.setattr("solera.evaluate.ranking.KEPT", kept)
+    found = Evaluator(parts, 0, chunk=chunk)
+    for _ in range(2):
+        for part in ("validation", "test"):
+            one, two = (getattr(each, part)(lambda users: scores[users]) for each in (expected, found))
+            assert one.full_ranking.places.tolist() == two.full_ranking.places.tolist()
+            assert one.sampled99_ranking.places.tolist() == two.sampled99_ranking.places.tolist()
+    sampled = Evaluator(parts, 0, validated=7)
+    assert (sampled.users("validation"), sampled.users("test")) == (7, 30)
+    some = sampled.validation(lambda users: scores[users]).full_ranking
+    whole = expected.validation(lambda users: scores[users]).full_ranking
+    assert some.places.tolist() == whole.places[np.isin(whole.users, some.users)].tolist()

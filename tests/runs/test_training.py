@@ -25,7 +25,8 @@ def config(**changes) -> RunConfig:
 
 
 def selections(data, **changes) -> list[float]:
-    return [entry.selection for entry in validate_rounds(config(**changes), data, threads=1)]
+    history = validate_rounds(config(**changes), data, threads=1)
+    return [entry.selection for entry in history if entry.selection is not None]
 
 
 def test_it_ends_after_so_many_rounds_that_are_no_better(data):
@@ -114,3 +115,36 @@ def test_a_metric_that_is_not_computed_cannot_select():
     with pytest.raises(ConfigError, match="unknown metric 'hr@7'"):
         config(select_by="hr@7")
     assert config(at=(7,), select_by="hr@7").at == (7, 10)
+
+
+def test_validation_of_some_rounds_and_some_users(data, tmp_path):
+    """Every third round and the last of 8 are validated, on 10 of 25 users; the test is of everybody."""
+    given = config(patience=None, rounds=8, evaluate_every=3, evaluate_users=10)
+    run = train(given, data, out=tmp_path / "run", threads=1)
+    history = RunFolder.open(tmp_path / "run").history
+    assert [each.round for each in history if each.validation] == [3, 6, 8]
+    assert all((each.validated, each.interval is None) == (10, False) for each in history if each.validation)
+    best = max((each for each in history if each.validation), key=lambda each: each.selection or 0)
+    assert run.result.selected_round == best.round
+    assert run.result.evaluated_users == 25
+    assert best.interval is not None
+    assert best.interval[0] < (best.selection or 0) < best.interval[1]
+    whole = train(config(patience=None, rounds=best.round), data, threads=1)
+    assert [each.loss for each in history][: best.round] == whole.history["loss"].to_list()
+
+
+def test_patience_waits_for_the_first_validation(data):
+    history = validate_rounds(config(patience=2, rounds=9, evaluate_every=5), data, threads=1)
+    assert [entry.round for entry in history if entry.validation] == [5]
+    assert len(history) == 7
+
+
+def test_an_interrupted_run_goes_on_between_validations(data, tmp_path):
+    given = config(patience=None, rounds=5, evaluate_every=4)
+    whole = train(given, data, threads=1).result
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        train(given, data, out=tmp_path / "run", threads=1, stop=stop)
+    resumed = train(given, data, out=tmp_path / "run", resume=True, threads=1).result
+    assert (resumed.selected_round, resumed.test) == (whole.selected_round, whole.test)

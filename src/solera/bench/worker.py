@@ -189,7 +189,7 @@ def _trained(
     finished = _prepare(job.folder, config)
 
     def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.entry.validation.full["ndcg@10"]))
+        report(Step(now.rounds_done, now.rounds, now.ndcg))
 
     train(config, data, out=job.folder, resume=True, threads=1, on_round=on_round, stop=stop)
     peak = None if finished else peak_bytes()
@@ -288,15 +288,18 @@ def _try_method(
     """What the round that counts gives on validation items; with `test` on test items as well."""
 
     def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.entry.validation.full["ndcg@10"]))
-        heard(now.entry.selection)
+        report(Step(now.rounds_done, now.rounds, now.ndcg))
+        if now.entry.selection is not None:
+            heard(now.entry.selection)
 
     if test:
         run = train(config, data, threads=1, on_round=on_round, stop=stop)
         best, rounds = run.validation.full, run.result.rounds
     else:
         history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
-        chosen = history[-1] if config.dp else max(history, key=lambda entry: entry.selection)
+        validated = [entry for entry in history if entry.validation]
+        chosen = validated[-1] if config.dp else max(validated, key=lambda entry: entry.selection or 0.0)
+        assert chosen.validation is not None
         best, rounds = chosen.validation.full, len(history)
     found = Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=rounds)
     if not test:

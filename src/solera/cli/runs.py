@@ -181,6 +181,11 @@ def train(
             metavar="METRIC",
         ),
     ] = None,
+    evaluate_users: Annotated[
+        int | None,
+        typer.Option(help="Users that are validated in a round (default: all, up to 10,000).", min=1),
+    ] = None,
+    evaluate_every: Annotated[int, typer.Option(help="Validate after every so many rounds.", min=1)] = 1,
     seed: Seed = 0,
     option: Options = None,
     out_dir: Annotated[
@@ -246,6 +251,8 @@ def train(
         patience=patience,
         at=parse_numbers(at, "--at"),
         select_by=select_by,
+        evaluate_users=evaluate_users,
+        evaluate_every=evaluate_every,
         seed=seed,
         engine=engine,
         precision=precision,

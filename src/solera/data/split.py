@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from solera.core.arrays import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 
@@ -31,3 +32,9 @@ class Split:
 def history(split: Split, part: Part) -> Ragged:
     """The items a device knows when `part` is evaluated: training items, for the test also validation."""
     return split.train if part == "validation" else split.train.concat(split.validation)
+
+
+def history_of(split: Split, part: Part, users: Ints) -> Ragged:
+    """The same of some users."""
+    train = split.train.take(users)
+    return train if part == "validation" else train.concat(split.validation.take(users))

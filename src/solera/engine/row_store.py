@@ -193,8 +193,12 @@ def _spans(starts: Tensor, counts: Tensor) -> Tensor:
     return torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
 
 
+def row_keys(held: HeldRows, n_items: int) -> Tensor:
+    """One ascending number for each row: the client's place times `n_items`, plus the item."""
+    return _keys(held.items, held.counts, n_items)
+
+
 def _keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
-    """One ascending number for each (client, item)."""
     owners = torch.arange(len(counts), device=items.device).repeat_interleave(counts.to(items.device))
     return owners * n_items + items
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Params
+from solera.engine.padding import Padding
+from solera.engine.row_store import row_keys
 from solera.engine.store import PersonalStore
 
 
@@ -25,41 +27,55 @@ def all_scores(
     params |= {name: personal.initial[name] for name in personal.rows if name in personal.initial}
     scores = method.score(params)
     if scores.dim() == 1:
-        scores = scores.expand(len(clients), -1)
-    return _corrected(method, scores, personal, index, params) if personal.rows else scores
+        scores = scores.expand(len(clients), -1).clone()
+    if personal.rows:
+        _correct(method, scores, personal, index, params)
+    return scores
 
 
-def _corrected(
+def _correct(
     method: Method, scores: Tensor, personal: PersonalStore, clients: Tensor, params: Params
-) -> Tensor:
-    """The scores, with those of the rows that clients hold computed from these rows."""
+) -> None:
+    """Compute the scores of rows that clients hold from these rows."""
     n_items = scores.shape[1]
-    own = torch.unique(torch.cat([_places(personal, name, clients, n_items) for name in personal.rows]))
+    held = {name: rows.take(clients.cpu()) for name, rows in personal.rows.items()}
+    keys = {name: row_keys(rows, n_items) for name, rows in held.items()}
+    one, *others = keys.values()
+    own = torch.unique(torch.cat([one, *others])) if others else one
     if not len(own):
-        return scores
+        return
     owner, item = torch.div(own, n_items, rounding_mode="floor"), own % n_items
-    counts = torch.bincount(owner, minlength=len(clients))
-    width = int(counts.max())
-    # Rows of all clients in a table [clients, width], padded with item 0.
-    place = owner * width + torch.arange(len(own), device=own.device) - (counts.cumsum(0) - counts)[owner]
-    items = own.new_zeros(len(clients) * width).index_copy_(0, place, item).view(len(clients), width)
-    at = dict(params)
-    for leaf in (leaf for leaf in method.select(per_item=True) if leaf.name in params):
-        table = params[leaf.name]
-        if table.dim() > len(leaf.shape) + 1:  # a table for each client
-            rows = table[torch.arange(len(clients), device=own.device)[:, None], items]
-        else:
-            rows = table[items]
-        if leaf.name in personal.rows:
-            held = rows.flatten(0, 1)[place]
-            held = personal.rows[leaf.name].overlay(clients.cpu(), item, counts.cpu(), held, n_items)
-            rows = rows.flatten(0, 1).index_copy(0, place, held).view(rows.shape)
-        at[leaf.name] = rows
-    return scores.index_put((owner, item), method.score(at).flatten()[place])
+    rows: Params = {}
+    of_client: dict[str, bool] = {}
+    leaves = {leaf.name: leaf for leaf in method.leaves}
+    for name, value in params.items():
+        leaf = leaves.get(name)
+        per_item = leaf is not None and leaf.per_item
+        of_client[name] = leaf is None or value.dim() > len(leaf.shape) + per_item  # not the same for all
+        if name in held and not others:
+            rows[name] = held[name].values
+        elif per_item:
+            rows[name] = value[owner, item] if of_client[name] else value[item]
+            if name in held:
+                rows[name][torch.searchsorted(own, keys[name])] = held[name].values
+    apart = {name: value for name, value in params.items() if name not in rows}
+    scores[owner, item] = _scores_of_rows(method, rows, apart, of_client, owner)
 
 
-def _places(personal: PersonalStore, name: str, clients: Tensor, n_items: int) -> Tensor:
-    """One number for each (client, item) that is held."""
-    held = personal.rows[name].take(clients.cpu())
-    owner = torch.arange(len(clients)).repeat_interleave(held.counts).to(personal.device)
-    return owner * n_items + held.items
+def _scores_of_rows(
+    method: Method, rows: Params, apart: Params, of_client: dict[str, bool], owner: Tensor
+) -> Tensor:
+    """Scores of single rows. `apart` are parameters that are not per item."""
+    each = [name for name in apart if of_client[name]]
+    clients = max((len(apart[name]) for name in each), default=int(owner.max()) + 1)
+    counts = torch.bincount(owner, minlength=clients).cpu()
+    of_row = sum(values[0].numel() for values in rows.values())
+    of_each = sum(apart[name][0].numel() for name in each)
+    # Clients have different numbers of rows. Either every row gets its client's parameters, or all clients
+    # are padded to the same number of rows, whichever is smaller.
+    if len(owner) * (of_row + of_each) <= clients * int(counts.max()) * of_row:
+        own = {name: apart[name][owner] if of_client[name] else apart[name] for name in apart}
+        return method.score(own | {name: values.unsqueeze(1) for name, values in rows.items()})[:, 0]
+    padding = Padding(counts, owner.device)
+    padded = {name: padding.pad(values) for name, values in rows.items()}
+    return padding.unpad(method.score(apart | padded))

@@ -16,8 +16,8 @@ from solera.core.context import Batch, RoundContext
 from solera.core.history import Targets, next_item_gradient
 from solera.core.spec import Params
 from solera.data.sampling import sample
+from solera.engine.padding import Padding
 from solera.engine.plan import StepPlan, steps_of
-from solera.engine.rows import Padding
 from solera.engine.simulation import Task
 
 _SCORES_PER_SAMPLE = 32  # scores per allowed sample that a block may have, including padding

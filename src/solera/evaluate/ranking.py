@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,18 +13,20 @@ from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import DivergedError
-from solera.core.randomness import Bits, Purpose, below, client_keys, draws
+from solera.core.randomness import Bits, Purpose, below, client_keys, draws, generator
 from solera.data.ragged import Ragged
-from solera.data.split import Part, Split, history
+from solera.data.split import Part, Split, history_of
 from solera.evaluate import metrics
 from solera.evaluate.protocols import Protocol
 
 N_NEGATIVES = 99
 CHUNK = 4_000_000  # scores held in memory at once: users are evaluated in chunks of about CHUNK / n_items
+KEPT = 20_000  # users of whom the drawn negatives are kept from one evaluation to the next
 PARTS: tuple[Part, ...] = ("validation", "test")
 
 # The scores of ALL items for the given users, [len(users), n_items]; higher is better.
 Score = Callable[[Ints], Tensor]
+OnUsers = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,72 +58,126 @@ class Evaluation:
         figures: dict[str, float] = getattr(self, protocol.select_on)
         return figures[metric or protocol.select_metric]
 
+    def interval(self, protocol: Protocol, metric: str | None = None) -> tuple[float, float]:
+        """The 95 % interval of `selected` over users, by the normal approximation."""
+        ranking = self.full_ranking if protocol.select_on == "full" else self.sampled99_ranking
+        values = ranking.per_user[metric or protocol.select_metric]
+        middle, spread = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
+        return middle - 1.96 * spread, middle + 1.96 * spread
+
 
 class Evaluator:
-    """Evaluates scorers on one split. The sampled negatives are drawn once, from `seed`.
+    """Evaluates scorers on one split. The sampled negatives depend on `seed` and the user alone.
 
     The rank of a held-out item is 1 + #{better} + #{tied}/2 among the candidates that are not held out
     for the same user in the same part. Candidates under `full` are all items except the user's
     history (training; at test time also validation). Under `sampled99` they are 99 items drawn
     uniformly, without repetition, from the items the user has met in no part (all of them if fewer).
+
+    With `validated`, validation ranks a fixed sample of so many users; the test always ranks everybody.
     """
 
-    def __init__(self, split: Split, seed: int, cutoffs: Iterable[int] = metrics.CUTOFFS) -> None:
+    def __init__(
+        self,
+        split: Split,
+        seed: int,
+        cutoffs: Iterable[int] = metrics.CUTOFFS,
+        *,
+        validated: int | None = None,
+        chunk: int = CHUNK,
+    ) -> None:
         self.cutoffs = metrics.with_always(cutoffs)
         self.n_items = split.data.n_items
-        met = split.data.by_user.sorted_unique()
-        self._parts = {part: _Prepared.of(split, part, met, seed) for part in PARTS}
+        self._users_at_a_time = max(1, chunk // self.n_items)
+        self._parts = {part: _Prepared(split, part, seed) for part in PARTS}
+        if validated is not None:
+            self._parts["validation"].limit(validated)
+
+    def users(self, part: Part) -> int:
+        """Number of users that are ranked in a part."""
+        return len(self._parts[part].users)
 
     def validation(self, score: Score) -> Evaluation:
         """Rank the validation items, to select a round."""
         return self._evaluate(score, self._parts["validation"])
 
-    def test(self, score: Score) -> Evaluation:
-        """Rank the test items, once all choices are made."""
-        return self._evaluate(score, self._parts["test"])
+    def test(self, score: Score, on_users: OnUsers | None = None) -> Evaluation:
+        """Rank the test items, once all choices are made. `on_users` hears of users done and their number."""
+        return self._evaluate(score, self._parts["test"], on_users)
 
-    def _evaluate(self, score: Score, part: _Prepared) -> Evaluation:
-        size = max(1, CHUNK // self.n_items)
-        full, sampled = [], []
-        for chunk in part.chunks(size):
+    def _evaluate(self, score: Score, part: _Prepared, on_users: OnUsers | None = None) -> Evaluation:
+        full, sampled, done = [], [], 0
+        for chunk in part.chunks(self._users_at_a_time):
             scores = _checked(score(chunk.users), len(chunk.users), self.n_items)
             targets = _gather(scores, chunk.targets)
-            full.append(_ranks(_without(scores, chunk.hidden), targets, chunk.targets))
+            full.append(_ranks(scores, targets, chunk.targets, chunk.hidden))
             sampled.append(_ranks(_negative_scores(scores, chunk.negatives), targets, chunk.targets))
+            done += len(chunk.users)
+            if on_users:
+                on_users(done, len(part.users))
         return Evaluation(
             part.ranking(np.concatenate(full), self.cutoffs),
             part.ranking(np.concatenate(sampled), self.cutoffs),
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """The evaluated users of one part; every other field has one row per such user."""
+class _Chunk(NamedTuple):
+    """Some users of one part; every other field has one row per user."""
 
     users: Ints
     targets: Ragged
     hidden: Ragged  # items that do not compete under full ranking: the history and the targets themselves
     negatives: Ints  # [users, N_NEGATIVES], padded with -1
 
-    @classmethod
-    def of(cls, split: Split, part: Part, met: Ragged, seed: int) -> _Prepared:
-        held_out = split.validation if part == "validation" else split.test
-        users = np.flatnonzero(held_out.lengths)
-        hidden = history(split, part).concat(held_out)
-        keys = client_keys(seed, Purpose.EVALUATION, PARTS.index(part), users)
-        negatives = sample_unmet(met.take(users), split.data.n_items, N_NEGATIVES, keys)
-        return cls(users, held_out.take(users), hidden.take(users), negatives)
 
-    def chunks(self, size: int) -> Iterator[_Prepared]:
+class _Prepared:
+    """The evaluated users of one part. What ranking needs of them is made in chunks, when it is needed."""
+
+    def __init__(self, split: Split, part: Part, seed: int) -> None:
+        self._split, self._part, self._seed = split, part, seed
+        self._held_out = split.validation if part == "validation" else split.test
+        self.users: Ints = np.flatnonzero(self._held_out.lengths)
+        self._kept: dict[int, list[_Chunk]] = {}
+
+    def limit(self, count: int) -> None:
+        """Keep a sample of the users in which all degrees of activity have their share."""
+        if count < len(self.users):
+            self.users = spread_by_activity(self.users, self._split.train.lengths, count, self._seed)
+
+    def chunks(self, size: int) -> Iterator[_Chunk]:
+        if len(self.users) > KEPT:
+            yield from self._made(size)
+            return
+        if size not in self._kept:
+            self._kept = {size: list(self._made(size))}
+        yield from self._kept[size]
+
+    def _made(self, size: int) -> Iterator[_Chunk]:
+        split = self._split
         for start in range(0, len(self.users), size):
-            rows = np.arange(start, min(start + size, len(self.users)))
-            yield _Prepared(
-                self.users[rows], self.targets.take(rows), self.hidden.take(rows), self.negatives[rows]
+            users = self.users[start : start + size]
+            met = split.data.by_user.take(users).sorted_unique()
+            keys = client_keys(self._seed, Purpose.EVALUATION, PARTS.index(self._part), users)
+            held_out = self._held_out.take(users)
+            yield _Chunk(
+                users,
+                held_out,
+                history_of(split, self._part, users).concat(held_out).sorted_unique(),
+                sample_unmet(met, split.data.n_items, N_NEGATIVES, keys),
             )
 
     def ranking(self, ranks: Floats, cutoffs: tuple[int, ...]) -> Ranking:
-        counts = self.targets.lengths
+        counts = self._held_out.lengths[self.users]
         return Ranking(self.users, counts, metrics.places(ranks, counts), cutoffs)
+
+
+def spread_by_activity(users: Ints, lengths: Ints, count: int, seed: int) -> Ints:
+    """A fixed sample of users, ascending: one of each of `count` groups of users with like activity."""
+    draw = generator(seed, Purpose.EVALUATION, len(PARTS))
+    shuffled = draw.permutation(users)
+    ordered = shuffled[np.argsort(lengths[shuffled], kind="stable")]
+    bounds = np.linspace(0, len(users), count + 1).astype(np.int64)
+    return np.sort(ordered[draw.integers(bounds[:-1], bounds[1:])])
 
 
 def sample_unmet(met: Ragged, n_items: int, size: int, keys: Bits) -> Ints:
@@ -170,24 +227,19 @@ def _gather(scores: Tensor, items: Ragged) -> Tensor:
     return scores[torch.from_numpy(items.rows), torch.from_numpy(items.values)]
 
 
-def _without(scores: Tensor, items: Ragged) -> Tensor:
-    """A copy (the scorer may keep its tensor) with the scores of the given items set to −∞."""
-    where = (torch.from_numpy(items.rows), torch.from_numpy(items.values))
-    return scores.index_put(where, scores.new_tensor(-torch.inf))
-
-
 def _negative_scores(scores: Tensor, negatives: Ints) -> Tensor:
     index = torch.from_numpy(negatives)
     return scores.gather(1, index.clamp(min=0)).masked_fill(index < 0, -torch.inf)
 
 
-def _ranks(rivals: Tensor, target_scores: Tensor, targets: Ragged) -> Floats:
-    """1 + #{better} + #{tied}/2 of every target among its row of rivals.
+def _ranks(rivals: Tensor, target_scores: Tensor, targets: Ragged, hidden: Ragged | None = None) -> Floats:
+    """1 + #{better} + #{tied}/2 of every target among its row of rivals, without the hidden ones.
 
     Processes the first targets of all rows at once, then the second ones of the rows that have one, and so
     on.
     """
     ranks = np.empty(len(targets.values))
+    apart = None if hidden is None else _gather(rivals, hidden)
     for nth in range(int(targets.lengths.max())):
         rows = np.flatnonzero(targets.lengths > nth)
         at = targets.offsets[rows] + nth
@@ -195,5 +247,19 @@ def _ranks(rivals: Tensor, target_scores: Tensor, targets: Ragged) -> Floats:
         score = target_scores[torch.from_numpy(at), None]
         better = (row_scores > score).sum(1, dtype=torch.int32)
         at_least = (row_scores >= score).sum(1, dtype=torch.int32)
-        ranks[at] = 1.0 + (better + at_least).double().numpy() / 2.0
+        doubled = (better + at_least).double().numpy()
+        if hidden is not None and apart is not None:
+            doubled -= _counted_twice(apart, hidden, rows, score.squeeze(1))
+        ranks[at] = 1.0 + doubled / 2.0
     return ranks
+
+
+def _counted_twice(apart: Tensor, hidden: Ragged, rows: Ints, score: Tensor) -> Floats:
+    """#{better} + #{at least as good} among the hidden items of the given rows."""
+    of_row = torch.full((len(hidden),), torch.inf, dtype=score.dtype)
+    of_row[torch.from_numpy(rows)] = score
+    own = of_row[torch.from_numpy(hidden.rows)]
+    doubled = ((apart > own).double() + (apart >= own).double()).numpy()
+    total = np.zeros(len(hidden))
+    np.add.at(total, hidden.rows, doubled)
+    return total[rows]

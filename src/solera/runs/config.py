@@ -17,6 +17,7 @@ from solera.evaluate.metrics import CUTOFFS, NAMES, with_always
 from solera.methods import find
 
 ROUNDS = 100  # default for federated training
+VALIDATED = 10_000  # users at most that are validated in a round, unless told
 
 
 def usual_rounds(method: AnyMethod) -> int:
@@ -60,6 +61,10 @@ class RunConfig(BaseModel):
     select_by: str | None = Field(
         default=None, description="validation metric that selects the round; None is the protocol's"
     )
+    evaluate_users: int | None = Field(
+        default=None, ge=1, description=f"users validated in a round; None is all up to {VALIDATED:,}"
+    )
+    evaluate_every: int = Field(default=1, ge=1, description="rounds from one validation to the next")
     wire: PaperLaplace | None = Field(default=None, description="noise on single uploads; no guarantee")
 
     @field_validator("at")

@@ -242,7 +242,7 @@ class RunFolder:
 
 
 def _line(entry: RoundEntry) -> str:
-    return json.dumps(entry.model_dump(mode="json")) + "\n"
+    return json.dumps(entry.model_dump(mode="json", exclude_none=True)) + "\n"
 
 
 def write_tensors(path: Path, tensors: Params) -> None:

@@ -17,5 +17,11 @@ class Progress(NamedTuple):
     @property
     def figures(self) -> str:
         """Loss and validation NDCG@10 as text."""
-        validation = self.entry.validation.full["ndcg@10"]
-        return f"loss {self.entry.loss:.4f} · validation NDCG@10 {validation:.4f}"
+        loss = f"loss {self.entry.loss:.4f}"
+        return loss if self.ndcg is None else f"{loss} · validation NDCG@10 {self.ndcg:.4f}"
+
+    @property
+    def ndcg(self) -> float | None:
+        """Validation NDCG@10 in full ranking; None of a round that was not validated."""
+        validation = self.entry.validation
+        return None if validation is None else validation.full["ndcg@10"]

@@ -58,17 +58,19 @@ class RoundSeconds(Frozen):
 
 
 class RoundEntry(Frozen):
-    """One finished round: a line of history.jsonl."""
+    """One finished round: a line of history.jsonl. A round that was not validated has no metrics."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
     round: int
     clients: int
     loss: float
-    selection: float
-    validation: Rankings
+    selection: float | None = None
+    validation: Rankings | None = None
     bytes: Bytes
     seconds: RoundSeconds
+    validated: int | None = None  # users in a sample that was validated instead of everybody
+    interval: tuple[float, float] | None = None  # of `selection`, 95 %, over these users
 
 
 class RunResult(Frozen):

@@ -18,9 +18,9 @@ from solera.data.interactions import Interactions
 from solera.data.split import Part, history
 from solera.engine import OneRound, Simulation, Solution, State
 from solera.engine.process import torch_threads
-from solera.evaluate import Evaluator, Score, get, split
+from solera.evaluate import Evaluation, Evaluator, Score, get, split
 from solera.methods import find
-from solera.runs.config import RunConfig
+from solera.runs.config import VALIDATED, RunConfig
 from solera.runs.environment import environment, peak_bytes
 from solera.runs.federation import clients_of, federation
 from solera.runs.folder import Checkpoint, RunFolder, RunProgress, SavedState
@@ -147,7 +147,9 @@ class _Training:
         self.config, self.method = config, method
         self.protocol = get(config.protocol)
         self.split = split(data, config.protocol)
-        self.evaluator = Evaluator(self.split, config.seed, config.at)
+        self.evaluator = Evaluator(
+            self.split, config.seed, config.at, validated=config.evaluate_users or VALIDATED
+        )
         self.simulation = federation(config, method, clients_of(self.split), threads, device)
         self.history: list[RoundEntry] = []
         self.best: State | Solution = self.simulation.state
@@ -197,7 +199,8 @@ class _Training:
 
     def _done(self) -> bool:
         done, patience = len(self.history), self.config.patience
-        tired = patience is not None and done > 0 and done - 1 - self.best_round >= patience
+        chosen = done > 0 and self.history[self.best_round].selection is not None
+        tired = patience is not None and chosen and done - 1 - self.best_round >= patience
         return tired or done >= self.config.rounds
 
     def _round(self, number: int) -> None:
@@ -206,13 +209,14 @@ class _Training:
         start = time.perf_counter()
         trained = self.simulation.run_round(number)
         middle = time.perf_counter()
-        validation = self.evaluator.validation(self._score("validation"))
+        due = (number + 1) % self.config.evaluate_every == 0 or number + 1 == self.config.rounds
+        validation = self.evaluator.validation(self._score("validation")) if due else None
         seconds = RoundSeconds(train=middle - start, evaluate=time.perf_counter() - middle)
         if self._recorder:
             self._recorder.end(number)
-        value = validation.selected(self.protocol, self.config.select_by)
+        value = validation.selected(self.protocol, self.config.select_by) if validation else None
         # Under differential privacy the last round is used: selecting a round would look at data.
-        if self.config.dp or not self.history or value > self.history[self.best_round].selection:
+        if self.config.dp or self._is_best(value):
             self.best, self.best_round = self.simulation.state.copy(), number
         self.history.append(
             RoundEntry(
@@ -220,16 +224,32 @@ class _Training:
                 clients=trained.clients,
                 loss=trained.loss,
                 selection=value,
-                validation=Rankings.of(validation),
+                validation=Rankings.of(validation) if validation else None,
+                **self._sampled(validation),
                 bytes=Bytes(up=trained.bytes_up, down=trained.bytes_down),
                 seconds=seconds,
             )
         )
 
+    def _is_best(self, value: float | None) -> bool:
+        if value is None:
+            return False
+        best = self.history[self.best_round].selection if self.history else None
+        return best is None or value > best
+
+    def _sampled(self, validation: Evaluation | None) -> dict[str, Any]:
+        """Of a validation on a sample of users: how many, and the interval of the selecting metric."""
+        users = self.evaluator.users("validation")
+        if validation is None or users == np.count_nonzero(self.split.validation.lengths):
+            return {}
+        low, high = validation.interval(self.protocol, self.config.select_by)
+        return {"validated": users, "interval": (low, high)}
+
     def _finish(self, folder: RunFolder | None) -> Run:
-        self.simulation.restore(*self.best.tensors())
+        self.simulation.state = self.best
         test = self.evaluator.test(self._score("test"))
         chosen = self.history[self.best_round]
+        assert chosen.validation is not None  # the last round always has one
         sent = [entry.bytes for entry in self.history]
         result = RunResult.of(
             self.config.full_method,

@@ -19,12 +19,12 @@ SHOWN: dict[str, tuple[str, str, Value]] = {
     "validation-full": (
         "Validation NDCG@10, whole catalogue",
         "NDCG@10",
-        lambda entry: entry.validation.full.get("ndcg@10"),
+        lambda entry: entry.validation.full.get("ndcg@10") if entry.validation else None,
     ),
     "validation-sampled99": (
         "Validation HR@10, 99 sampled negatives",
         "HR@10",
-        lambda entry: entry.validation.sampled99.get("hr@10"),
+        lambda entry: entry.validation.sampled99.get("hr@10") if entry.validation else None,
     ),
     "loss": ("Training loss", "loss", lambda entry: entry.loss),
 }

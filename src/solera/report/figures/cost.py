@@ -48,11 +48,15 @@ def quality_by_traffic(runs: Sequence[Recorded]) -> list[Figure]:
             (entry.bytes.up + entry.bytes.down) * entry.clients / run.result.users / MEGABYTE
             for entry in run.history
         ]
-        quality = [entry.validation.full["ndcg@10"] for entry in run.history]
-        selected = (
-            (run.result.selected_round or 1) - 1 if get(run.config.protocol).select_on == "full" else None
-        )
-        series.append(series_of(run, quality, x=list(accumulate(moved)), ring=selected))
+        points = [
+            (entry.round, so_far, entry.validation.full["ndcg@10"])
+            for entry, so_far in zip(run.history, accumulate(moved), strict=True)
+            if entry.validation
+        ]
+        rounds = [number for number, _, _ in points]
+        on_full = get(run.config.protocol).select_on == "full"
+        ring = rounds.index(run.result.selected_round or 1) if on_full else None
+        series.append(series_of(run, [y for *_, y in points], x=[x for _, x, _ in points], ring=ring))
     if not series:
         return []
     far = fits_log([each.x[-1] for each in series])
