@@ -20,6 +20,7 @@ from solera.cli.data import (
 )
 from solera.cli.output import Json, out, print_json, print_result, table
 from solera.cli.progress import step_progress
+from solera.cli.workers import is_first_rank, is_rank, start_workers
 
 if TYPE_CHECKING:
     from solera.runs import RunConfig
@@ -196,6 +197,12 @@ def train(
         Literal["block", "reference"], typer.Option(help="The fast one, or the specification.")
     ] = "block",
     threads: Threads = 0,
+    workers: Annotated[
+        int,
+        typer.Option(
+            help="Processes that share the clients, with the same result for any number; 0 for none.", min=0
+        ),
+    ] = 0,
     device: Annotated[str, typer.Option(help="A torch device; only the CPU is tested.")] = "cpu",
     precision: Annotated[Literal["single", "double"], typer.Option(help="Of all numbers.")] = "single",
     secure_aggregation: Annotated[
@@ -227,6 +234,8 @@ def train(
     Example: solera train pfedrec --data ml-100k --protocol paper -o learning_rate=0.05
 
     Example: solera train fedmf --data ml-100k --at 5,10,100 --select-by ndcg@100
+
+    Example: solera train pfedrec --data million.parquet --workers 2 -o clients_per_round=10000
 
     Example: solera train fedncf --data ml-100k --with elastic-merge
 
@@ -263,7 +272,11 @@ def train(
         wire=wire,
     )
     folder = out_dir or _default_folder(config, resume)
-    check_folder(folder, config, resume)
+    if not is_rank():  # the first rank checks it itself, and may be started again
+        check_folder(folder, config, resume)
+    if workers:
+        start_workers(workers, folder)
+        return
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
     )
@@ -281,6 +294,8 @@ def train(
             on_round=lambda done: show_step(done.rounds_done, done.figures),
             on_clients=lambda done, clients: show_step(0, f"client {done:,} of {clients:,}"),
         )
+    if not is_first_rank():
+        return
     if json:
         print_json({**run.result.document(), "out": str(folder)})
         return

@@ -203,6 +203,13 @@ class Totals:
             else:
                 self._sums[name] += change
 
+    def reduce(self, add: Callable[[Tensor], None]) -> None:
+        """Add the totals of other processes; `add` replaces a tensor by its sum over all of them."""
+        weight = torch.tensor([self.weight], dtype=torch.float64)
+        for values in (weight, self._row_weight, *self._sums.values()):
+            add(values)
+        self.weight = float(weight)
+
     def sums(self) -> Sums:
         """The sums without the rows that nobody touched."""
         rows = self._row_weight.nonzero().squeeze(1)

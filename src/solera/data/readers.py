@@ -52,7 +52,7 @@ def delimited(separator: str, names: Sequence[str] | None = None) -> Callable[[l
                 raise malformed(paths[0], 1, f"the header names no {needed} column", header)
         table = replace(table, columns=columns)
         times = table.times("time") if "time" in columns else None
-        return Rows(table.ids("user"), table.ids("item"), times)
+        return Rows(table.compact_ids("user"), table.compact_ids("item"), times)
 
     return read
 
@@ -136,7 +136,7 @@ def read_own(path: Path, columns: dict[str, str] | None = None) -> Rows:
 def rows_of(table: Table, columns: dict[str, str] | None = None) -> Rows:
     """The interactions in a table whose columns have the usual names or those in `columns`."""
     names = _own_columns(table, columns or {})
-    items = table.ids(names["item"])
+    items = table.compact_ids(names["item"])
     titled = None
     if "title" in names:
         text = table.columns[names["title"]].cast(pl.String)
@@ -144,7 +144,7 @@ def rows_of(table: Table, columns: dict[str, str] | None = None) -> Rows:
         pairs = zip(items.cast(pl.String).reverse().to_list(), text.reverse().to_list(), strict=True)
         titled = {item: title for item, title in pairs if title}
     times = table.times(names["time"]) if "time" in names else None
-    return Rows(table.ids(names["user"]), items, times, titled)
+    return Rows(table.compact_ids(names["user"]), items, times, titled)
 
 
 def _own_table(path: Path) -> Table:

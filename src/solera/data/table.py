@@ -40,11 +40,17 @@ class Table:
         return malformed(self.path, int(self.lines[row]), problem, self.texts[row])
 
     def ids(self, column: str) -> pl.Series:
-        """A column of ids, as text or as whole numbers from 0. Raises an error if one is empty."""
-        ids = self.columns[column]
-        if (numbers := _whole_numbers(ids)) is not None:
-            return numbers
-        ids = ids.cast(pl.String)
+        """A column of ids as text. Raises an error if one is empty."""
+        return self._text(column, self.columns[column])
+
+    def compact_ids(self, column: str) -> pl.Series:
+        """A column of ids, as whole numbers if all of them are, else as text."""
+        values = self.columns[column]
+        numbers = _whole_numbers(values)
+        return self._text(column, values) if numbers is None else numbers
+
+    def _text(self, column: str, values: pl.Series) -> pl.Series:
+        ids = values.cast(pl.String)
         empty = (ids.is_null() | (ids.str.strip_chars() == "")).arg_true()
         if len(empty):
             raise self.fault(empty[0], f"the id in column {column!r} is empty")

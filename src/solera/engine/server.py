@@ -78,6 +78,14 @@ class Server:
         """Add the sum of several clients. Not possible if single uploads are needed."""
         self._totals.merge(self._protection.take_sums(sums))
 
+    def sums(self) -> Sums:
+        """What has been added so far."""
+        return self._totals.sums()
+
+    def reduce(self, add: Callable[[Tensor], None]) -> None:
+        """Add what the servers of other processes have; `add` replaces a tensor by its sum over all."""
+        self._totals.reduce(add)
+
     def conclude(self, held: Params, context: RoundContext) -> Params:
         """The next shared state, including memory. Tailored tables change in place, because they are large.
 

@@ -187,14 +187,7 @@ class Simulation:
             protection=protection,
             on_mixing=self.observer.mixed if self.observer else None,
         )
-        losses, sent = 0.0, 0
-        for result in self.train_clients(round_, clients, protection):
-            sizes = self.data.train.lengths[result.clients] if result.claims is None else result.claims
-            server.add(result.clients, sizes, result.upload)
-            if self.observer:
-                self.observer.uploaded(result.clients, result.upload)
-            losses += float(result.loss.sum())
-            sent += int(result.upload.bytes_per_client(method.leaves).sum())
+        losses, sent = self._collect(server, round_, clients, protection)
         if not np.isfinite(losses):
             raise DivergedError(
                 f"the training loss of {method.name!r} is not finite in round {round_ + 1}",
@@ -211,6 +204,20 @@ class Simulation:
         if masked:
             up = sum(lengths(method, self.data.n_items).values()) * masked.bits / 8
         return RoundResult(round_, len(clients), losses / n, up, down, seconds)
+
+    def _collect(
+        self, server: Server, round_: int, clients: Ints, protection: RoundChain
+    ) -> tuple[float, int]:
+        """Train clients and give their uploads to the server. Returns the sum of their losses, and bytes."""
+        losses, sent = 0.0, 0
+        for result in self.train_clients(round_, clients, protection):
+            sizes = self.data.train.lengths[result.clients] if result.claims is None else result.claims
+            server.add(result.clients, sizes, result.upload)
+            if self.observer:
+                self.observer.uploaded(result.clients, result.upload)
+            losses += float(result.loss.sum())
+            sent += int(result.upload.bytes_per_client(self.method.leaves).sum())
+        return losses, sent
 
     def _dense(self, leaves: Iterable[Leaf]) -> float:
         """Size in bytes of whole leaves."""

@@ -93,6 +93,11 @@ class Evaluator:
         if validated is not None:
             self._parts["validation"].limit(validated)
 
+    def restrict(self, users: Ints) -> None:
+        """Rank only some of the users."""
+        for part in self._parts.values():
+            part.users = part.users[np.isin(part.users, users)]
+
     def users(self, part: Part) -> int:
         """Number of users that are ranked in a part."""
         return len(self._parts[part].users)
@@ -115,10 +120,8 @@ class Evaluator:
             done += len(chunk.users)
             if on_users:
                 on_users(done, len(part.users))
-        return Evaluation(
-            part.ranking(np.concatenate(full), self.cutoffs),
-            part.ranking(np.concatenate(sampled), self.cutoffs),
-        )
+        ranks = (np.concatenate(each) if each else np.zeros(0) for each in (full, sampled))
+        return Evaluation(*(part.ranking(each, self.cutoffs) for each in ranks))
 
 
 class _Chunk(NamedTuple):

@@ -5,8 +5,9 @@ from solera.runs.folder import RunFolder
 from solera.runs.progress import Progress
 from solera.runs.recommending import Recommendation
 from solera.runs.result import RoundEntry, RunResult
+from solera.runs.rounds import StoppedError
 from solera.runs.run import Run
-from solera.runs.training import StoppedError, train
+from solera.runs.training import train
 
 __all__ = [
     "Progress",

@@ -19,6 +19,8 @@ from solera.dp.rounds import PrivateRounds
 from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
+from solera.engine.distributed import DistributedSimulation
+from solera.engine.ranks import Ranks
 from solera.engine.simulation import LocalTraining
 from solera.runs.config import RunConfig
 
@@ -31,9 +33,15 @@ def clients_of(split: Split) -> ClientData:
 
 
 def federation(
-    config: RunConfig, method: AnyMethod, clients: ClientData, threads: int, device: str
+    config: RunConfig,
+    method: AnyMethod,
+    clients: ClientData,
+    threads: int,
+    device: str,
+    *,
+    ranks: Ranks | None = None,
 ) -> Federation:
-    """Server and clients before their first round."""
+    """Server and clients before their first round. With `ranks`, those clients that this one owns."""
     try:
         place = torch.device(device)
         torch.empty(1, device=place)
@@ -41,6 +49,11 @@ def federation(
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {device!r} cannot be used: {reason}", "try --device cpu") from None
     dtype = torch.float64 if config.precision == "double" else torch.float32
+    if ranks and (isinstance(method, ClosedForm) or config.dp or config.wire or config.secure_aggregation):
+        raise ConfigError(
+            "several workers cannot solve a closed form or protect uploads yet",
+            "omit --workers, or --dp, --wire and --secure-aggregation",
+        )
     if isinstance(method, ClosedForm):
         if config.wire:
             raise ConfigError(
@@ -56,6 +69,10 @@ def federation(
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
         )
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
+    if ranks:
+        return DistributedSimulation(
+            method, clients, train, ranks, seed=config.seed, device=place, dtype=dtype
+        )
     return Simulation(
         method,
         clients,

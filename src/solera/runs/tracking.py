@@ -19,8 +19,9 @@ from solera.runs.environment import package_version
 from solera.runs.folder import RunFolder
 from solera.runs.progress import Progress
 from solera.runs.result import RoundEntry, flat
+from solera.runs.rounds import StoppedError
 from solera.runs.run import Run
-from solera.runs.training import StoppedError, train
+from solera.runs.training import train
 
 EXPERIMENT = "solera"
 FILES = ("config.json", "environment.json", "history.jsonl", "result.json")

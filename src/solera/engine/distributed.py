@@ -1,0 +1,145 @@
+"""One rank's part of a federation: its own clients, and the server, which is the same on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.arrays import Ints
+from solera.core.errors import ConfigError
+from solera.core.method import Method
+from solera.core.protection import RoundChain
+from solera.core.spec import Params
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData
+from solera.engine.ranks import SHARDS, Ranks, Share, exact
+from solera.engine.server import Server
+from solera.engine.simulation import LocalTraining, Simulation, choose
+
+
+class DistributedSimulation(Simulation):
+    """The clients of one rank. All ranks call every method together, in the same order."""
+
+    def __init__(
+        self,
+        method: Method,
+        data: ClientData,
+        train: LocalTraining,
+        ranks: Ranks,
+        *,
+        seed: int,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """`data` is of the whole federation."""
+        if not method.sums_alone:
+            raise ConfigError(
+                f"the server of {method.name!r} needs single clients' uploads, which ranks do not exchange",
+                "omit --workers",
+            )
+        self.share = share = Share.of(ranks, data.train.lengths)
+        power = method.popularity_power
+        data = data.by_popularity(power) if power else data
+        own = ClientData(
+            data.train.take(share.clients),
+            data.excluded.take(share.clients),
+            data.n_items,
+            data.mass,
+            share.clients,
+        )
+        super().__init__(
+            replace(method, popularity_power=0.0), own, train, seed=seed, device=device, dtype=dtype
+        )
+
+    def choose(self, round_: int) -> Ints:
+        """The round's clients in the whole federation."""
+        return choose(self.share.able, self.method.config.clients_per_round, self.seed, round_)
+
+    def _collect(
+        self, server: Server, round_: int, clients: Ints, protection: RoundChain
+    ) -> tuple[float, int]:
+        """Train the own clients shard by shard, and add what all ranks have."""
+        share, method = self.share, self.method
+        mine = np.flatnonzero(np.isin(share.clients, clients, assume_unique=True))
+        told = torch.zeros(2, SHARDS, dtype=torch.float64)  # loss and bytes, each shard in its own place
+        sums = []
+        for shard, some in _by_shard(mine, share.shards[mine]):
+            part = Server(method, self.state.shared, self.data.n_items, self.state.device)
+            loss, sent = super()._collect(part, round_, some, protection)
+            told[0, shard], told[1, shard] = loss, sent
+            sums.append(part.sums())
+        for each in exact(share.ranks, sums, [leaf.sent_as for leaf in method.leaves if leaf.sent_as]):
+            server.merge(each)
+        server.reduce(share.ranks.add)
+        share.ranks.add(told)
+        return float(told[0].sum()), int(told[1].sum())
+
+    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
+        """A function that scores all items for own clients, given by their number in the federation."""
+        own = known.take(self.share.clients)
+        return lambda users: self.scores(self.share.places(users), own)
+
+    def restore(self, shared: Params, personal: Params) -> None:
+        """Continue from the saved state of the whole federation."""
+        super().restore(shared, _of_own(personal, self.share.clients))
+
+    def gathered(self, personal: Params) -> Params:
+        """The personal tensors of the whole federation, on every rank."""
+        parts = self.share.ranks.gathered((self.share.clients, personal))
+        return _joined(parts)
+
+
+def _by_shard(clients: Ints, shards: Ints) -> Iterator[tuple[int, Ints]]:
+    for shard in np.unique(shards).tolist():
+        yield shard, clients[shards == shard]
+
+
+def _of_own(personal: Params, own: Ints) -> Params:
+    """The part of a federation's personal tensors that belongs to some clients."""
+    found: Params = {}
+    index = torch.from_numpy(own)
+    for name, value in personal.items():
+        leaf, _, part = name.rpartition("/")
+        if not leaf or part not in {"clients", "counts", "items", "values"}:
+            found[name] = value[index]
+    for name in [name.removesuffix("/clients") for name in personal if name.endswith("/clients")]:
+        clients, counts = personal[f"{name}/clients"], personal[f"{name}/counts"]
+        mine = torch.isin(clients, index)
+        found[f"{name}/clients"] = torch.searchsorted(index, clients[mine])
+        found[f"{name}/counts"] = counts[mine]
+        if f"{name}/items" in personal:
+            rows = mine.repeat_interleave(counts)
+            found |= {f"{name}/{part}": personal[f"{name}/{part}"][rows] for part in ("items", "values")}
+    return found
+
+
+def _joined(parts: list[Any]) -> Params:
+    """Personal tensors of all ranks as those of one federation."""
+    everybody = torch.from_numpy(np.concatenate([clients for clients, _ in parts]))
+    order = torch.argsort(everybody)
+    found: Params = {}
+    names = {name for _, personal in parts for name in personal}
+    rowed = {name.removesuffix("/clients") for name in names if name.endswith("/clients")}
+    for name in sorted(names):
+        if name.rpartition("/")[0] not in rowed:
+            found[name] = torch.cat([personal[name] for _, personal in parts])[order]
+    for name in sorted(rowed):
+        numbers = [torch.from_numpy(own)[personal[f"{name}/clients"]] for own, personal in parts]
+        counts = torch.cat([personal[f"{name}/counts"] for _, personal in parts])
+        clients = torch.cat(numbers)
+        place = torch.argsort(clients)
+        found[f"{name}/clients"], found[f"{name}/counts"] = clients[place], counts[place]
+        held = [personal for _, personal in parts if f"{name}/items" in personal]
+        if held:
+            ends = counts.cumsum(0)
+            starts = (ends - counts)[place]
+            before = counts[place].cumsum(0) - counts[place]
+            rows = torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts[place])
+            for part in ("items", "values"):
+                found[f"{name}/{part}"] = torch.cat([personal[f"{name}/{part}"] for personal in held])[rows]
+    return found

@@ -1,0 +1,115 @@
+"""Processes that simulate one federation together, by torch.distributed.
+
+Clients are divided into a fixed number of shards, and every rank owns some of them. What a shard computes
+does not depend on who owns it, and sums over shards are exact, so that any number of ranks gives the same
+result.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from solera.core.arrays import Ints
+from solera.core.errors import DivergedError
+from solera.core.upload import Sums
+
+SHARDS = 30  # divisible by 2, 3, 5, 6, 10 and 15 ranks
+_EXACT_BITS = 52  # a sum of multiples of 2^-f below 2^(52-f) is exact in double precision
+
+
+class Ranks:
+    """This process among the others."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    @classmethod
+    def joined(cls) -> Ranks | None:
+        """The ranks that torchrun has started, this one included; None if it has started none."""
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            return None
+        if not dist.is_initialized():
+            dist.init_process_group("gloo")
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    def largest(self, values: Tensor) -> Tensor:
+        """The largest of every value over all ranks."""
+        found = values.clone()
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return found
+
+    def add(self, values: Tensor) -> None:
+        """Replace values by their sum over all ranks."""
+        dist.all_reduce(values)
+
+    def gathered(self, value: Any) -> list[Any]:
+        """The values of all ranks, on every rank."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found
+
+    def wait(self) -> None:
+        """Wait for all ranks."""
+        dist.barrier()
+
+
+class Share(NamedTuple):
+    """The clients that one rank owns."""
+
+    ranks: Ranks
+    clients: Ints  # ascending numbers in the whole federation
+    shards: Ints  # the shard of each
+    able: Ints  # all clients of the federation with training items
+
+    @classmethod
+    def of(cls, ranks: Ranks, sizes: Ints) -> Share:
+        """The share of one rank, given every client's number of training items."""
+        shards = deal(sizes, SHARDS)
+        own = np.flatnonzero(shards % ranks.size == ranks.rank)
+        return cls(ranks, own, shards[own], np.flatnonzero(sizes))
+
+    def places(self, clients: Ints) -> Ints:
+        """The places of own clients among all own ones."""
+        return np.searchsorted(self.clients, clients)
+
+
+def deal(sizes: Ints, shards: int) -> Ints:
+    """The shard of every client. The largest are dealt first, to and fro, so that all cost about the same."""
+    order = np.argsort(-sizes.astype(np.int64), kind="stable")
+    turn = np.arange(len(sizes)) % (2 * shards)
+    result = np.empty(len(sizes), dtype=np.int64)
+    result[order] = np.minimum(turn, 2 * shards - 1 - turn)
+    return result
+
+
+def exact(ranks: Ranks, sums: Sequence[Sums], names: Sequence[str]) -> list[Sums]:
+    """The sums of this rank's shards, rounded so that adding those of all shards is exact in any order."""
+    peaks = torch.zeros(len(names), dtype=torch.float64)
+    for place, name in enumerate(names):
+        values = [each.changes[name].abs().max() for each in sums if each.changes[name].numel()]
+        if values:
+            peaks[place] = torch.stack(values).max()
+    peaks = ranks.largest(peaks)
+    if not bool(torch.isfinite(peaks).all()):
+        raise DivergedError("the clients' changes are not finite", "lower the learning rate")
+    scales = {
+        name: math.ldexp(1.0, _EXACT_BITS - math.frexp(peak * SHARDS)[1])
+        for name, peak in zip(names, peaks.tolist(), strict=True)
+    }
+    return [
+        each._replace(
+            changes={
+                name: value.double().mul(scales[name]).round_().div_(scales[name])
+                for name, value in each.changes.items()
+            }
+        )
+        for each in sums
+    ]

@@ -1,0 +1,246 @@
+"""The rounds of a run: train, validate, select, save checkpoints, and test at the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solera.core.errors import RunError
+from solera.core.federated import AnyMethod
+from solera.data.interactions import Interactions
+from solera.data.split import Part, history
+from solera.engine import Simulation, Solution, State
+from solera.engine.distributed import DistributedSimulation
+from solera.engine.ranks import Ranks
+from solera.evaluate import Evaluation, Evaluator, Score, get, split
+from solera.runs.config import VALIDATED, RunConfig
+from solera.runs.environment import peak_bytes
+from solera.runs.federation import clients_of, federation
+from solera.runs.folder import Checkpoint, RunFolder, RunProgress, SavedState
+from solera.runs.interrupt import interruptible
+from solera.runs.progress import Progress
+from solera.runs.recording import Recorder
+from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult
+from solera.runs.run import Run
+from solera.runs.together import together
+
+_LOG = logging.getLogger(__name__)
+_LEAST_SECONDS = 2.0  # minimum time between checkpoints,
+_COST = 20  # and at least this many times the time of the last one: about 5 % of the time at most
+
+
+class StoppedError(RunError):
+    """The run was interrupted and can be resumed."""
+
+    exit_code = 130
+
+
+class Training:
+    """A run in progress."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        method: AnyMethod,
+        data: Interactions,
+        threads: int,
+        device: str,
+        *,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.ranks = ranks
+        self.config, self.method = config, method
+        self.protocol = get(config.protocol)
+        self.split = split(data, config.protocol)
+        self.evaluator = Evaluator(
+            self.split, config.seed, config.at, validated=config.evaluate_users or VALIDATED
+        )
+        self._validated = self.evaluator.users("validation")
+        self.simulation = federation(config, method, clients_of(self.split), threads, device, ranks=ranks)
+        if isinstance(self.simulation, DistributedSimulation):
+            self.evaluator.restrict(self.simulation.share.clients)
+        self.history: list[RoundEntry] = []
+        self.best: State | Solution = self.simulation.state
+        self.best_round = 0
+        self._saved_at, self._saving_took = time.perf_counter(), 0.0
+        self._recorder: Recorder | None = None
+
+    def record(self, path: Path) -> None:
+        """Record data of the following rounds for figures, in the run's folder."""
+        assert isinstance(self.simulation, Simulation)
+        # Noise on the wire accumulates in a table that the server only knows as the sum of what was sent.
+        adds_up = self.config.wire and any(leaf.feeds for leaf in self.simulation.method.leaves)
+        seen = not (self.config.secure_aggregation or self.config.dp or adds_up)
+        self._recorder = Recorder(self.simulation, path, self.config.rounds, uploads=seen)
+
+    def run(
+        self,
+        folder: RunFolder | None,
+        on_round: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+        read: RunFolder | None = None,
+    ) -> Run:
+        """Train from the checkpoint in `read`, by default that of `folder`, to the end."""
+        place = read or folder
+        checkpoint = place.read_checkpoint() if place else None
+        if self.ranks:
+            self.ranks.wait()
+        if checkpoint:
+            self._restore(checkpoint)
+        if folder:
+            folder.begin_history(self.history)
+        self.rounds(folder, on_round, stop)
+        return self._finish(folder)
+
+    def rounds(
+        self,
+        folder: RunFolder | None,
+        on_round: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> None:
+        """Train until the last round, or until validation has not improved for `patience` rounds."""
+        with nullcontext(stop) if stop else interruptible(_say_stopping) as interrupted:
+            while not self._done():
+                self._round(len(self.history))
+                self._agree(interrupted)
+                if on_round:
+                    on_round(Progress(len(self.history), self.config.rounds, self.history[-1]))
+                if folder:
+                    folder.add_round(self.history[-1])
+                self._save(folder, now=interrupted.is_set())
+                if interrupted.is_set() and not self._done():
+                    raise _stopped_error(len(self.history), self.config.rounds, folder)
+
+    def _agree(self, interrupted: threading.Event) -> None:
+        """Stop all ranks if one is to stop."""
+        if self.ranks and any(self.ranks.gathered(interrupted.is_set())):
+            interrupted.set()
+
+    def _done(self) -> bool:
+        done, patience = len(self.history), self.config.patience
+        chosen = done > 0 and self.history[self.best_round].selection is not None
+        tired = patience is not None and chosen and done - 1 - self.best_round >= patience
+        return tired or done >= self.config.rounds
+
+    def _round(self, number: int) -> None:
+        if self._recorder:
+            self._recorder.begin(number)
+        start = time.perf_counter()
+        trained = self.simulation.run_round(number)
+        middle = time.perf_counter()
+        due = (number + 1) % self.config.evaluate_every == 0 or number + 1 == self.config.rounds
+        validation = self._together(self.evaluator.validation(self._score("validation"))) if due else None
+        seconds = RoundSeconds(train=middle - start, evaluate=time.perf_counter() - middle)
+        if self._recorder:
+            self._recorder.end(number)
+        value = validation.selected(self.protocol, self.config.select_by) if validation else None
+        # Under differential privacy the last round is used: selecting a round would look at data.
+        if self.config.dp or self._is_best(value):
+            self.best, self.best_round = self.simulation.state.copy(), number
+        self.history.append(
+            RoundEntry(
+                round=number + 1,
+                clients=trained.clients,
+                loss=trained.loss,
+                selection=value,
+                validation=Rankings.of(validation) if validation else None,
+                **self._sampled(validation),
+                bytes=Bytes(up=trained.bytes_up, down=trained.bytes_down),
+                seconds=seconds,
+            )
+        )
+
+    def _is_best(self, value: float | None) -> bool:
+        if value is None:
+            return False
+        best = self.history[self.best_round].selection if self.history else None
+        return best is None or value > best
+
+    def _sampled(self, validation: Evaluation | None) -> dict[str, Any]:
+        """Of a validation on a sample of users: how many, and the interval of the selecting metric."""
+        users = self._validated
+        if validation is None or users == np.count_nonzero(self.split.validation.lengths):
+            return {}
+        low, high = validation.interval(self.protocol, self.config.select_by)
+        return {"validated": users, "interval": (low, high)}
+
+    def _finish(self, folder: RunFolder | None) -> Run:
+        self.simulation.state = self.best
+        test = self._together(self.evaluator.test(self._score("test")))
+        chosen = self.history[self.best_round]
+        assert chosen.validation is not None  # the last round always has one
+        sent = [entry.bytes for entry in self.history]
+        result = RunResult.of(
+            self.config.full_method,
+            self.split,
+            self.config.seed,
+            test=test,
+            validation=chosen.validation,
+            rounds=len(self.history),
+            selected_round=chosen.round,
+            seconds_per_round=float(np.median([entry.seconds.train for entry in self.history])),
+            peak_bytes=peak_bytes(),
+            bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
+            options=self.config.options,
+            engine=self.config.engine,
+            precision=self.config.precision,
+            secure_aggregation=self.config.secure_aggregation,
+            privacy=self.config.statement(self.method),
+        )
+        saved = self._saved(self.best) if folder or self.ranks else None
+        if folder and saved:
+            folder.finish(result, saved)
+        path = folder.path if folder else None
+        return Run(result, self.split.data, self.simulation, path, self.history)
+
+    def _score(self, part: Part) -> Score:
+        return self.simulation.serve(history(self.split, part))
+
+    def _together(self, own: Evaluation) -> Evaluation:
+        return together(self.ranks, own) if self.ranks else own
+
+    def _saved(self, state: State | Solution) -> SavedState:
+        """A state as it is saved, that of all ranks."""
+        shared, personal = state.tensors()
+        if isinstance(self.simulation, DistributedSimulation):
+            personal = self.simulation.gathered(personal)
+        return SavedState(shared, personal)
+
+    def _save(self, folder: RunFolder | None, *, now: bool) -> None:
+        start = time.perf_counter()
+        due = now or start - self._saved_at >= max(_LEAST_SECONDS, _COST * self._saving_took)
+        if self.ranks:
+            due = self.ranks.gathered(due)[0]
+        if not due or (folder is None and self.ranks is None):
+            return
+        progress = RunProgress(
+            rounds_done=len(self.history), best_round=self.best_round, history=tuple(self.history)
+        )
+        checkpoint = Checkpoint(progress, self._saved(self.simulation.state), self._saved(self.best))
+        if folder:
+            folder.write_checkpoint(checkpoint)
+        self._saved_at = time.perf_counter()
+        self._saving_took = self._saved_at - start
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.simulation.restore(checkpoint.best.shared, checkpoint.best.personal)
+        self.best = self.simulation.state.copy()
+        self.simulation.restore(checkpoint.last.shared, checkpoint.last.personal)
+        self.history = list(checkpoint.progress.history)
+        self.best_round = checkpoint.progress.best_round
+
+
+def _say_stopping() -> None:
+    _LOG.warning("stopping after this round; press Ctrl-C again to stop at once")
+
+
+def _stopped_error(done: int, rounds: int, folder: RunFolder | None) -> StoppedError:
+    hint = "give the same command again with --resume" if folder else "give --out to be able to resume"
+    return StoppedError(f"stopped after round {done} of {rounds}", hint)
