@@ -22,6 +22,7 @@ from solera.evaluate.protocols import Protocol
 N_NEGATIVES = 99
 CHUNK = 4_000_000  # scores held in memory at once: users are evaluated in chunks of about CHUNK / n_items
 KEPT = 20_000  # users of whom the drawn negatives are kept from one evaluation to the next
+DRAWN = 4_000  # users whose negatives are drawn at once
 PARTS: tuple[Part, ...] = ("validation", "test")
 
 # The scores of ALL items for the given users, [len(users), n_items]; higher is better.
@@ -156,18 +157,29 @@ class _Prepared:
         yield from self._kept[size]
 
     def _made(self, size: int) -> Iterator[_Chunk]:
+        batch = max(1, DRAWN // size) * size
+        for start in range(0, len(self.users), batch):
+            whole = self._chunk(self.users[start : start + batch])
+            for begin in range(0, len(whole.users), size):
+                rows = np.arange(begin, min(begin + size, len(whole.users)))
+                yield _Chunk(
+                    whole.users[rows],
+                    whole.targets.take(rows),
+                    whole.hidden.take(rows),
+                    whole.negatives[rows],
+                )
+
+    def _chunk(self, users: Ints) -> _Chunk:
         split = self._split
-        for start in range(0, len(self.users), size):
-            users = self.users[start : start + size]
-            met = split.data.by_user.take(users).sorted_unique()
-            keys = client_keys(self._seed, Purpose.EVALUATION, PARTS.index(self._part), users)
-            held_out = self._held_out.take(users)
-            yield _Chunk(
-                users,
-                held_out,
-                history_of(split, self._part, users).concat(held_out).sorted_unique(),
-                sample_unmet(met, split.data.n_items, N_NEGATIVES, keys),
-            )
+        met = split.data.by_user.take(users).sorted_unique()
+        keys = client_keys(self._seed, Purpose.EVALUATION, PARTS.index(self._part), users)
+        held_out = self._held_out.take(users)
+        return _Chunk(
+            users,
+            held_out,
+            history_of(split, self._part, users).concat(held_out).sorted_unique(),
+            sample_unmet(met, split.data.n_items, N_NEGATIVES, keys),
+        )
 
     def ranking(self, ranks: Floats, cutoffs: tuple[int, ...]) -> Ranking:
         counts = self._held_out.lengths[self.users]
@@ -241,18 +253,22 @@ def _ranks(rivals: Tensor, target_scores: Tensor, targets: Ragged, hidden: Ragge
     Processes the first targets of all rows at once, then the second ones of the rows that have one, and so
     on.
     """
-    ranks = np.empty(len(targets.values))
+    ranks, table = np.empty(len(targets.values)), rivals.numpy()
     apart = None if hidden is None else _gather(rivals, hidden)
     for nth in range(int(targets.lengths.max())):
         rows = np.flatnonzero(targets.lengths > nth)
         at = targets.offsets[rows] + nth
-        row_scores = rivals if len(rows) == len(targets) else rivals[torch.from_numpy(rows)]
-        score = target_scores[torch.from_numpy(at), None]
-        better = (row_scores > score).sum(1, dtype=torch.int32)
-        at_least = (row_scores >= score).sum(1, dtype=torch.int32)
-        doubled = (better + at_least).double().numpy()
+        score = target_scores[torch.from_numpy(at)]
+        # Row by row: what is compared stays in the processor's cache, ten times as fast as all at once.
+        doubled = np.array(
+            [
+                np.count_nonzero(table[row] > one) + np.count_nonzero(table[row] >= one)
+                for row, one in zip(rows.tolist(), score.numpy(), strict=True)
+            ],
+            dtype=np.float64,
+        )
         if hidden is not None and apart is not None:
-            doubled -= _counted_twice(apart, hidden, rows, score.squeeze(1))
+            doubled -= _counted_twice(apart, hidden, rows, score)
         ranks[at] = 1.0 + doubled / 2.0
     return ranks
 

@@ -187,13 +187,16 @@ class RunFolder:
         with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
             file.write(_line(entry))
 
-    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace the previous checkpoint. An interruption leaves one of the two."""
-        number = checkpoint.progress.rounds_done
+    def write_checkpoint(self, progress: RunProgress, states: Iterable[SavedState]) -> None:
+        """Replace the previous checkpoint. An interruption leaves one of the two.
+
+        `states` gives the last and then the best one, so that only one of them has to be in memory.
+        """
+        number = progress.rounds_done
         with replacing_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
-            checkpoint.last.write(partial, "last-")
-            checkpoint.best.write(partial, "best-")
-            RunFolder(partial)._write("progress.json", checkpoint.progress.model_dump(mode="json"))
+            for prefix, state in zip(("last-", "best-"), states, strict=True):
+                state.write(partial, prefix)
+            RunFolder(partial)._write("progress.json", progress.model_dump(mode="json"))
         for old in self._checkpoints():
             if old.name != f"{_CHECKPOINT}{number}":
                 shutil.rmtree(old)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -223,9 +224,11 @@ class Training:
         progress = RunProgress(
             rounds_done=len(self.history), best_round=self.best_round, history=tuple(self.history)
         )
-        checkpoint = Checkpoint(progress, self._saved(self.simulation.state), self._saved(self.best))
+        states = (self._saved(state) for state in (self.simulation.state, self.best))
         if folder:
-            folder.write_checkpoint(checkpoint)
+            folder.write_checkpoint(progress, states)
+        else:  # the first rank writes; what this one has goes there
+            deque(states, maxlen=0)
         self._saved_at = time.perf_counter()
         self._saving_took = self._saved_at - start
 
