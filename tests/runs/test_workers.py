@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -128,3 +130,22 @@ def added(values: list[torch.Tensor]) -> torch.Tensor:
     for each in values:
         total = total + each
     return total
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(ratings, tmp_path):
+    whole = command(ratings, tmp_path / "whole", 2, "fedmf", 150)
+    assert subprocess.run(whole, capture_output=True, check=False).returncode == 0
+    given = command(ratings, tmp_path / "stopped", 2, "fedmf", 150)
+    started = subprocess.Popen(given, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "stopped").glob("checkpoint*")):
+        assert time.monotonic() < deadline
+        assert started.poll() is None
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGINT)
+    said, _ = started.communicate(timeout=120)
+    assert started.returncode == 130
+    assert "the same command again with --resume" in said
+    assert subprocess.run([*given, "--resume"], capture_output=True, check=False).returncode == 0
+    same(content(tmp_path / "whole"), content(tmp_path / "stopped"))

@@ -12,10 +12,12 @@ _RESTARTS = 3  # of all ranks, after one was lost
 
 def start_workers(workers: int, out: Path) -> None:
     """Run this command on so many ranks of this machine, writing to `out`. Returns when they are done."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     from solera.core.errors import RunError
+    from solera.runs import StoppedError
 
     config = LaunchConfig(
         min_nodes=1,
@@ -29,6 +31,11 @@ def start_workers(workers: int, out: Path) -> None:
     )
     try:
         elastic_launch(config, sys.executable)("-m", "solera", *_arguments(sys.argv[1:], out))
+    except SignalException:
+        raise StoppedError(
+            f"the workers were stopped; {out} has the last checkpoint",
+            "give the same command again with --resume",
+        ) from None
     except ChildFailedError as error:
         _, failure = error.get_first_failure()
         raise RunError(

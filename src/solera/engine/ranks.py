@@ -82,7 +82,7 @@ class Share(NamedTuple):
 
 
 def deal(sizes: Ints, shards: int) -> Ints:
-    """The shard of every client. The largest are dealt first, back and forth, so that all cost about the same."""
+    """The shard of every client. The largest are dealt first, back and forth, so that all cost the same."""
     order = np.argsort(-sizes.astype(np.int64), kind="stable")
     turn = np.arange(len(sizes)) % (2 * shards)
     result = np.empty(len(sizes), dtype=np.int64)
