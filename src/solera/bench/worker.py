@@ -316,7 +316,8 @@ def _try_baseline(
         if stop.is_set():
             raise StoppedError("stopped")
 
-    figures = validate_baseline(config.baseline, data, seed=config.seed, options=options, on_epoch=on_epoch)
+    parts = split(data, "strict")
+    figures = validate_baseline(config.baseline, parts, seed=config.seed, options=options, on_epoch=on_epoch)
     return Found(ndcg=figures.full["ndcg@10"], hr=figures.full["hr@10"])
 
 

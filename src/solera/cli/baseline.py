@@ -9,7 +9,7 @@ import typer
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_numbers, parse_pairs
 from solera.cli.output import Json, print_json, print_result
 from solera.cli.progress import epoch_progress
-from solera.cli.runs import Cutoffs, OptionalData, Options, PresetName, ProtocolName, Seed
+from solera.cli.runs import USUAL_CUTOFFS, Cutoffs, OptionalData, Options, PresetName, ProtocolName, Seed
 
 Baseline = Literal["popularity", "ease", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec"]
 
@@ -24,7 +24,7 @@ def baseline(
     data: OptionalData = None,
     preset: PresetName = None,
     protocol: ProtocolName = "strict",
-    at: Cutoffs = "5,10,20,50",
+    at: Cutoffs = USUAL_CUTOFFS,
     seed: Seed = 0,
     option: Options = None,
     data_dir: DataDir = None,

@@ -69,6 +69,7 @@ Wire = Annotated[
     str | None,
     typer.Option(help="paper-laplace=0.5: add the papers' noise to uploads, without a privacy guarantee."),
 ]
+USUAL_CUTOFFS = "5,10,20,50"
 Cutoffs = Annotated[str, typer.Option("--at", help="Cutoffs of the metrics; 10 is always among them.")]
 Threads = Annotated[
     int, typer.Option(help="Number of threads; 0 for one per core. Does not change results.", min=0)
@@ -174,7 +175,7 @@ def train(
     patience: Annotated[
         int | None, typer.Option(help="End after so many rounds that are no better on validation.", min=1)
     ] = None,
-    at: Cutoffs = "5,10,20,50",
+    at: Cutoffs = USUAL_CUTOFFS,
     select_by: Annotated[
         str | None,
         typer.Option(

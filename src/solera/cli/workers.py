@@ -46,7 +46,9 @@ def start_workers(workers: int, out: Path) -> None:
 
 def is_rank() -> bool:
     """Whether torchrun has started this process, directly or by `start_workers`."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    from torch.distributed import is_torchelastic_launched
+
+    return is_torchelastic_launched()
 
 
 def is_first_rank() -> bool:

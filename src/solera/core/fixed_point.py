@@ -77,8 +77,13 @@ class FixedPoint:
 
     def rounded(self, values: Tensor) -> Tensor:
         """The values rounded to the nearest multiple of one ulp; exact in double precision."""
-        scale = math.ldexp(1.0, self.fraction_bits)
-        return values.double().mul(scale).round_().div_(scale)
+        return rounded(values, self.fraction_bits)
+
+
+def rounded(values: Tensor, fraction_bits: int) -> Tensor:
+    """The values in double precision, rounded to the nearest multiple of 2^−fraction_bits."""
+    scale = math.ldexp(1.0, fraction_bits)
+    return values.double().mul(scale).round_().div_(scale)
 
 
 def largest_number(method: AnyMethod) -> float:

@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats, Ints
 
 Bits = NDArray[np.uint64]  # 64 random bits each
 
@@ -81,7 +81,12 @@ def draws(keys: Bits, counts: Ints) -> Bits:
     return Streams(keys, counts).next()
 
 
+def uniform(bits: Bits) -> Floats:
+    """Uniform numbers in [0, 1), computed from the upper 53 bits."""
+    unit: Floats = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return unit
+
+
 def below(bits: Bits, bounds: Ints) -> Ints:
-    """Uniform integers in [0, bound), computed from the upper 53 bits."""
-    unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return (unit * bounds).astype(np.int64)
+    """Uniform integers in [0, bound)."""
+    return (uniform(bits) * bounds).astype(np.int64)

@@ -13,7 +13,7 @@ from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
 from solera.data.cache import converted
 from solera.data.columns import LARGE
-from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, user_dirs
+from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, has_files, user_dirs
 from solera.data.interactions import Interactions, Origin
 from solera.data.readers import SUFFIXES, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
@@ -165,7 +165,7 @@ def _locate(entry: DataSet, data_dir: Path | None) -> tuple[Path, Form]:
 
 def _form_in(folder: Path, entry: DataSet) -> Form | None:
     """The first form whose files are all in the folder."""
-    return next((f for f in entry.forms if all((folder / file).is_file() for file in f.files)), None)
+    return next((form for form in entry.forms if has_files(folder, form.files)), None)
 
 
 def _wanted(entry: DataSet) -> list[str]:

@@ -42,15 +42,16 @@ def user_dirs(data_dir: Path | None) -> list[Path]:
 
 def find(name: str, layouts: Sequence[Sequence[str]], archive: bool, data_dir: Path | None = None) -> Place:
     """Where a data set would be loaded from at present. The files of one layout make it complete."""
-
-    def complete(folder: Path) -> bool:
-        return any(all((folder / file).is_file() for file in files) for files in layouts)
-
-    if any(complete(folder / name) for folder in user_dirs(data_dir)):
+    if any(has_files(root / name, files) for root in user_dirs(data_dir) for files in layouts):
         return "folder"
-    if complete(cache_dir() / name):
+    if any(has_files(cache_dir() / name, files) for files in layouts):
         return "cache"
     return "download" if archive else "by hand"
+
+
+def has_files(folder: Path, files: Sequence[str]) -> bool:
+    """Whether all of these files are in the folder."""
+    return all((folder / file).is_file() for file in files)
 
 
 def download(name: str, archive: Archive, wanted: Sequence[str]) -> None:

@@ -29,12 +29,12 @@ class Split:
     excluded: Ragged
 
 
-def history(split: Split, part: Part) -> Ragged:
-    """The items a device knows when `part` is evaluated: training items, for the test also validation."""
-    return split.train if part == "validation" else split.train.concat(split.validation)
+def history(split: Split, part: Part, users: Ints | None = None) -> Ragged:
+    """The items a device knows when `part` is evaluated: training items, for the test also validation.
 
-
-def history_of(split: Split, part: Part, users: Ints) -> Ragged:
-    """The same of some users."""
-    train = split.train.take(users)
-    return train if part == "validation" else train.concat(split.validation.take(users))
+    Every user has a row, or every one of `users`.
+    """
+    train, validation = (
+        rows if users is None else rows.take(users) for rows in (split.train, split.validation)
+    )
+    return train if part == "validation" else train.concat(validation)

@@ -20,7 +20,7 @@ import polars as pl
 
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
-from solera.core.randomness import Purpose, client_keys, draws, generator
+from solera.core.randomness import Purpose, client_keys, draws, generator, uniform
 from solera.data.ragged import Ragged
 from solera.data.streaming import write_batches
 
@@ -193,9 +193,7 @@ class World:
 
     def _uniform(self, users: Ints, purpose: int, counts: Ints) -> Floats:
         """Numbers in [0, 1), the same for a user in every batch."""
-        bits = draws(client_keys(self.seed, Purpose.SYNTHETIC, purpose, users), counts)
-        uniform: Floats = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return uniform
+        return uniform(draws(client_keys(self.seed, Purpose.SYNTHETIC, purpose, users), counts))
 
     def _generator(self, purpose: int) -> np.random.Generator:
         return generator(self.seed, Purpose.SYNTHETIC, purpose)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,10 @@ from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.ranks import SHARDS, Ranks, Share, exact
+from solera.engine.row_store import STORED, RowStore
 from solera.engine.server import Server
 from solera.engine.simulation import LocalTraining, Simulation, choose
+from solera.engine.store import stored_rows
 
 
 class DistributedSimulation(Simulation):
@@ -52,9 +53,7 @@ class DistributedSimulation(Simulation):
             data.mass,
             share.clients,
         )
-        super().__init__(
-            replace(method, popularity_power=0.0), own, train, seed=seed, device=device, dtype=dtype
-        )
+        super().__init__(method, own, train, seed=seed, device=device, dtype=dtype)
 
     def choose(self, round_: int) -> Ints:
         """The round's clients in the whole federation."""
@@ -89,9 +88,9 @@ class DistributedSimulation(Simulation):
         super().restore(shared, _of_own(personal, self.share.clients))
 
     def gathered(self, personal: Params) -> Params:
-        """The personal tensors of the whole federation, on every rank."""
-        parts = self.share.ranks.gathered((self.share.clients, personal))
-        return _joined(parts)
+        """The personal tensors of the whole federation on the first rank, and nothing on the others."""
+        parts = self.share.ranks.gathered_by_first((self.share.clients, personal))
+        return _joined(parts) if parts else {}
 
 
 def _by_shard(clients: Ints, shards: Ints) -> Iterator[tuple[int, Ints]]:
@@ -101,13 +100,9 @@ def _by_shard(clients: Ints, shards: Ints) -> Iterator[tuple[int, Ints]]:
 
 def _of_own(personal: Params, own: Ints) -> Params:
     """The part of a federation's personal tensors that belongs to some clients."""
-    found: Params = {}
-    index = torch.from_numpy(own)
-    for name, value in personal.items():
-        leaf, _, part = name.rpartition("/")
-        if not leaf or part not in {"clients", "counts", "items", "values"}:
-            found[name] = value[index]
-    for name in [name.removesuffix("/clients") for name in personal if name.endswith("/clients")]:
+    index, stored = torch.from_numpy(own), stored_rows(personal)
+    found = {name: value[index] for name, value in personal.items() if name.rpartition("/")[0] not in stored}
+    for name in stored:
         clients, counts = personal[f"{name}/clients"], personal[f"{name}/counts"]
         mine = torch.isin(clients, index)
         found[f"{name}/clients"] = torch.searchsorted(index, clients[mine])
@@ -120,26 +115,20 @@ def _of_own(personal: Params, own: Ints) -> Params:
 
 def _joined(parts: list[Any]) -> Params:
     """Personal tensors of all ranks as those of one federation."""
-    everybody = torch.from_numpy(np.concatenate([clients for clients, _ in parts]))
-    order = torch.argsort(everybody)
-    found: Params = {}
-    names = {name for _, personal in parts for name in personal}
-    rowed = {name.removesuffix("/clients") for name in names if name.endswith("/clients")}
-    for name in sorted(names):
-        if name.rpartition("/")[0] not in rowed:
-            found[name] = torch.cat([personal[name] for _, personal in parts])[order]
-    for name in sorted(rowed):
-        numbers = [torch.from_numpy(own)[personal[f"{name}/clients"]] for own, personal in parts]
-        counts = torch.cat([personal[f"{name}/counts"] for _, personal in parts])
-        clients = torch.cat(numbers)
-        place = torch.argsort(clients)
-        found[f"{name}/clients"], found[f"{name}/counts"] = clients[place], counts[place]
-        held = [personal for _, personal in parts if f"{name}/items" in personal]
-        if held:
-            ends = counts.cumsum(0)
-            starts = (ends - counts)[place]
-            before = counts[place].cumsum(0) - counts[place]
-            rows = torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts[place])
-            for part in ("items", "values"):
-                found[f"{name}/{part}"] = torch.cat([personal[f"{name}/{part}"] for personal in held])[rows]
+    numbers = [torch.from_numpy(own) for own, _ in parts]
+    order = torch.argsort(torch.cat(numbers))
+    first = parts[0][1]
+    stored = stored_rows(first)
+    found = {
+        name: torch.cat([personal[name] for _, personal in parts])[order]
+        for name in first
+        if name.rpartition("/")[0] not in stored
+    }
+    for name in stored:
+        rows = RowStore(len(order), torch.device("cpu"))
+        for own, (_, personal) in zip(numbers, parts, strict=True):
+            if f"{name}/items" in personal:
+                clients, counts, items, values = (personal[f"{name}/{part}"] for part in STORED)
+                rows.put(own[clients], items, counts, values)
+        found |= {f"{name}/{part}": value for part, value in rows.tensors().items()}
     return found

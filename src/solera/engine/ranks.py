@@ -8,7 +8,6 @@ result.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.errors import DivergedError
+from solera.core.fixed_point import rounded
 from solera.core.upload import Sums
 
 SHARDS = 30  # divisible by 2, 3, 5, 6, 10 and 15 ranks
@@ -34,7 +34,7 @@ class Ranks:
     @classmethod
     def joined(cls) -> Ranks | None:
         """The ranks that torchrun has started, this one included; None if it has started none."""
-        if "TORCHELASTIC_RUN_ID" not in os.environ:
+        if not dist.is_torchelastic_launched():
             return None
         if not dist.is_initialized():
             dist.init_process_group("gloo")
@@ -49,6 +49,12 @@ class Ranks:
     def add(self, values: Tensor) -> None:
         """Replace values by their sum over all ranks."""
         dist.all_reduce(values)
+
+    def gathered_by_first(self, value: Any) -> list[Any]:
+        """The values of all ranks on the first one, and nothing on the others."""
+        found: list[Any] = [None] * self.size if self.rank == 0 else []
+        dist.gather_object(value, found or None)
+        return found
 
     def gathered(self, value: Any) -> list[Any]:
         """The values of all ranks, on every rank."""
@@ -104,16 +110,11 @@ def exact(ranks: Ranks, sums: Sequence[Sums], names: Sequence[str]) -> list[Sums
     peaks = ranks.largest(peaks)
     if not bool(torch.isfinite(peaks).all()):
         raise DivergedError("the clients' changes are not finite", "lower the learning rate")
-    scales = {
-        name: math.ldexp(1.0, _EXACT_BITS - math.frexp(peak * SHARDS)[1])
+    bits = {
+        name: _EXACT_BITS - math.frexp(peak * SHARDS)[1]
         for name, peak in zip(names, peaks.tolist(), strict=True)
     }
     return [
-        each._replace(
-            changes={
-                name: value.double().mul(scales[name]).round_().div_(scales[name])
-                for name, value in each.changes.items()
-            }
-        )
+        each._replace(changes={name: rounded(value, bits[name]) for name, value in each.changes.items()})
         for each in sums
     ]

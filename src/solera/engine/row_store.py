@@ -15,9 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from solera.core.spec import Params
+
 IN_MEMORY = 2 << 30  # bytes of a leaf's rows above which new segments are mapped files
 SPARE = 0.12  # share of rows that nobody holds any more above which segments are packed again
 _PACKED_ROWS = 1 << 20  # of a segment that is made by packing
+STORED = ("clients", "counts", "items", "values")  # the tensors of a saved store
 
 
 class ClientRows(NamedTuple):
@@ -91,6 +94,13 @@ class RowStore:
         rows = sum(part.nbytes for segment in self._segments.values() for part in segment)
         return rows + self._where.nbytes + self._start.nbytes + self._count.nbytes
 
+    def tensors(self) -> Params:
+        """Everything as tensors, ready to be saved. Items and values are left out if nobody holds rows."""
+        clients = self.clients
+        held = self.take(clients)
+        found = {"clients": clients, "counts": held.counts}
+        return found | {"items": held.items, "values": held.values} if len(clients) else found
+
     def take(self, clients: Tensor) -> HeldRows:
         """The rows of the given clients, in their order. Clients without rows have none."""
         counts = self._count[clients]
@@ -155,8 +165,8 @@ class RowStore:
 
     def _add(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor) -> None:
         number, self._next = self._next, self._next + 1
-        size = len(items) * (4 + values.element_size() * max(1, values[:1].numel()))
-        keep = _mapped if self.nbytes + size > IN_MEMORY and self.device.type == "cpu" else torch.clone
+        size = (self._rows + len(items)) * (4 + values[:1].nbytes)
+        keep = _mapped if size > IN_MEMORY and self.device.type == "cpu" else torch.clone
         self._segments[number] = _Segment(keep(items.to(torch.int32)), keep(values.detach()))
         self._holders[number] = len(clients)
         self._rows += len(items)

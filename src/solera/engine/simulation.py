@@ -156,7 +156,7 @@ class Simulation:
             check_summable(method)
         self.protection = protection
         power = method.popularity_power
-        self.data = data.by_popularity(power) if power else data
+        self.data = data.by_popularity(power) if power and data.mass is None else data
         self.method, self.train, self.seed = method, train, seed
         self.heaviest: float | None = None  # see `Server`
         self.observer: Observer | None = None

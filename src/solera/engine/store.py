@@ -124,11 +124,7 @@ class PersonalStore:
         """Everything as named tensors, ready to be saved: rows as (clients, counts, items, values)."""
         tensors = self.whole | self.tables
         for name, rows in self.rows.items():
-            clients = rows.clients
-            held = rows.take(clients)
-            tensors[f"{name}/clients"], tensors[f"{name}/counts"] = clients, held.counts
-            if len(clients):
-                tensors[f"{name}/items"], tensors[f"{name}/values"] = held.items, held.values
+            tensors |= {f"{name}/{part}": value for part, value in rows.tensors().items()}
         return tensors
 
     def restore(self, tensors: Params) -> None:
@@ -142,6 +138,11 @@ class PersonalStore:
             if len(clients):
                 items, values = moved[f"{name}/items"], moved[f"{name}/values"]
                 self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)
+
+
+def stored_rows(tensors: Params) -> list[str]:
+    """The names of the leaves that are stored row by row in the output of `PersonalStore.tensors`."""
+    return [name.removesuffix("/clients") for name in tensors if name.endswith("/clients")]
 
 
 def _flat(tables: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from solera.core.arrays import Floats, Ints
 from solera.core.errors import DivergedError
 from solera.core.randomness import Bits, Purpose, below, client_keys, draws, generator
 from solera.data.ragged import Ragged
-from solera.data.split import Part, Split, history_of
+from solera.data.split import Part, Split, history
 from solera.evaluate import metrics
 from solera.evaluate.protocols import Protocol
 
@@ -177,7 +177,7 @@ class _Prepared:
         return _Chunk(
             users,
             held_out,
-            history_of(split, self._part, users).concat(held_out).sorted_unique(),
+            history(split, self._part, users).concat(held_out).sorted_unique(),
             sample_unmet(met, split.data.n_items, N_NEGATIVES, keys),
         )
 

@@ -17,7 +17,7 @@ from solera.data.ragged import Ragged
 from solera.evaluate import Evaluation
 from solera.report.linear import singular_values
 from solera.runs import Run, RunResult
-from solera.runs.baseline import validate_on
+from solera.runs.baseline import validate_baseline
 from solera.runs.recorded import by_activity as least_active_first
 from solera.runs.recorded import middling, spread
 from solera.runs.result import RANKINGS, Ranking, Rankings
@@ -68,7 +68,7 @@ def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
         data,
         parts.train,
         intervals,
-        validate_on(parts, "popularity", seed=result.seed),
+        validate_baseline("popularity", parts, seed=result.seed),
         by_activity(sizes, test),
         middle,
         run.item_tables(middle),

@@ -69,25 +69,13 @@ def run_baseline(
 
 def validate_baseline(
     name: str,
-    data: Interactions,
-    *,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
-    on_epoch: OnEpoch | None = None,
-) -> Rankings:
-    """Metrics on the validation items only, under the strict protocol, for choosing settings."""
-    return validate_on(split(data, "strict"), name, seed=seed, options=options, on_epoch=on_epoch)
-
-
-def validate_on(
     parts: Split,
-    name: str,
     *,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> Rankings:
-    """Metrics on the validation items of a split."""
+    """Metrics on the validation items only, for choosing settings and for comparison."""
     model = BASELINES[name].fit(parts, configure(name, options), seed, on_epoch)
     return Rankings.of(Evaluator(parts, seed).validation(_score(model, parts, "validation")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from solera.core.arrays import Floats, Ints
+from solera.data.ragged import Ragged
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation
 from solera.evaluate.ranking import Ranking
@@ -19,7 +20,5 @@ def _joined(ranks: Ranks, own: Ranking) -> Ranking:
     parts: list[tuple[Ints, Ints, Floats]] = ranks.gathered((own.users, own.counts, own.places))
     users, counts, places = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.argsort(users)
-    starts = (np.cumsum(counts) - counts)[order]
-    sizes = counts[order]
-    rows = np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-    return Ranking(users[order], sizes, places[rows], own.cutoffs)
+    rows = Ragged.of_lengths(counts, np.arange(len(places))).take(order)
+    return Ranking(users[order], rows.lengths, places[rows.values], own.cutoffs)

@@ -51,7 +51,9 @@ def train(
         _check_recordable(method, out)
     ranks = Ranks.joined()
     if ranks:
-        return _train_together(ranks, config, data, out, resume, threads=threads, on_round=on_round)
+        return _train_together(
+            ranks, config, method, data, out=out, resume=resume, threads=threads, on_round=on_round
+        )
     check_folder(out, config, resume)
     if out is not None and (out / "config.json").exists() and RunFolder.open(out).result:
         return Run.open(out, data=data)
@@ -70,10 +72,11 @@ def train(
 def _train_together(
     ranks: Ranks,
     config: RunConfig,
+    method: AnyMethod,
     data: Interactions,
+    *,
     out: Path | None,
     resume: bool,
-    *,
     threads: int,
     on_round: Callable[[Progress], None] | None,
 ) -> Run:
@@ -84,13 +87,11 @@ def _train_together(
     if out is None:
         raise ConfigError("several workers need a folder for the run", "give --out")
     first, restarted = ranks.rank == 0, int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    config, method = _method(config)
     folder = None
     if first:
         check_folder(out, config, resume or restarted)
-        known = (out / "config.json").exists()
-        folder = RunFolder.open(out) if known else RunFolder.create(out, config, environment(threads, "cpu"))
-        if data.origin is None:
+        folder = _folder(out, config, True, environment(threads, "cpu"))
+        if folder and data.origin is None:
             folder.keep_data(data)
     ranks.wait()
     if RunFolder.open(out).result is None:
