@@ -27,6 +27,7 @@ from solera.runs.assembly import chosen_names, run_config
 from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.listing import datasets, methods, presets
 from solera.runs.notebook import in_notebook, notebook_progress
+from solera.runs.plan import parse_memory
 from solera.runs.presets import preset as find_preset
 from solera.runs.result import Rankings, RoundEntry, RunResult, metrics_table
 from solera.runs.tracking import tracked_train
@@ -117,6 +118,7 @@ def train(
     resume: bool = False,
     engine: Literal["block", "reference"] = "block",
     threads: int = 0,
+    memory: str | None = None,
     device: str = "cpu",
     precision: Literal["single", "double"] = "single",
     secure_aggregation: bool = False,
@@ -137,7 +139,8 @@ def train(
     keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
     is always among them. `select_by` is the validation metric that selects the round, for example "hr@20";
     without it the protocol decides. Validation takes `evaluate_users` users, by default all up to 10,000,
-    every `evaluate_every` rounds; the test takes everybody. Nothing is written to disk unless `out`
+    every `evaluate_every` rounds; the test takes everybody. With `memory`, for example "8GB", a run that
+    would take more is refused. Nothing is written to disk unless `out`
     names a folder, from which `solera.open_run` reads the run again. A notebook shows progress below the
     cell, unless `progress` is False.
 
@@ -202,6 +205,7 @@ def train(
             device=device,
             record=record_figures,
             on_round=after_round,
+            memory=parse_memory(memory) if memory else None,
         )
 
 

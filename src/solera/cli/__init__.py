@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from solera.cli import bench, bench_speed, bundle, data, device, federation, node, runs, server
+from solera.cli import bench, bench_speed, bundle, data, device, federation, methods, node, runs, server
 from solera.cli.attack import attack
 from solera.cli.baseline import baseline
 from solera.cli.compare import compare
@@ -39,8 +39,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 LEARN, PRIVACY, DEVICES, MEASURE = "Train and look", "Privacy", "Devices", "Measure and check"
-app.command(rich_help_panel=LEARN)(runs.methods)
-app.command(rich_help_panel=LEARN)(runs.presets)
+app.command(rich_help_panel=LEARN)(methods.methods)
+app.command(rich_help_panel=LEARN)(methods.presets)
 app.command(rich_help_panel=LEARN)(runs.train)
 app.command(rich_help_panel=LEARN)(recommend)
 app.command(rich_help_panel=LEARN)(similar)

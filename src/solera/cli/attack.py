@@ -17,6 +17,7 @@ from solera.cli.data import (
     parse_numbers,
     parse_pairs,
 )
+from solera.cli.methods import Plugins
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
 from solera.cli.provenance import made_by
@@ -24,7 +25,6 @@ from solera.cli.runs import (
     DifferentialPrivacy,
     OptionalData,
     Options,
-    Plugins,
     PresetName,
     ProtocolName,
     Threads,

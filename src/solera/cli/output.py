@@ -92,6 +92,13 @@ def print_result(result: RunResult) -> None:
         )
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it: 12 s, 8 min, 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def privacy_line(stated: dict[str, Any]) -> str:
     """Summary of a run's privacy statement in one line."""
     if stated["epsilon"] is None:

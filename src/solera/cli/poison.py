@@ -9,10 +9,11 @@ import typer
 
 from solera.cli import completion
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.methods import Plugins
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
 from solera.cli.provenance import made_by
-from solera.cli.runs import OptionalData, Options, Plugins, PresetName, ProtocolName, Threads
+from solera.cli.runs import OptionalData, Options, PresetName, ProtocolName, Threads
 
 if TYPE_CHECKING:
     from solera.privacy.poisoning.experiment import AttackPlan, Outcome

@@ -1,14 +1,13 @@
-"""solera methods, presets, train: from a method's name to figures and recommendations."""
+"""solera train: from a method's name to figures and recommendations."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from solera.cli import completion
-from solera.cli.catalogue import catalogue, options_of
 from solera.cli.data import (
     Columns,
     DataDir,
@@ -18,14 +17,15 @@ from solera.cli.data import (
     parse_numbers,
     parse_pairs,
 )
-from solera.cli.output import Json, out, print_json, print_result, table
+from solera.cli.methods import Plugins, published_figures
+from solera.cli.output import Json, duration, err, out, print_json, print_result
 from solera.cli.progress import step_progress
 from solera.cli.workers import is_first_rank, is_rank, start_workers
 
 if TYPE_CHECKING:
     from solera.runs import RunConfig
+    from solera.runs.plan import RunPlan
 
-_CHOICES = ("scorer", "view", "loss", "update", "aggregate")
 Options = Annotated[
     list[str] | None,
     typer.Option("-o", "--option", help="One of the method's options, key=value; repeatable."),
@@ -48,14 +48,6 @@ PresetName = Annotated[
         autocompletion=completion.presets,
     ),
 ]
-Plugins = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them.",
-        autocompletion=completion.plugins,
-    ),
-]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 DifferentialPrivacy = Annotated[
     str | None,
@@ -74,84 +66,6 @@ Cutoffs = Annotated[str, typer.Option("--at", help="Cutoffs of the metrics; 10 i
 Threads = Annotated[
     int, typer.Option(help="Number of threads; 0 for one per core. Does not change results.", min=0)
 ]
-
-
-def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this method's options.", autocompletion=completion.methods)
-    ] = None,
-    plugin: Plugins = None,
-    json: Json = False,
-) -> None:
-    """List the methods and their five choices, or show the options of one method.
-
-    Example: solera methods fedncf --with elastic-merge
-    """
-    if name is not None:
-        known = {} if plugin else {entry["name"]: entry for entry in catalogue()["methods"]}
-        shown = known.get(name) or _built(name, plugin or [])
-        if json:
-            print_json(shown)
-            return
-        out.print(f"[bold]{name}[/] ({shown['paper']}): {' × '.join(shown[key] for key in _CHOICES)}")
-        table(
-            "options",
-            ("-o", "default", "about"),
-            ((o["option"], str(o["default"]), o["about"]) for o in shown["options"]),
-        )
-        return
-    listed = catalogue()["methods"]
-    if json:
-        print_json([{key: entry[key] for key in ("name", *_CHOICES, "paper")} for entry in listed])
-        return
-    columns = ("name", *_CHOICES)
-    table("Methods and their five choices", columns, ([entry[key] for key in columns] for entry in listed))
-    plugins = ((entry["name"], entry["about"]) for entry in catalogue()["plugins"])
-    table("Plug-ins, for any method they fit", ("--with", "what it does"), plugins)
-
-
-def _built(name: str, plugins: list[str]) -> dict[str, Any]:
-    from solera.methods import find
-
-    built = find(name, {}, plugins)
-    return {"name": built.name, **built.choices, "paper": built.paper, "options": options_of(built)}
-
-
-def presets(json: Json = False) -> None:
-    """List presets: settings of published results, and the best settings found by equal tuning.
-
-    Example: solera presets
-
-    Example: solera train --preset paper:fedrap/ml-100k
-
-    Example: solera baseline --preset strict:ease/ml-100k
-    """
-    known = catalogue()["presets"]
-    if json:
-        print_json([{key: value for key, value in entry.items() if key != "full_method"} for entry in known])
-        return
-    table(
-        "Published rows",
-        ("--preset", "HR@10 / NDCG@10", "source"),
-        (
-            (entry["name"], _published(entry["published"]), entry["source"])
-            for entry in known
-            if entry["published"]
-        ),
-    )
-    tuned: dict[str, list[str]] = {}
-    for entry in known:
-        if not entry["published"]:
-            tuned.setdefault(entry["dataset"], []).append(entry["full_method"])
-    table(
-        "The best that equal tuning found: strict:METHOD/DATA",
-        ("DATA", "METHOD"),
-        ((dataset, ", ".join(methods)) for dataset, methods in tuned.items()),
-    )
-
-
-def _published(figures: dict[str, float]) -> str:
-    return f"{figures['hr']:.3f} / {figures['ndcg']:.3f}" if figures else ""
 
 
 def train(
@@ -204,6 +118,13 @@ def train(
             help="Processes that share the clients, with the same result for any number; 0 for none.", min=0
         ),
     ] = 0,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Refuse a run that would take more memory, e.g. 8GB. Of each worker, if several."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what memory and time the run would take.")
+    ] = False,
     device: Annotated[str, typer.Option(help="A torch device; only the CPU is tested.")] = "cpu",
     precision: Annotated[Literal["single", "double"], typer.Option(help="Of all numbers.")] = "single",
     secure_aggregation: Annotated[
@@ -238,6 +159,8 @@ def train(
 
     Example: solera train pfedrec --data million.parquet --workers 2 -o clients_per_round=10000
 
+    Example: solera train pfedrec --data million.parquet --memory 8GB --plan
+
     Example: solera train fedncf --data ml-100k --with elastic-merge
 
     Example: solera train --preset paper:fedrap/ml-100k --seed 1
@@ -246,9 +169,11 @@ def train(
     """
     from solera.data.datasets import load
     from solera.runs.assembly import run_config
+    from solera.runs.plan import parse_memory
     from solera.runs.presets import preset as find_preset
     from solera.runs.tracking import tracked_train
     from solera.runs.training import check_folder
+    from solera.runs.training import plan as plan_run
 
     config = run_config(
         method,
@@ -272,6 +197,16 @@ def train(
         dp=dp,
         wire=wire,
     )
+    limit = parse_memory(memory) if memory else None
+    if plan:
+        given = load(
+            config.dataset,
+            data_dir=data_dir,
+            min_interactions=config.min_interactions,
+            columns=config.columns,
+        )
+        _print_plan(plan_run(config, given, threads=threads, device=device, memory=limit), json)
+        return
     folder = out_dir or _default_folder(config, resume)
     if not is_rank():  # the first rank checks it itself, and may be started again
         check_folder(folder, config, resume)
@@ -294,6 +229,9 @@ def train(
             record=record_figures,
             on_round=lambda done: show_step(done.rounds_done, done.figures),
             on_clients=lambda done, clients: show_step(0, f"client {done:,} of {clients:,}"),
+            on_users=lambda done, users: show_step(config.rounds, f"test: user {done:,} of {users:,}"),
+            memory=limit,
+            on_plan=lambda found: err.print(_plan_text(found), highlight=False),
         )
     if not is_first_rank():
         return
@@ -303,10 +241,30 @@ def train(
     print_result(run.result)
     chosen = find_preset(preset) if preset else None
     if chosen and chosen.published:
-        out.print(f"published, sampled: {_published(chosen.published)} ({chosen.source})", highlight=False)
+        out.print(
+            f"published, sampled: {published_figures(chosen.published)} ({chosen.source})", highlight=False
+        )
     out.print(f"run: {folder}", highlight=False)
     some_user = interactions.user_map.id(0)
     out.print(f"next: solera recommend {folder} --user {some_user} -k 10", style="dim", highlight=False)
+
+
+def _print_plan(plan: RunPlan, json: bool) -> None:
+    if json:
+        print_json({"bytes": plan.bytes, "memory": plan.memory, "seconds": plan.seconds})
+    else:
+        out.print(_plan_text(plan), highlight=False)
+    plan.check()
+
+
+def _plan_text(plan: RunPlan) -> str:
+    parts = ", ".join(f"{part} {size / 1e9:.2g}" for part, size in plan.memory.items() if size > 5e6)
+    limit = "" if plan.limit is None else f" of {plan.limit / 1e9:.3g}"
+    text = f"plan: about {plan.bytes / 1e9:.2g}{limit} GB of memory ({parts})"
+    if plan.seconds:
+        parts = ", ".join(f"{part} {duration(each)}" for part, each in plan.seconds.items())
+        text += f"; about {duration(sum(plan.seconds.values()))} ({parts})"
+    return text
 
 
 def _default_folder(config: RunConfig, resume: bool) -> Path:

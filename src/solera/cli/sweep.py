@@ -10,8 +10,9 @@ import typer
 from solera.cli import completion
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.methods import Plugins
 from solera.cli.output import Json, out, print_json, table
-from solera.cli.runs import Data, DifferentialPrivacy, Options, Plugins, ProtocolName, Seed, Wire
+from solera.cli.runs import Data, DifferentialPrivacy, Options, ProtocolName, Seed, Wire
 
 if TYPE_CHECKING:
     from solera.bench.runner import Status

@@ -17,7 +17,7 @@ from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.ranks import SHARDS, Ranks, Share, exact
-from solera.engine.row_store import STORED, RowStore
+from solera.engine.row_store import IN_MEMORY, STORED, RowStore
 from solera.engine.server import Server
 from solera.engine.simulation import LocalTraining, Simulation, choose
 from solera.engine.store import stored_rows
@@ -36,6 +36,7 @@ class DistributedSimulation(Simulation):
         seed: int,
         device: torch.device,
         dtype: torch.dtype | None = None,
+        rows_in_memory: int = IN_MEMORY,
     ) -> None:
         """`data` is of the whole federation."""
         if not method.sums_alone:
@@ -53,7 +54,9 @@ class DistributedSimulation(Simulation):
             data.mass,
             share.clients,
         )
-        super().__init__(method, own, train, seed=seed, device=device, dtype=dtype)
+        super().__init__(
+            method, own, train, seed=seed, device=device, dtype=dtype, rows_in_memory=rows_in_memory
+        )
 
     def choose(self, round_: int) -> Ints:
         """The round's clients in the whole federation."""

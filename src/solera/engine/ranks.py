@@ -8,6 +8,7 @@ result.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from solera.core.arrays import Ints
 from solera.core.errors import DivergedError
@@ -37,7 +40,11 @@ class Ranks:
         if not dist.is_torchelastic_launched():
             return None
         if not dist.is_initialized():
-            dist.init_process_group("gloo")
+            store, rank, size = next(rendezvous("env://"))
+            # Ranks that are started again find the store of those before them, with addresses of lost ranks.
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            own = PrefixStore(f"attempt-{attempt}", store)
+            dist.init_process_group("gloo", store=own, rank=rank, world_size=size)
         return cls(dist.get_rank(), dist.get_world_size())
 
     def largest(self, values: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from solera.core.spec import Params
 
-IN_MEMORY = 2 << 30  # bytes of a leaf's rows above which new segments are mapped files
+IN_MEMORY = 2 << 30  # default of the bytes of a leaf's rows above which new segments are mapped files
 SPARE = 0.12  # share of rows that nobody holds any more above which segments are packed again
 _PACKED_ROWS = 1 << 20  # of a segment that is made by packing
 STORED = ("clients", "counts", "items", "values")  # the tensors of a saved store
@@ -46,8 +46,9 @@ class _Segment(NamedTuple):
 class RowStore:
     """The rows of all clients. Behaves like a mapping from client to `ClientRows`."""
 
-    def __init__(self, n_clients: int, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, n_clients: int, device: torch.device, in_memory: int = IN_MEMORY) -> None:
+        """New segments are mapped files if all rows take more than `in_memory` bytes."""
+        self.device, self._in_memory = device, in_memory
         self._segments: dict[int, _Segment] = {}
         self._holders: dict[int, int] = {}  # how many clients have their rows in a segment
         self._where = torch.full((n_clients,), -1, dtype=torch.int32)  # segment
@@ -58,7 +59,7 @@ class RowStore:
 
     def copy(self) -> RowStore:
         """A copy that is unaffected by later changes. It shares all rows with this store."""
-        twin = RowStore(0, self.device)
+        twin = RowStore(0, self.device, self._in_memory)
         twin._segments, twin._holders = dict(self._segments), dict(self._holders)
         twin._where, twin._start, twin._count = (
             self._where.clone(),
@@ -166,7 +167,7 @@ class RowStore:
     def _add(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor) -> None:
         number, self._next = self._next, self._next + 1
         size = (self._rows + len(items)) * (4 + values[:1].nbytes)
-        keep = _mapped if size > IN_MEMORY and self.device.type == "cpu" else torch.clone
+        keep = _mapped if size > self._in_memory and self.device.type == "cpu" else torch.clone
         self._segments[number] = _Segment(keep(items.to(torch.int32)), keep(values.detach()))
         self._holders[number] = len(clients)
         self._rows += len(items)

@@ -27,6 +27,7 @@ from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.engine.row_store import IN_MEMORY
 from solera.engine.scoring import all_scores
 from solera.engine.server import Server
 from solera.engine.store import PersonalStore, TouchedRows
@@ -55,6 +56,7 @@ class State:
         seed: int,
         device: torch.device,
         dtype: torch.dtype,
+        rows_in_memory: int = IN_MEMORY,
     ) -> State:
         """The state before the first round."""
         start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
@@ -62,7 +64,7 @@ class State:
         shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
         for name in method.tailored:
             shared[name] = shared[name].expand(n_clients, *shared[name].shape).clone()
-        personal = PersonalStore(method, start, n_clients)
+        personal = PersonalStore(method, start, n_clients, rows_in_memory=rows_in_memory)
         return cls(shared, method.memory(shared), personal, device, dtype, method.tailored)
 
     def copy(self) -> State:
@@ -150,8 +152,12 @@ class Simulation:
         device: torch.device,
         dtype: torch.dtype | None = None,
         protection: Chain = _UNPROTECTED,
+        rows_in_memory: int = IN_MEMORY,
     ) -> None:
-        """Uploads go through the chain of `protection` on their way to the server."""
+        """Uploads go through the chain of `protection` on their way to the server.
+
+        Rows that clients hold are in mapped files if they take more than `rows_in_memory` bytes.
+        """
         if protection.masked:
             check_summable(method)
         self.protection = protection
@@ -162,7 +168,13 @@ class Simulation:
         self.observer: Observer | None = None
         dtype = dtype or torch.get_default_dtype()
         self.state = State.initial(
-            method, data.n_clients, data.n_items, seed=seed, device=device, dtype=dtype
+            method,
+            data.n_clients,
+            data.n_items,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            rows_in_memory=rows_in_memory,
         )
         if remembered := protection.memory():
             self.state = replace(self.state, memory=self.state.memory | remembered)
@@ -232,14 +244,17 @@ class Simulation:
         """
         if not len(clients):  # possible by chance with Poisson sampling
             return
-        task = Task(self.method, self.data, self.state, self._context(round_), self.seed)
-        for result in self.train(task, clients):
+        for result in self.train(self.task(round_), clients):
             self._keep(result)
             yield (
                 replace(result, upload=protection.send(result.clients, result.upload))
                 if protection
                 else result
             )
+
+    def task(self, round_: int) -> Task:
+        """The input of local training in a round."""
+        return Task(self.method, self.data, self.state, self._context(round_), self.seed)
 
     def _context(self, round_: int) -> RoundContext:
         return self.method.context(round_, self.data.n_items, self.seed)

@@ -7,6 +7,7 @@ shared rows that clients keep, each client stores the rows it touched, and nothi
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
-from solera.engine.row_store import ClientRows, RowStore
+from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
 
 TABLE_BYTES = 4 << 30  # per leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
 
@@ -37,20 +38,23 @@ class PersonalStore:
     """
 
     def __init__(
-        self, method: Method, initial: Params, n_clients: int, table_bytes: int = TABLE_BYTES
+        self,
+        method: Method,
+        initial: Params,
+        n_clients: int,
+        table_bytes: int = TABLE_BYTES,
+        rows_in_memory: int = IN_MEMORY,
     ) -> None:
         self.device = next(iter(initial.values())).device
-        self._n_clients = n_clients
+        self._empty = partial(RowStore, n_clients, self.device, rows_in_memory)
         self.initial = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL)}
         self.whole: Params = {}
         self.tables: Params = {}
-        self.rows: dict[str, RowStore] = {
-            name: RowStore(n_clients, self.device) for name in method.view.keeps
-        }
+        self.rows: dict[str, RowStore] = {name: self._empty() for name in method.view.keeps}
         for leaf in method.select(home=Home.PERSONAL):
             start = self.initial[leaf.name]
             if leaf.per_item and n_clients * start.nbytes > table_bytes:
-                self.rows[leaf.name] = RowStore(n_clients, self.device)
+                self.rows[leaf.name] = self._empty()
                 continue
             place = self.tables if leaf.per_item else self.whole
             place[leaf.name] = start.expand(n_clients, *start.shape).clone()
@@ -134,7 +138,7 @@ class PersonalStore:
         self.tables = {name: moved[name].clone() for name in self.tables}
         for name in self.rows:
             clients = tensors[f"{name}/clients"].cpu()
-            self.rows[name] = RowStore(self._n_clients, self.device)
+            self.rows[name] = self._empty()
             if len(clients):
                 items, values = moved[f"{name}/items"], moved[f"{name}/values"]
                 self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)

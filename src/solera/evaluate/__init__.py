@@ -2,6 +2,17 @@
 
 from solera.evaluate.audit import audit
 from solera.evaluate.protocols import PROTOCOLS, Protocol, get, split
-from solera.evaluate.ranking import Evaluation, Evaluator, Ranking, Score
+from solera.evaluate.ranking import Evaluation, Evaluator, OnUsers, Ranking, Score
 
-__all__ = ["PROTOCOLS", "Evaluation", "Evaluator", "Protocol", "Ranking", "Score", "audit", "get", "split"]
+__all__ = [
+    "PROTOCOLS",
+    "Evaluation",
+    "Evaluator",
+    "OnUsers",
+    "Protocol",
+    "Ranking",
+    "Score",
+    "audit",
+    "get",
+    "split",
+]

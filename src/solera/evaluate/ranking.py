@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,6 +91,7 @@ class Evaluator:
         self.cutoffs = metrics.with_always(cutoffs)
         self.n_items = split.data.n_items
         self._users_at_a_time = max(1, chunk // self.n_items)
+        self.scores_at_once = self._users_at_a_time * self.n_items
         self._parts = {part: _Prepared(split, part, seed) for part in PARTS}
         if validated is not None:
             self._parts["validation"].limit(validated)
@@ -110,6 +112,15 @@ class Evaluator:
     def test(self, score: Score, on_users: OnUsers | None = None) -> Evaluation:
         """Rank the test items, once all choices are made. `on_users` hears of users done and their number."""
         return self._evaluate(score, self._parts["test"], on_users)
+
+    def seconds_per_user(self, score: Score) -> float:
+        """How long it takes to rank a user, measured on the first users of the test."""
+        part = self._parts["test"]
+        self._evaluate(score, part.first(self._users_at_a_time))
+        some = part.first(2 * self._users_at_a_time)
+        start = time.perf_counter()
+        self._evaluate(score, some)
+        return (time.perf_counter() - start) / max(1, len(some.users))
 
     def _evaluate(self, score: Score, part: _Prepared, on_users: OnUsers | None = None) -> Evaluation:
         full, sampled, done = [], [], 0
@@ -147,6 +158,12 @@ class _Prepared:
         """Keep a sample of the users in which all degrees of activity have their share."""
         if count < len(self.users):
             self.users = spread_by_activity(self.users, self._split.train.lengths, count, self._seed)
+
+    def first(self, count: int) -> _Prepared:
+        """The first users alone."""
+        some = _Prepared(self._split, self._part, self._seed)
+        some.users = self.users[:count]
+        return some
 
     def chunks(self, size: int) -> Iterator[_Chunk]:
         if len(self.users) > KEPT:

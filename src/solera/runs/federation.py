@@ -21,6 +21,7 @@ from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
 from solera.engine.distributed import DistributedSimulation
 from solera.engine.ranks import Ranks
+from solera.engine.row_store import IN_MEMORY
 from solera.engine.simulation import LocalTraining
 from solera.runs.config import RunConfig
 
@@ -40,8 +41,12 @@ def federation(
     device: str,
     *,
     ranks: Ranks | None = None,
+    memory: int | None = None,
 ) -> Federation:
-    """Server and clients before their first round. With `ranks`, those clients that this one owns."""
+    """Server and clients before their first round. With `ranks`, those clients that this one owns.
+
+    At most a quarter of `memory`, if given, is used for rows that clients hold; more are in mapped files.
+    """
     try:
         place = torch.device(device)
         torch.empty(1, device=place)
@@ -68,10 +73,18 @@ def federation(
             secure_aggregation=config.secure_aggregation,
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
         )
+    rows_in_memory = IN_MEMORY if memory is None else memory // 4
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     if ranks:
         return DistributedSimulation(
-            method, clients, train, ranks, seed=config.seed, device=place, dtype=dtype
+            method,
+            clients,
+            train,
+            ranks,
+            seed=config.seed,
+            device=place,
+            dtype=dtype,
+            rows_in_memory=rows_in_memory,
         )
     return Simulation(
         method,
@@ -81,6 +94,7 @@ def federation(
         device=place,
         dtype=dtype,
         protection=protection(config, method, clients),
+        rows_in_memory=rows_in_memory,
     )
 
 

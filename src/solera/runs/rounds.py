@@ -20,7 +20,8 @@ from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
 from solera.engine.distributed import DistributedSimulation
 from solera.engine.ranks import Ranks
-from solera.evaluate import Evaluation, Evaluator, Score, get, split
+from solera.evaluate import Evaluation, Evaluator, OnUsers, Score, get, split
+from solera.evaluate.ranking import CHUNK
 from solera.runs.config import VALIDATED, RunConfig
 from solera.runs.environment import peak_bytes
 from solera.runs.federation import clients_of, federation
@@ -33,6 +34,7 @@ from solera.runs.run import Run
 from solera.runs.together import together
 
 _LOG = logging.getLogger(__name__)
+_OF_SCORES = 200  # bytes of memory for every score that is computed at a time
 _LEAST_SECONDS = 2.0  # minimum time between checkpoints,
 _COST = 20  # and at least this many times the time of the last one: about 5 % of the time at most
 
@@ -55,16 +57,24 @@ class Training:
         device: str,
         *,
         ranks: Ranks | None = None,
+        memory: int | None = None,
     ) -> None:
+        """With `memory`, chunks are small enough for so many bytes, as far as they can be."""
         self.ranks = ranks
         self.config, self.method = config, method
         self.protocol = get(config.protocol)
         self.split = split(data, config.protocol)
         self.evaluator = Evaluator(
-            self.split, config.seed, config.at, validated=config.evaluate_users or VALIDATED
+            self.split,
+            config.seed,
+            config.at,
+            validated=config.evaluate_users or VALIDATED,
+            chunk=CHUNK if memory is None else min(CHUNK, memory // _OF_SCORES),
         )
         self._validated = self.evaluator.users("validation")
-        self.simulation = federation(config, method, clients_of(self.split), threads, device, ranks=ranks)
+        self.simulation = federation(
+            config, method, clients_of(self.split), threads, device, ranks=ranks, memory=memory
+        )
         if isinstance(self.simulation, DistributedSimulation):
             self.evaluator.restrict(self.simulation.share.clients)
         self.history: list[RoundEntry] = []
@@ -87,8 +97,12 @@ class Training:
         on_round: Callable[[Progress], None] | None,
         stop: threading.Event | None,
         read: RunFolder | None = None,
+        on_users: OnUsers | None = None,
     ) -> Run:
-        """Train from the checkpoint in `read`, by default that of `folder`, to the end."""
+        """Train from the checkpoint in `read`, by default that of `folder`, to the end.
+
+        `on_users` hears of the users that have been tested, and of their number.
+        """
         place = read or folder
         checkpoint = place.read_checkpoint() if place else None
         if self.ranks:
@@ -98,7 +112,7 @@ class Training:
         if folder:
             folder.begin_history(self.history)
         self.rounds(folder, on_round, stop)
-        return self._finish(folder)
+        return self._finish(folder, on_users)
 
     def rounds(
         self,
@@ -172,9 +186,9 @@ class Training:
         low, high = validation.interval(self.protocol, self.config.select_by)
         return {"validated": users, "interval": (low, high)}
 
-    def _finish(self, folder: RunFolder | None) -> Run:
+    def _finish(self, folder: RunFolder | None, on_users: OnUsers | None) -> Run:
         self.simulation.state = self.best
-        test = self._together(self.evaluator.test(self._score("test")))
+        test = self._together(self.evaluator.test(self._score("test"), on_users))
         chosen = self.history[self.best_round]
         assert chosen.validation is not None  # the last round always has one
         sent = [entry.bytes for entry in self.history]

@@ -14,10 +14,12 @@ from solera.data.interactions import Interactions
 from solera.engine import OneRound
 from solera.engine.process import torch_threads
 from solera.engine.ranks import Ranks
+from solera.evaluate import OnUsers
 from solera.methods import find
-from solera.runs.config import RunConfig
+from solera.runs.config import VALIDATED, RunConfig
 from solera.runs.environment import environment
 from solera.runs.folder import RunFolder
+from solera.runs.plan import RunPlan, plan_of
 from solera.runs.progress import Progress
 from solera.runs.recorded import is_recorded
 from solera.runs.result import RoundEntry
@@ -36,7 +38,10 @@ def train(
     record: bool = False,
     on_round: Callable[[Progress], None] | None = None,
     on_clients: Callable[[int, int], None] | None = None,
+    on_users: OnUsers | None = None,
     stop: threading.Event | None = None,
+    memory: int | None = None,
+    on_plan: Callable[[RunPlan], None] | None = None,
 ) -> Run:
     """Train a method with the settings in `config`, and write the run to `out` if given.
 
@@ -44,7 +49,10 @@ def train(
     recording. The round is selected on validation. The test items are scored once, at the end, with that
     round's state. Ctrl-C ends the run after the current round, to be resumed. If `stop` is given, setting it
     does this instead. `on_clients` is called during the round of a method that has only one round, with the
-    number of clients done and their total.
+    number of clients done and their total, `on_users` during the test at the end.
+
+    With `memory`, in bytes, a run that would take more is refused, and chunks are chosen to fit. `on_plan`
+    receives the estimates of a run with that limit, or with more than 10,000 users.
     """
     config, method = _method(config)
     if record:
@@ -52,21 +60,52 @@ def train(
     ranks = Ranks.joined()
     if ranks:
         return _train_together(
-            ranks, config, method, data, out=out, resume=resume, threads=threads, on_round=on_round
+            ranks,
+            config,
+            method,
+            data,
+            out=out,
+            resume=resume,
+            threads=threads,
+            memory=memory,
+            on_round=on_round,
+            on_users=on_users,
         )
     check_folder(out, config, resume)
     if out is not None and (out / "config.json").exists() and RunFolder.open(out).result:
         return Run.open(out, data=data)
-    training = Training(config, method, data, threads, device)
+    training = Training(config, method, data, threads, device, memory=memory)
     if isinstance(training.simulation, OneRound):
         training.simulation.on_clients = on_clients
+    if memory is not None or (on_plan and data.n_users > VALIDATED):
+        _plan(training, memory, threads, on_plan)
     folder = _folder(out, config, resume, environment(threads, device))
     if folder and data.origin is None:
         folder.keep_data(data)
     if folder and (record or is_recorded(folder.path)):
         training.record(folder.path)
     with torch_threads(threads):
-        return training.run(folder, on_round, stop)
+        return training.run(folder, on_round, stop, on_users=on_users)
+
+
+def plan(
+    config: RunConfig, data: Interactions, *, threads: int = 0, device: str = "cpu", memory: int | None = None
+) -> RunPlan:
+    """Estimate what `train` would take with the same arguments, and train nothing."""
+    config, method = _method(config)
+    training = Training(config, method, data, threads, device, memory=memory)
+    with torch_threads(threads):
+        return plan_of(training, memory, threads)
+
+
+def _plan(
+    training: Training, memory: int | None, threads: int, on_plan: Callable[[RunPlan], None] | None
+) -> None:
+    with torch_threads(threads):
+        found = plan_of(training, memory, threads)
+    if on_plan:
+        on_plan(found)
+    found.check()
 
 
 def _train_together(
@@ -78,7 +117,9 @@ def _train_together(
     out: Path | None,
     resume: bool,
     threads: int,
+    memory: int | None,
     on_round: Callable[[Progress], None] | None,
+    on_users: OnUsers | None,
 ) -> Run:
     """This rank's part of a run. The first rank writes the folder, and all ranks open it at the end.
 
@@ -95,9 +136,12 @@ def _train_together(
             folder.keep_data(data)
     ranks.wait()
     if RunFolder.open(out).result is None:
-        training = Training(config, method, data, threads or 1, "cpu", ranks=ranks)
+        training = Training(config, method, data, threads or 1, "cpu", ranks=ranks, memory=memory)
+        place = RunFolder.open(out)
+        if not first:
+            on_round = on_users = None
         with torch_threads(threads or 1):
-            training.run(folder, on_round if first else None, None, read=RunFolder.open(out))
+            training.run(folder, on_round, None, read=place, on_users=on_users)
     ranks.wait()
     return Run.open(out, data=data)
 

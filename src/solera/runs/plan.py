@@ -1,0 +1,162 @@
+"""What a run will take, said before it starts: memory by part, and time from a few clients and users."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psutil
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from solera.core.arrays import Ints
+from solera.core.errors import ConfigError
+from solera.data.split import history
+from solera.engine import OneRound, Simulation
+from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
+from solera.engine.row_store import SPARE
+from solera.evaluate.metrics import NAMES
+
+if TYPE_CHECKING:
+    from solera.runs.rounds import Training
+
+_FLOAT, _DOUBLE, _INT = 4, 8, 4  # bytes
+_BLOCKS = 12  # copies of a block's numbers on a thread while it is trained, and finished blocks that wait
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Estimates for a run. `seconds` is empty for methods that are solved in one round."""
+
+    rounds: int
+    clients: int  # in a round
+    memory: dict[str, int]  # bytes by part
+    seconds: dict[str, float]  # by part
+    limit: int | None  # bytes
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all parts."""
+        return sum(self.memory.values())
+
+    def check(self) -> None:
+        """Raise an error if the run would take more memory than allowed."""
+        if self.limit is None or self.bytes <= self.limit:
+            return
+        largest = max(self.memory, key=lambda part: self.memory[part])
+        raise ConfigError(
+            f"the run would take about {self.bytes / GB:.1f} GB, more than --memory allows "
+            f"({self.limit / GB:.1f} GB); most of it is for {largest} ({self.memory[largest] / GB:.1f} GB)",
+            "allow more, or lower --rounds, clients_per_round or embedding_size; or share it among --workers",
+        )
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of an amount of memory such as 8GB, 500MB or 1.5GiB."""
+    try:
+        found = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        found = 0
+    if found <= 0:
+        raise ConfigError(f"{text!r} is not an amount of memory", "give it as in --memory 8GB")
+    return found
+
+
+def plan_of(training: Training, limit: int | None = None, threads: int = 0) -> RunPlan:
+    """Estimate what a run takes. Trains and ranks a few clients for that, without changing any state."""
+    clients = int(np.count_nonzero(training.split.train.lengths))
+    simulation = training.simulation
+    if isinstance(simulation, Simulation):
+        clients = len(simulation.choose(0))
+    return RunPlan(
+        training.config.rounds,
+        clients,
+        _memory(training, threads or os.cpu_count() or 1),
+        _seconds(training),
+        limit,
+    )
+
+
+def _memory(training: Training, threads: int) -> dict[str, int]:
+    found = {"program and data": psutil.Process().memory_info().rss}
+    simulation, n_items = training.simulation, training.split.data.n_items
+    if isinstance(simulation, OneRound):
+        found["sums and solution"] = simulation.method.bytes_needed(n_items)
+    else:
+        found |= _of_rounds(training, simulation, threads)
+    users = int(np.count_nonzero(training.split.test.lengths))
+    figures = 2 * len(NAMES) * len(training.evaluator.cutoffs)  # of every user, in both rankings
+    found["evaluation"] = 3 * _FLOAT * training.evaluator.scores_at_once + _DOUBLE * users * (figures + 6)
+    return found
+
+
+def _of_rounds(training: Training, simulation: Simulation, threads: int) -> dict[str, int]:
+    method, n_items = simulation.method, training.split.data.n_items
+    sent = sum(leaf.size * (n_items if leaf.per_item else 1) for leaf in method.leaves if leaf.sent_as)
+    numbers = max(1, sum(leaf.size for leaf in method.select(per_item=True)))
+    block = min(BLOCK_NUMBERS, BLOCK_SAMPLES * numbers) * _FLOAT
+    personal = simulation.state.personal
+    # The best state and the last one share the rows of clients that did not train in between.
+    kept = _rows(training, simulation) * sum(
+        _INT + _FLOAT * leaf.size for leaf in method.leaves if leaf.name in personal.rows
+    )
+    copied = sum(values.nbytes for values in (personal.whole | personal.tables).values())
+    tailored = sum(simulation.state.shared[name].nbytes for name in method.tailored)
+    return {
+        "sums and next tables": (_DOUBLE + 2 * _FLOAT) * sent,
+        "training blocks": threads * _BLOCKS * block,
+        "best state": copied + tailored,
+        "clients' rows": int((1 + SPARE) * 2 * kept),
+    }
+
+
+def _rows(training: Training, simulation: Simulation) -> float:
+    """Rows that clients will have touched at the end of the run, all of them together."""
+    lengths = training.split.train.lengths
+    able = lengths[lengths > 0]
+    share = min(1.0, len(simulation.choose(0)) / len(able))
+    took_part = 1 - (1 - share) ** training.config.rounds
+    others = np.maximum(1.0, training.split.data.n_items - able)
+    negatives = able * float(simulation.task(0).context.negatives)
+    drawn = others * -np.expm1(-negatives / others)  # distinct ones, if they were drawn independently
+    return float((able + drawn).sum()) * took_part
+
+
+def _seconds(training: Training) -> dict[str, float]:
+    simulation, config = training.simulation, training.config
+    if isinstance(simulation, OneRound):
+        return {}
+    chosen, lengths = simulation.choose(0), simulation.data.train.lengths
+    some = _like(chosen, lengths, 4 * BLOCK_SAMPLES)
+    task = simulation.task(0)
+    a_round = _timed(lambda: deque(simulation.train(task, some), maxlen=0))
+    a_round *= lengths[chosen].sum() / max(1, lengths[some].sum())
+    evaluator = training.evaluator
+    a_user = evaluator.seconds_per_user(simulation.serve(history(training.split, "test")))
+    validations = len(
+        {*range(config.evaluate_every, config.rounds + 1, config.evaluate_every), config.rounds}
+    )
+    return {
+        "training": config.rounds * a_round,
+        "validation": validations * evaluator.users("validation") * a_user,
+        "test": evaluator.users("test") * a_user,
+    }
+
+
+def _like(clients: Ints, lengths: Ints, items: int) -> Ints:
+    """Every k-th of the clients, so that together they have about so many training items."""
+    step = max(1, int(lengths[clients].sum()) // items)
+    return clients[::step]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    """Seconds of the second call. The first one also loads what all later ones share."""
+    work()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,80 @@
+"""What a run says before it starts: memory, time, and the limit it keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from made_ratings import write_ratings
+from solera.core.errors import ConfigError
+from solera.data.datasets import load
+from solera.engine import Simulation
+from solera.methods import find
+from solera.runs import train
+from solera.runs.assembly import run_config
+from solera.runs.plan import RunPlan, parse_memory
+from solera.runs.rounds import Training
+from solera.runs.training import plan
+
+OPTIONS = {"embedding_size": 4, "clients_per_round": 1.0}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return load(write_ratings(tmp_path_factory.mktemp("plan") / "r.csv", users=70, items=50, each=9, seed=2))
+
+
+def config(data, method="pfedrec", **more):
+    return run_config(method, data.origin.dataset, options=dict(OPTIONS), rounds=2, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8GB", 8_000_000_000), ("1.5GiB", 1_610_612_736), ("500 mb", 500_000_000), ("2000000", 2_000_000)],
+)
+def test_an_amount_of_memory(text, size):
+    assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["lots", "", "-1GB", "0", "8 GBs"])
+def test_what_is_not_an_amount_of_memory(text):
+    with pytest.raises(ConfigError, match="amount of memory"):
+        parse_memory(text)
+
+
+def test_rows_of_clients_are_foreseen(data):
+    """Both states' rows, if every client took part: an item number and 4 values for each row."""
+    training = Training(config(data), find("pfedrec", OPTIONS), data, 1, "cpu")
+    training.rounds(None, None, None)
+    assert isinstance(training.simulation, Simulation)
+    rows = training.simulation.state.personal.rows["items"]
+    foreseen = plan(config(data), data).memory["clients' rows"]
+    held = sum(len(rows[client].items) for client in rows) * (4 + 4 * 4)
+    assert 2 * held <= foreseen <= 2.6 * held  # negatives may repeat an item
+
+
+def test_a_plan_has_time_for_training_validation_and_test(data):
+    seconds = plan(config(data, evaluate_every=2), data).seconds
+    assert seconds.keys() == {"training", "validation", "test"}
+    assert all(value > 0 for value in seconds.values())
+    twice = plan(config(data, evaluate_every=1), data).seconds
+    assert twice["validation"] / twice["test"] == pytest.approx(2 * seconds["validation"] / seconds["test"])
+
+
+def test_a_closed_form_says_what_its_matrices_take(data):
+    found = plan(run_config("fedease", data.origin.dataset), data)
+    assert found.memory["sums and solution"] == 3 * 8 * data.n_items**2
+    assert found.seconds == {}
+
+
+def test_a_limit_changes_no_result(data):
+    plans: list[RunPlan] = []
+    free, held = train(config(data), data), train(config(data), data, memory=10**10, on_plan=plans.append)
+    assert free.test == held.test
+    assert free.history["loss"].to_list() == held.history["loss"].to_list()
+    assert plans[0].limit == 10**10
+
+
+def test_a_run_above_its_limit_is_refused_before_it_writes(data, tmp_path):
+    with pytest.raises(ConfigError, match=r"more than --memory allows.*program and data"):
+        train(config(data), data, memory=1_000_000, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
