@@ -1,10 +1,20 @@
-"""Personalized tables, mixed from all clients' tables: distances and projections."""
+"""Personalized tables, mixed from all clients' tables: distances and projections.
+
+All pairs of clients' tables cost clients² × items. With many clients, tables are compared by sketches, and
+mixing weights that are nearly of low rank are applied by their factors.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+MANY = 2_000  # clients above which tables are sketched and weights are factored
+SKETCH = 4_096  # numbers of a sketched table: a squared distance is off by 2 % (one standard deviation)
+_RANK = 64
+_NEGLIGIBLE = 0.002  # norm of what factors may leave out of the weights, of which every row adds up to 1
 _COLUMNS = 4_096  # columns of the clients' tables compared at once
 _ROWS = 512  # rows projected at once
 
@@ -12,11 +22,60 @@ _ROWS = 512  # rows projected at once
 def products(tables: Tensor) -> Tensor:
     """Inner products [c, c] of clients' tables [c, n, d] after subtracting the mean table."""
     flat = tables.flatten(1)
+    if len(flat) > MANY:
+        flat = sketched(flat)
     total = flat.new_zeros(len(flat), len(flat), dtype=torch.float64)
     for part in torch.split(flat, _COLUMNS, dim=1):
         centred = part - part.mean(0)
         total += centred @ centred.T
     return total
+
+
+def sketched(flat: Tensor) -> Tensor:
+    """Sketches [c, SKETCH] of tables [c, numbers], whose inner products are right on average.
+
+    Every number gets a random sign and is added to one of the places, in turn (Charikar, Chen &
+    Farach-Colton 2002). The signs are the same for all clients and rounds.
+    """
+    draw = torch.Generator().manual_seed(0)
+    total = flat.new_zeros(len(flat), SKETCH)
+    for part in torch.split(flat, SKETCH, dim=1):
+        signs = torch.randint(0, 2, (part.shape[1],), generator=draw).to(flat) * 2 - 1
+        total[:, : part.shape[1]].addcmul_(part, signs.expand_as(part))
+    return total
+
+
+class Factored(NamedTuple):
+    """Mixing weights diag(own) + left · right."""
+
+    own: Tensor  # [c]
+    left: Tensor  # [c, r]
+    right: Tensor  # [r, c]
+
+    def __matmul__(self, tables: Tensor) -> Tensor:
+        """The mixed tables."""
+        return torch.addmm(self.own[:, None] * tables, self.left, self.right @ tables)
+
+
+def factored(mixing: Tensor) -> Factored | None:
+    """Mixing weights [c, c] as a diagonal and factors of low rank, or None if these would miss something.
+
+    A randomized range finder with one power iteration (Halko, Martinsson & Tropp 2011).
+    """
+    draw = torch.Generator().manual_seed(0)
+    own = mixing.diagonal().clone()
+    others = mixing - torch.diag(own)
+    start = torch.randn(len(mixing), _RANK, generator=draw, dtype=mixing.dtype).to(mixing)
+    left = torch.linalg.qr(others @ (others.T @ (others @ start))).Q
+    right = left.T @ others
+    probe = torch.randn(len(mixing), 1, generator=draw, dtype=mixing.dtype).to(mixing)
+    squared = torch.zeros(())
+    for _ in range(8):  # power iterations towards the squared norm of what is left out
+        missed = others @ probe - left @ (right @ probe)
+        probe = others.T @ missed - right.T @ (left.T @ missed)
+        squared = probe.norm()
+        probe = probe / squared.clamp(min=torch.finfo(probe.dtype).tiny)
+    return Factored(own, left, right) if float(squared) <= _NEGLIGIBLE**2 else None
 
 
 def squared_distances(tables: Tensor) -> Tensor:
@@ -30,13 +89,26 @@ def onto_simplex(points: Tensor) -> Tensor:
     """Project each row onto the simplex: the nearest point with non-negative entries that sum to one.
 
     The projection subtracts the same amount from all entries and cuts at zero. Sorting yields this amount
-    directly (Held, Wolfe & Crowder 1974).
+    directly (Held, Wolfe & Crowder 1974). Long rows take a few passes instead (Michelot 1986).
     """
     rows = points.reshape(-1, points.shape[-1])
-    return torch.cat([_onto_simplex(part) for part in torch.split(rows, _ROWS)]).view(points.shape)
+    project = _by_passes if points.shape[-1] > MANY else _by_sorting
+    return torch.cat([project(part) for part in torch.split(rows, _ROWS)]).view(points.shape)
 
 
-def _onto_simplex(points: Tensor) -> Tensor:
+def _by_passes(points: Tensor) -> Tensor:
+    """Every pass leaves out the entries that would be negative, until no row has any."""
+    count, total = points.new_full((len(points), 1), points.shape[-1]), points.sum(-1, keepdim=True)
+    while True:
+        amount = (total - 1) / count
+        kept = points > amount
+        left = kept.sum(-1, keepdim=True).to(count)
+        if torch.equal(left, count):
+            return (points - amount).clamp_(min=0)
+        count, total = left, (points * kept).sum(-1, keepdim=True)
+
+
+def _by_sorting(points: Tensor) -> Tensor:
     ordered = points.sort(-1, descending=True).values
     surplus = ordered.cumsum(-1) - 1
     count = torch.arange(1, points.shape[-1] + 1, device=points.device, dtype=points.dtype)

@@ -13,6 +13,7 @@ from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
+from solera.core.mixing import MANY, Factored, factored
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
@@ -150,11 +151,15 @@ class Server:
         """Set the rows `clients` of the target to mixing · tables, for some columns at a time."""
         into, tables = self._shared[target].flatten(1), tables.flatten(1)
         who = torch.from_numpy(clients).to(into.device)
+        weights: Tensor | Factored | None = None
         if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
-            mixing = mixing.to_sparse()
+            weights = mixing.to_sparse()
+        elif len(mixing) > MANY:
+            weights = factored(mixing)
+        weights = mixing if weights is None else weights
         for start in range(0, into.shape[1], _COLUMNS):
             columns = slice(start, start + _COLUMNS)
-            into[:, columns].index_copy_(0, who, mixing @ tables[:, columns])
+            into[:, columns].index_copy_(0, who, weights @ tables[:, columns])
 
 
 def fed_by(method: Method) -> str:
