@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera.engine import row_store
 from solera.engine.row_store import RowStore
 
 CPU = torch.device("cpu")
@@ -44,16 +43,28 @@ def test_rows_are_the_last_put(puts, merging):
         found = store[client]
         assert found.items.tolist() == sorted(expected)
         assert found.values.tolist() == [expected[item] for item in sorted(expected)]
+    saved = store.tensors()
+    for part, value in store.writable().items():
+        assert tuple(value.shape) == tuple(saved[part].shape)
+        pieces = [value] if isinstance(value, torch.Tensor) else list(value)
+        assert torch.equal(torch.cat(pieces), saved[part])
     everybody = store.take(torch.arange(N))
     assert everybody.counts.tolist() == [len(plain.get(client, {})) for client in range(N)]
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_a_hundred_thousand_clients_cost_little_more_than_their_values(mapped, monkeypatch):
+@pytest.mark.parametrize(
+    ("n", "mapped"),
+    [
+        (100_000, False),
+        (100_000, True),
+        pytest.param(1_000_000, False, marks=pytest.mark.slow),
+        pytest.param(1_000_000, True, marks=pytest.mark.slow),
+    ],
+)
+def test_many_clients_cost_little_more_than_their_values(n, mapped):
     """Twice all clients, then a tenth of them, ten times: never above 1.2 times the bytes of the values."""
-    monkeypatch.setattr(row_store, "IN_MEMORY", 0 if mapped else 2**40)
-    n, each, width = 100_000, 10, 32
-    store, draw = RowStore(n, CPU), np.random.default_rng(1)
+    each, width = 10, 32
+    store, draw = RowStore(n, CPU, 0 if mapped else 2**40), np.random.default_rng(1)
     for part in [*np.split(np.arange(n), 20), *np.split(np.arange(n), 20)]:
         put(store, part, each, width, 1.0)
     held = n * each * width * 4

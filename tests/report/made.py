@@ -15,7 +15,7 @@ from solera.evaluate import get
 from solera.evaluate.metrics import CUTOFFS
 from solera.runs import RoundEntry, RunConfig, RunFolder, RunResult
 from solera.runs.environment import environment
-from solera.runs.folder import SavedState
+from solera.runs.folder import StateToSave
 
 VOID = {"meta", "br", "input", "path", "rect", "circle"}
 
@@ -75,7 +75,7 @@ def write_run(
     if finished:
         table = torch.from_numpy(np.arange(160.0).reshape(40, 4) % 7).float()
         folder.finish(
-            RunResult.model_validate(result), SavedState({"items": table}, {"user": torch.ones(20, 4)})
+            RunResult.model_validate(result), StateToSave({"items": table}, {"user": torch.ones(20, 4)})
         )
     return result
 

@@ -7,9 +7,9 @@ import sys
 import time
 
 import pytest
-from test_workers import content, same
 
 from made_ratings import write_ratings
+from same_runs import content, same
 from two_hosts import possible, two_hosts
 
 DELAY = 0.005  # seconds

@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from made_ratings import write_ratings
+from same_runs import content, same
 from solera.core.upload import Sums
 from solera.engine.ranks import SHARDS, Ranks, Share, deal, exact
 
@@ -40,25 +40,6 @@ def trained(ratings: Path, out: Path, workers: int, method: str) -> tuple[dict, 
     return content(out)
 
 
-def content(out: Path) -> tuple[dict, list, dict]:
-    result = json.loads((out / "result.json").read_text())
-    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    for each in (result, *history):
-        for key in ("seconds", "seconds_per_round", "peak_bytes"):
-            each.pop(key, None)
-    tensors = {path.name: load_file(path) for path in sorted(out.glob("*.safetensors"))}
-    return result, history, tensors
-
-
-def same(one: tuple[dict, list, dict], two: tuple[dict, list, dict]) -> None:
-    assert one[0] == two[0]
-    assert one[1] == two[1]
-    assert one[2].keys() == two[2].keys() != set()
-    for name, tensors in one[2].items():
-        for key, value in tensors.items():
-            assert np.array_equal(value, two[2][name][key]), f"{name}: {key}"
-
-
 @pytest.mark.parametrize(
     ("method", "ranks"),
     [
@@ -67,6 +48,10 @@ def same(one: tuple[dict, list, dict], two: tuple[dict, list, dict]) -> None:
         pytest.param("fedmf", (2, 3, 5), marks=pytest.mark.slow),
         pytest.param("fedrap", (2, 3, 5), marks=pytest.mark.slow),
         pytest.param("fedhist", (2, 3, 5), marks=pytest.mark.slow),
+        pytest.param("fedem", (2, 3), marks=pytest.mark.slow),
+        pytest.param("gpfedrec", (2, 3), marks=pytest.mark.slow),
+        pytest.param("pfedgraph", (3,), marks=pytest.mark.slow),
+        pytest.param("perfedrec", (5,), marks=pytest.mark.slow),
     ],
 )
 def test_any_number_of_ranks_gives_the_same_bits(ratings, tmp_path, method, ranks):

@@ -295,6 +295,11 @@ class Tailoring(Protocol):
         """The shared leaf of which every client receives its own version. May equal the source."""
         ...
 
+    @property
+    def sketchable(self) -> bool:
+        """Whether `mixing` only uses inner products of tables, so that sketches of them will do."""
+        ...
+
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """Mixing weights [c, c]: row u holds the weights of all clients' tables in client u's next table.
 

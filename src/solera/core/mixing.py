@@ -1,7 +1,7 @@
 """Personalized tables, mixed from all clients' tables: distances and projections.
 
-All pairs of clients' tables cost clients² × items. With many clients, tables are compared by sketches, and
-mixing weights that are nearly of low rank are applied by their factors.
+All pairs of clients' tables cost clients² × items. If there are many clients, sketches of their tables are
+compared instead, and mixing weights that are nearly of low rank are applied by their factors.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MANY = 2_000  # clients above which tables are sketched and weights are factored
+LONG = 2_000  # entries of a row above which it is projected by passes
 SKETCH = 4_096  # numbers of a sketched table: a squared distance is off by 2 % (one standard deviation)
 _RANK = 64
+_REPEATED = 8
 _NEGLIGIBLE = 0.002  # norm of what factors may leave out of the weights, of which every row adds up to 1
 _COLUMNS = 4_096  # columns of the clients' tables compared at once
 _ROWS = 512  # rows projected at once
@@ -22,8 +23,6 @@ _ROWS = 512  # rows projected at once
 def products(tables: Tensor) -> Tensor:
     """Inner products [c, c] of clients' tables [c, n, d] after subtracting the mean table."""
     flat = tables.flatten(1)
-    if len(flat) > MANY:
-        flat = sketched(flat)
     total = flat.new_zeros(len(flat), len(flat), dtype=torch.float64)
     for part in torch.split(flat, _COLUMNS, dim=1):
         centred = part - part.mean(0)
@@ -31,18 +30,20 @@ def products(tables: Tensor) -> Tensor:
     return total
 
 
-def sketched(flat: Tensor) -> Tensor:
-    """Sketches [c, SKETCH] of tables [c, numbers], whose inner products are right on average.
+def sketched(tables: Tensor) -> Tensor:
+    """Sketches [c, m, d] of tables [c, n, d], whose inner products are those of the tables on average.
 
-    Every number gets a random sign and is added to one of the places, in turn (Charikar, Chen &
-    Farach-Colton 2002). The signs are the same for all clients and rounds.
+    A sketch has about SKETCH numbers. Every number of a table gets a random sign and is added to one of
+    them, in turn (Charikar, Chen & Farach-Colton 2002). The signs are the same for all clients and rounds.
     """
+    flat, d = tables.flatten(1), tables.shape[2]
+    rows = -(-SKETCH // d)
     draw = torch.Generator().manual_seed(0)
-    total = flat.new_zeros(len(flat), SKETCH)
-    for part in torch.split(flat, SKETCH, dim=1):
+    total = flat.new_zeros(len(flat), rows * d)
+    for part in torch.split(flat, rows * d, dim=1):
         signs = torch.randint(0, 2, (part.shape[1],), generator=draw).to(flat) * 2 - 1
         total[:, : part.shape[1]].addcmul_(part, signs.expand_as(part))
-    return total
+    return total.view(len(flat), rows, d)
 
 
 class Factored(NamedTuple):
@@ -60,14 +61,17 @@ class Factored(NamedTuple):
 def factored(mixing: Tensor) -> Factored | None:
     """Mixing weights [c, c] as a diagonal and factors of low rank, or None if these would miss something.
 
-    A randomized range finder with one power iteration (Halko, Martinsson & Tropp 2011).
+    A randomized range finder with one power iteration (Halko, Martinsson & Tropp 2011). It is repeated with
+    the diagonal of the factors, because what a client takes of its own table fits no low rank.
     """
     draw = torch.Generator().manual_seed(0)
-    own = mixing.diagonal().clone()
-    others = mixing - torch.diag(own)
     start = torch.randn(len(mixing), _RANK, generator=draw, dtype=mixing.dtype).to(mixing)
-    left = torch.linalg.qr(others @ (others.T @ (others @ start))).Q
-    right = left.T @ others
+    others = mixing.clone().fill_diagonal_(0)
+    for _ in range(_REPEATED):
+        left = torch.linalg.qr(others @ (others.T @ (others @ start))).Q
+        right = left.T @ others
+        others.diagonal().copy_((left * right.T).sum(1))
+    own = mixing.diagonal() - others.diagonal()
     probe = torch.randn(len(mixing), 1, generator=draw, dtype=mixing.dtype).to(mixing)
     squared = torch.zeros(())
     for _ in range(8):  # power iterations towards the squared norm of what is left out
@@ -92,7 +96,7 @@ def onto_simplex(points: Tensor) -> Tensor:
     directly (Held, Wolfe & Crowder 1974). Long rows take a few passes instead (Michelot 1986).
     """
     rows = points.reshape(-1, points.shape[-1])
-    project = _by_passes if points.shape[-1] > MANY else _by_sorting
+    project = _by_passes if points.shape[-1] > LONG else _by_sorting
     return torch.cat([project(part) for part in torch.split(rows, _ROWS)]).view(points.shape)
 
 

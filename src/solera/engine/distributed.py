@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.choices import Sifting
 from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.core.protection import RoundChain
@@ -21,6 +22,7 @@ from solera.engine.row_store import IN_MEMORY, STORED, RowStore
 from solera.engine.server import Server
 from solera.engine.simulation import LocalTraining, Simulation, choose
 from solera.engine.store import stored_rows
+from solera.engine.tailoring import SharedTailor
 
 
 class DistributedSimulation(Simulation):
@@ -39,7 +41,7 @@ class DistributedSimulation(Simulation):
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
         """`data` is of the whole federation."""
-        if not method.sums_alone:
+        if isinstance(method.aggregate, Sifting):
             raise ConfigError(
                 f"the server of {method.name!r} needs single clients' uploads, which ranks do not exchange",
                 "omit --workers",
@@ -57,6 +59,7 @@ class DistributedSimulation(Simulation):
         super().__init__(
             method, own, train, seed=seed, device=device, dtype=dtype, rows_in_memory=rows_in_memory
         )
+        self.tailor = SharedTailor(share)
 
     def choose(self, round_: int) -> Ints:
         """The round's clients in the whole federation."""
@@ -75,6 +78,7 @@ class DistributedSimulation(Simulation):
             loss, sent = super()._collect(part, round_, some, protection)
             told[0, shard], told[1, shard] = loss, sent
             sums.append(part.sums())
+            server.take_over(part)
         for each in exact(share.ranks, sums, [leaf.sent_as for leaf in method.leaves if leaf.sent_as]):
             server.merge(each)
         server.reduce(share.ranks.add)
@@ -88,12 +92,18 @@ class DistributedSimulation(Simulation):
 
     def restore(self, shared: Params, personal: Params) -> None:
         """Continue from the saved state of the whole federation."""
-        super().restore(shared, _of_own(personal, self.share.clients))
+        own = torch.from_numpy(self.share.clients)
+        tailored = {name: shared[name][own] for name in self.method.tailored}
+        super().restore(shared | tailored, _of_own(personal, self.share.clients))
 
-    def gathered(self, personal: Params) -> Params:
-        """The personal tensors of the whole federation on the first rank, and nothing on the others."""
-        parts = self.share.ranks.gathered_by_first((self.share.clients, personal))
-        return _joined(parts) if parts else {}
+    def gathered(self, shared: Params, personal: Params) -> tuple[Params, Params]:
+        """The tensors of the whole federation on the first rank, and nothing on the others."""
+        tailored = {name: shared[name] for name in self.method.tailored}
+        parts = self.share.ranks.gathered_by_first((self.share.clients, personal | tailored))
+        if not parts:
+            return {}, {}
+        found = _joined(parts)
+        return shared | {name: found.pop(name) for name in tailored}, found
 
 
 def _by_shard(clients: Ints, shards: Ints) -> Iterator[tuple[int, Ints]]:

@@ -19,6 +19,7 @@ from solera.core.closed_form import WEIGHTS, Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.core.protection import SumStep
 from solera.core.spec import Params
+from solera.core.tensor_files import Writable
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
@@ -41,6 +42,10 @@ class Solution:
     def tensors(self) -> tuple[Params, Params]:
         """Tensors of the server and of the clients."""
         return self.shared, {}
+
+    def writable(self) -> tuple[Params, Writable]:
+        """The same."""
+        return self.tensors()
 
 
 class OneRound:

@@ -114,14 +114,27 @@ def exact(ranks: Ranks, sums: Sequence[Sums], names: Sequence[str]) -> list[Sums
         values = [each.changes[name].abs().max() for each in sums if each.changes[name].numel()]
         if values:
             peaks[place] = torch.stack(values).max()
-    peaks = ranks.largest(peaks)
-    if not bool(torch.isfinite(peaks).all()):
-        raise DivergedError("the clients' changes are not finite", "lower the learning rate")
-    bits = {
-        name: _EXACT_BITS - math.frexp(peak * SHARDS)[1]
-        for name, peak in zip(names, peaks.tolist(), strict=True)
-    }
+    bits = dict(zip(names, _fraction_bits(ranks, peaks), strict=True))
     return [
         each._replace(changes={name: rounded(value, bits[name]) for name, value in each.changes.items()})
         for each in sums
     ]
+
+
+def added(ranks: Ranks, parts: Sequence[Tensor]) -> Tensor:
+    """The sum of the parts of all ranks' shards, in double precision, exact in any order."""
+    peak = torch.stack([part.abs().max() for part in parts]).max().double()
+    (bits,) = _fraction_bits(ranks, peak[None])
+    total = torch.zeros(parts[0].shape, dtype=torch.float64)
+    for part in parts:
+        total += rounded(part.double(), bits)
+    ranks.add(total)
+    return total
+
+
+def _fraction_bits(ranks: Ranks, peaks: Tensor) -> list[int]:
+    """How many bits after the point leave sums over all shards exact, given the largest absolute values."""
+    peaks = ranks.largest(peaks)
+    if not bool(torch.isfinite(peaks).all()):
+        raise DivergedError("the clients' changes are not finite", "lower the learning rate")
+    return [_EXACT_BITS - math.frexp(peak * SHARDS)[1] for peak in peaks.tolist()]

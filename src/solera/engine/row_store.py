@@ -7,10 +7,12 @@ Large stores are files that the operating system maps into memory.
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ from solera.core.spec import Params
 
 IN_MEMORY = 2 << 30  # default of the bytes of a leaf's rows above which new segments are mapped files
 SPARE = 0.12  # share of rows that nobody holds any more above which segments are packed again
-_PACKED_ROWS = 1 << 20  # of a segment that is made by packing
+PIECE_ROWS = 1 << 20  # of a segment that is made by packing, and of what is saved at a time
 STORED = ("clients", "counts", "items", "values")  # the tensors of a saved store
 
 
@@ -41,6 +43,43 @@ class HeldRows(NamedTuple):
 class _Segment(NamedTuple):
     items: Tensor  # 32 bits
     values: Tensor
+    files: tuple[mmap.mmap, ...] = ()  # that items and values are mapped from
+
+    def taken(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of some rows. What a mapped file has in memory for that is given back."""
+        found = self.items[rows].long(), self.values[rows]
+        for file in self.files:
+            if hasattr(file, "madvise"):  # not on Windows
+                file.madvise(mmap.MADV_DONTNEED)
+        return found
+
+
+@dataclass(frozen=True)
+class RowPieces:
+    """Items or values of all rows of a store, client after client."""
+
+    store: RowStore
+    part: Literal["items", "values"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of rows, and the shape of one."""
+        return (self.store.held, *self._example.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the numbers."""
+        return self._example.dtype
+
+    @property
+    def _example(self) -> Tensor:
+        example: Tensor = getattr(self.store.take(self.store.clients[:1]), self.part)
+        return example
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The pieces, in order."""
+        for held in self.store.pieces():
+            yield getattr(held, self.part)
 
 
 class RowStore:
@@ -90,9 +129,14 @@ class RowStore:
         return (self._where >= 0).nonzero().squeeze(1)
 
     @property
+    def held(self) -> int:
+        """The number of rows that clients hold."""
+        return self._held
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all segments and of the arrays that describe them."""
-        rows = sum(part.nbytes for segment in self._segments.values() for part in segment)
+        rows = sum(each.items.nbytes + each.values.nbytes for each in self._segments.values())
         return rows + self._where.nbytes + self._start.nbytes + self._count.nbytes
 
     def tensors(self) -> Params:
@@ -101,6 +145,21 @@ class RowStore:
         held = self.take(clients)
         found = {"clients": clients, "counts": held.counts}
         return found | {"items": held.items, "values": held.values} if len(clients) else found
+
+    def pieces(self) -> Iterator[HeldRows]:
+        """The rows of all clients that hold any, some clients at a time."""
+        clients = self.clients
+        piece = torch.div(self._count[clients].cumsum(0), PIECE_ROWS, rounding_mode="floor")
+        for number in torch.unique(piece).tolist():
+            yield self.take(clients[piece == number])
+
+    def writable(self) -> dict[str, Tensor | RowPieces]:
+        """The same as `tensors`, with items and values in pieces."""
+        clients = self.clients
+        found: dict[str, Tensor | RowPieces] = {"clients": clients, "counts": self._count[clients]}
+        if len(clients):
+            found |= {"items": RowPieces(self, "items"), "values": RowPieces(self, "values")}
+        return found
 
     def take(self, clients: Tensor) -> HeldRows:
         """The rows of the given clients, in their order. Clients without rows have none."""
@@ -112,8 +171,7 @@ class RowStore:
             values = torch.empty(0) if example is None else example.values[:0]
             return HeldRows(torch.empty(0, dtype=torch.int64, device=self.device), values, counts)
         if len(parts) == 1:
-            items, values = (part[self._source(clients)] for part in self._segments[parts[0]])
-            return HeldRows(items.long(), values, counts)
+            return HeldRows(*self._segments[parts[0]].taken(self._source(clients)), counts)
         first = self._segments[parts[0]].values
         total = int(counts.sum())
         items = torch.empty(total, dtype=torch.int64, device=self.device)
@@ -122,9 +180,7 @@ class RowStore:
         for number in parts:
             mine = self._where[clients] == number
             into = _spans(ends[mine] - counts[mine], counts[mine]).to(self.device)
-            source = self._source(clients[mine])
-            items[into] = self._segments[number].items[source].long()
-            values[into] = self._segments[number].values[source]
+            items[into], values[into] = self._segments[number].taken(self._source(clients[mine]))
         return HeldRows(items, values, counts)
 
     def put(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor) -> None:
@@ -167,8 +223,8 @@ class RowStore:
     def _add(self, clients: Tensor, items: Tensor, counts: Tensor, values: Tensor) -> None:
         number, self._next = self._next, self._next + 1
         size = (self._rows + len(items)) * (4 + values[:1].nbytes)
-        keep = _mapped if size > self._in_memory and self.device.type == "cpu" else torch.clone
-        self._segments[number] = _Segment(keep(items.to(torch.int32)), keep(values.detach()))
+        keep = _mapped if size > self._in_memory and self.device.type == "cpu" and len(items) else _copied
+        self._segments[number] = keep(items.to(torch.int32), values.detach())
         self._holders[number] = len(clients)
         self._rows += len(items)
         counts = counts.cpu()
@@ -183,7 +239,7 @@ class RowStore:
             if int(self._count[holders].sum()) == len(segment.items):
                 continue
             ends = self._count[holders].cumsum(0)
-            pieces = torch.div(ends - 1, _PACKED_ROWS, rounding_mode="floor").clamp_(min=0)
+            pieces = torch.div(ends - 1, PIECE_ROWS, rounding_mode="floor").clamp_(min=0)
             for piece in torch.unique(pieces).tolist():
                 some = holders[pieces == piece]
                 held = self.take(some)
@@ -214,12 +270,18 @@ def _keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
     return owners * n_items + items
 
 
-def _mapped(source: Tensor) -> Tensor:
-    """A copy in a file that is mapped into memory and disappears with the tensor."""
-    if not source.numel():
-        return source.clone()
+def _copied(items: Tensor, values: Tensor) -> _Segment:
+    return _Segment(items.clone(), values.clone())
+
+
+def _mapped(items: Tensor, values: Tensor) -> _Segment:
+    """A segment in files that are mapped into memory and disappear with it."""
+    parts, files = [], []
     with tempfile.TemporaryDirectory(prefix="solera-rows-") as folder:
-        file = Path(folder) / "rows"
-        file.touch()
-        copy = torch.from_file(str(file), shared=True, size=source.numel(), dtype=source.dtype)
-    return copy.view(source.shape).copy_(source)
+        for number, source in enumerate((items, values)):
+            path = Path(folder) / str(number)
+            source.contiguous().numpy().tofile(path)
+            with path.open("rb") as file:
+                files.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            parts.append(torch.frombuffer(files[-1], dtype=source.dtype).view(source.shape))
+    return _Segment(parts[0], parts[1], tuple(files))

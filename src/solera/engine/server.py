@@ -13,14 +13,14 @@ from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
-from solera.core.mixing import MANY, Factored, factored
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
+from solera.engine.tailoring import ClientTables, Tailor
 
 _UNPROTECTED = RoundChain()
-_COLUMNS = 4_096  # columns of the clients' tables mixed at once
-_SPARSE = 0.05  # fraction of non-zero weights below which zero weights are skipped
+_ALONE = Tailor()
+_NOBODY = np.zeros(0, dtype=np.int64)
 
 
 class Server:
@@ -43,13 +43,15 @@ class Server:
         masked: FixedPoint | None = None,
         heaviest: float | None = None,
         protection: RoundChain = _UNPROTECTED,
+        tailor: Tailor = _ALONE,
         on_mixing: Callable[[Ints, Tensor], None] | None = None,
     ) -> None:
         """`shared` includes the aggregate's state.
 
         With `masked`, uploads are added as under masks. Sums go through the server half of `protection`.
-        `on_mixing` receives the clients and the mixing weights of personalized tables.
+        `tailor` mixes personalized tables; `on_mixing` receives the clients and the mixing weights.
         """
+        self._tailor = tailor
         self._on_mixing = on_mixing
         self._protection = protection
         self._method, self._shared = method, shared
@@ -79,6 +81,12 @@ class Server:
         """Add the sum of several clients. Not possible if single uploads are needed."""
         self._totals.merge(self._protection.take_sums(sums))
 
+    def take_over(self, part: Server) -> None:
+        """Take the clients, and single uploads if they are needed, of a part of this server; not its sums."""
+        self._clients += part._clients
+        self._sizes += part._sizes
+        self._single += part._single
+
     def sums(self) -> Sums:
         """What has been added so far."""
         return self._totals.sums()
@@ -96,14 +104,14 @@ class Server:
         common = {name: v for name, v in self._shared.items() if name not in self._method.tailored}
         if isinstance(aggregate, Tailoring):
             # Mix the clients' own tables first: they may depend on what `combine` is about to replace.
-            clients = np.concatenate(self._clients)
+            clients = np.concatenate([*self._clients, _NOBODY])
             order = np.argsort(clients)
-            clients, sizes = clients[order], torch.from_numpy(np.concatenate(self._sizes)[order])
+            clients, sizes = clients[order], np.concatenate([*self._sizes, _NOBODY])[order]
             tables = self._tables(aggregate, clients, held)
-            mixing = aggregate.mixing(tables, sizes.to(tables.device).double(), context)
+            sent = ClientTables(clients, torch.from_numpy(sizes).to(tables.device).double(), tables)
+            mixing = self._tailor.mix(aggregate, sent, self._shared[aggregate.target], context)
             if self._on_mixing:
                 self._on_mixing(clients, mixing)
-            self._mix(mixing.to(tables.dtype), tables, aggregate.target, clients)
         if isinstance(aggregate, Sifting):
             self._sift(aggregate)
         if self._protection.given_up:
@@ -146,20 +154,6 @@ class Server:
             rows = place.repeat_interleave(upload.row_counts) * n_items + upload.rows
             flat.index_add_(0, rows, upload.changes[source])
         return tables
-
-    def _mix(self, mixing: Tensor, tables: Tensor, target: str, clients: Ints) -> None:
-        """Set the rows `clients` of the target to mixing · tables, for some columns at a time."""
-        into, tables = self._shared[target].flatten(1), tables.flatten(1)
-        who = torch.from_numpy(clients).to(into.device)
-        weights: Tensor | Factored | None = None
-        if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
-            weights = mixing.to_sparse()
-        elif len(mixing) > MANY:
-            weights = factored(mixing)
-        weights = mixing if weights is None else weights
-        for start in range(0, into.shape[1], _COLUMNS):
-            columns = slice(start, start + _COLUMNS)
-            into[:, columns].index_copy_(0, who, weights @ tables[:, columns])
 
 
 def fed_by(method: Method) -> str:

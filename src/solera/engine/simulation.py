@@ -24,6 +24,7 @@ from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Leaf, Params
+from solera.core.tensor_files import Writable
 from solera.core.upload import Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -31,6 +32,7 @@ from solera.engine.row_store import IN_MEMORY
 from solera.engine.scoring import all_scores
 from solera.engine.server import Server
 from solera.engine.store import PersonalStore, TouchedRows
+from solera.engine.tailoring import Tailor
 
 _UNPROTECTED = Chain()
 
@@ -80,6 +82,10 @@ class State:
     def tensors(self) -> tuple[Params, Params]:
         """Tensors of the server and of the clients, as `Simulation.restore` expects them."""
         return self.shared | self.memory, self.personal.tensors()
+
+    def writable(self) -> tuple[Params, Writable]:
+        """The same, with clients' rows in pieces."""
+        return self.shared | self.memory, self.personal.writable()
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,7 @@ class Simulation:
         self.method, self.train, self.seed = method, train, seed
         self.heaviest: float | None = None  # see `Server`
         self.observer: Observer | None = None
+        self.tailor = Tailor()
         dtype = dtype or torch.get_default_dtype()
         self.state = State.initial(
             method,
@@ -197,6 +204,7 @@ class Simulation:
             masked=masked,
             heaviest=self.heaviest,
             protection=protection,
+            tailor=self.tailor,
             on_mixing=self.observer.mixed if self.observer else None,
         )
         losses, sent = self._collect(server, round_, clients, protection)

@@ -6,9 +6,10 @@ shared rows that clients keep, each client stores the rows it touched, and nothi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +17,10 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
+from solera.core.tensor_files import Writable
 from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
 
+T = TypeVar("T")
 TABLE_BYTES = 4 << 30  # per leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
 
 
@@ -125,11 +128,14 @@ class PersonalStore:
         return twin
 
     def tensors(self) -> Params:
-        """Everything as named tensors, ready to be saved: rows as (clients, counts, items, values)."""
-        tensors = self.whole | self.tables
-        for name, rows in self.rows.items():
-            tensors |= {f"{name}/{part}": value for part, value in rows.tensors().items()}
-        return tensors
+        """Everything as named tensors: rows as (clients, counts, items, values)."""
+        stored = ((name, rows.tensors()) for name, rows in self.rows.items())
+        return self.whole | self.tables | _named(stored)
+
+    def writable(self) -> Writable:
+        """The same, with rows in pieces."""
+        stored = ((name, rows.writable()) for name, rows in self.rows.items())
+        return self.whole | self.tables | _named(stored)
 
     def restore(self, tensors: Params) -> None:
         """Restore the output of `tensors`."""
@@ -142,6 +148,10 @@ class PersonalStore:
             if len(clients):
                 items, values = moved[f"{name}/items"], moved[f"{name}/values"]
                 self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)
+
+
+def _named(stored: Iterable[tuple[str, dict[str, T]]]) -> dict[str, T]:
+    return {f"{name}/{part}": value for name, parts in stored for part, value in parts.items()}
 
 
 def stored_rows(tensors: Params) -> list[str]:

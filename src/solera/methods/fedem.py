@@ -95,6 +95,11 @@ class SimilarityWeighted:
     source: str = "items"
     target: str = "items"
 
+    @property
+    def sketchable(self) -> bool:
+        """The code's form takes principal components of single tables."""
+        return self.form == "paper"
+
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """Eq. 13 for all clients at once."""
         if self.form == "code":

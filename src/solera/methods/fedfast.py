@@ -59,6 +59,7 @@ class ClusterMean:
     weighted: bool = False
     source: str = "items"
     target: str = "items"
+    sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """One over the size of the cluster for clients of the same cluster, zero for others."""

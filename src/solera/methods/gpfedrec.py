@@ -124,6 +124,7 @@ class UserGraph:
     weighted: bool = False
     source: str = "items"
     target: str = "items"
+    sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """Mixing weights that give every client G + z_u (R_u − G)."""

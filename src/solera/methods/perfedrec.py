@@ -68,6 +68,7 @@ class ThreeLevels:
     weighted: bool = False
     source: str = "items"
     target: str = "items"
+    sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """α_1 · identity + α_2 · the clusters' mixing + α_3 · one over the number of clients."""

@@ -85,6 +85,7 @@ class CollaborationGraph:
     weighted: bool = True
     source: str = "change"
     target: str = "change"
+    sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
         """The projections onto the simplex, row by row."""

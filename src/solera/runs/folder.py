@@ -18,16 +18,17 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from solera.core.errors import RunError
 from solera.core.files import replacing_file, replacing_folder, write_atomically
 from solera.core.frozen import Frozen
 from solera.core.spec import Params
+from solera.core.tensor_files import Writable, write_tensors
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.runs.config import RunConfig
@@ -45,20 +46,9 @@ class SavedState:
     shared: Params
     personal: Params
 
-    def write(self, folder: Path, prefix: str = "") -> None:
-        """Write both states to two files in `folder`."""
-        for name, tensors in (("shared", self.shared), ("personal", self.personal)):
-            whole = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-            places = [value.data_ptr() for value in whole.values()]
-            whole = {  # a table with two names is written twice
-                key: value.clone() if places.count(value.data_ptr()) > 1 else value
-                for key, value in whole.items()
-            }
-            write_tensors(folder / f"{prefix}{name}.safetensors", whole)
-
     @classmethod
     def read(cls, folder: Path, prefix: str = "") -> SavedState:
-        """Read the files that `write` wrote."""
+        """Read the files that `StateToSave.write` wrote."""
         try:
             shared = load_file(folder / f"{prefix}shared.safetensors")
             return cls(shared, load_file(folder / f"{prefix}personal.safetensors"))
@@ -66,6 +56,18 @@ class SavedState:
             raise RunError(
                 f"the state in {folder} cannot be read: {error}", "train again into a new folder"
             ) from None
+
+
+class StateToSave(NamedTuple):
+    """Shared and personal state, possibly in pieces, to be read again as `SavedState`."""
+
+    shared: Params
+    personal: Writable
+
+    def write(self, folder: Path, prefix: str = "") -> None:
+        """Write both states to two files in `folder`."""
+        for name, tensors in (("shared", self.shared), ("personal", self.personal)):
+            write_tensors(folder / f"{prefix}{name}.safetensors", tensors)
 
 
 class RunProgress(Frozen):
@@ -187,7 +189,7 @@ class RunFolder:
         with (self.path / "history.jsonl").open("a", encoding="utf-8") as file:
             file.write(_line(entry))
 
-    def write_checkpoint(self, progress: RunProgress, states: Iterable[SavedState]) -> None:
+    def write_checkpoint(self, progress: RunProgress, states: Iterable[StateToSave]) -> None:
         """Replace the previous checkpoint. An interruption leaves one of the two.
 
         `states` gives the last and then the best one, so that only one of them has to be in memory.
@@ -210,7 +212,7 @@ class RunFolder:
         progress = RunFolder(latest)._parse("progress.json", RunProgress)
         return Checkpoint(progress, SavedState.read(latest, "last-"), SavedState.read(latest, "best-"))
 
-    def finish(self, result: RunResult, state: SavedState) -> None:
+    def finish(self, result: RunResult, state: StateToSave) -> None:
         """Write state and result. The result is written last, so if it exists, the run is complete."""
         state.write(self.path)
         self._write("result.json", result.document())
@@ -246,9 +248,3 @@ class RunFolder:
 
 def _line(entry: RoundEntry) -> str:
     return json.dumps(entry.model_dump(mode="json", exclude_none=True)) + "\n"
-
-
-def write_tensors(path: Path, tensors: Params) -> None:
-    """Write named tensors atomically."""
-    with replacing_file(path) as partial:
-        save_file(tensors, partial)

@@ -14,9 +14,9 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.choices import Merging, View
 from solera.core.spec import Leaf, Params
+from solera.core.tensor_files import write_tensors
 from solera.core.upload import Upload
 from solera.engine import Simulation
-from solera.runs.folder import write_tensors
 from solera.runs.recorded import by_activity, file_of, middling, spread
 from solera.runs.tables import user_vector
 
@@ -108,7 +108,7 @@ class Recorder:
             tensors["vectors"] = self._simulation.state.personal.whole[self._vector][self.users].float()
         path = file_of(self._run, number)
         path.parent.mkdir(exist_ok=True)
-        write_tensors(path, {name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        write_tensors(path, tensors)
 
 
 def is_full(number: int, rounds: int) -> bool:

@@ -25,7 +25,7 @@ from solera.evaluate.ranking import CHUNK
 from solera.runs.config import VALIDATED, RunConfig
 from solera.runs.environment import peak_bytes
 from solera.runs.federation import clients_of, federation
-from solera.runs.folder import Checkpoint, RunFolder, RunProgress, SavedState
+from solera.runs.folder import Checkpoint, RunFolder, RunProgress, StateToSave
 from solera.runs.interrupt import interruptible
 from solera.runs.progress import Progress
 from solera.runs.recording import Recorder
@@ -221,12 +221,11 @@ class Training:
     def _together(self, own: Evaluation) -> Evaluation:
         return together(self.ranks, own) if self.ranks else own
 
-    def _saved(self, state: State | Solution) -> SavedState:
+    def _saved(self, state: State | Solution) -> StateToSave:
         """A state as it is saved, that of all ranks."""
-        shared, personal = state.tensors()
         if isinstance(self.simulation, DistributedSimulation):
-            personal = self.simulation.gathered(personal)
-        return SavedState(shared, personal)
+            return StateToSave(*self.simulation.gathered(*state.tensors()))
+        return StateToSave(*state.writable())
 
     def _save(self, folder: RunFolder | None, *, now: bool) -> None:
         start = time.perf_counter()

@@ -37,7 +37,7 @@ from solera.deploy.server.openings import Opening, RoundProgress, drop_opening, 
 from solera.deploy.server.privacy import changed, check_given, settled, statement
 from solera.device.bundle import Bundle
 from solera.device.model import method_of
-from solera.runs.folder import SavedState
+from solera.runs.folder import SavedState, StateToSave
 
 _SETTINGS, _PRIVACY, _CHECKPOINT, _OPENINGS = (
     "settings.json",
@@ -223,7 +223,7 @@ class FederationFolder:
     def _save(self, progress: RoundProgress, shared: Params, held: Params) -> None:
         final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
         with replacing_folder(final, mode=0o700) as partial:
-            SavedState(shared, held).write(partial)
+            StateToSave(shared, held).write(partial)
             write_atomically(partial / "progress.json", progress.model_dump_json() + "\n")
         for old in self._checkpoints():
             if old != final:

@@ -1,0 +1,104 @@
+"""Mix a table for every client from all clients' tables, in one process or on several ranks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.arrays import Ints
+from solera.core.choices import Tailoring
+from solera.core.context import RoundContext
+from solera.core.mixing import Factored, factored, sketched
+from solera.engine.ranks import Share, added
+
+MANY = 2_000  # clients above which tables are compared by sketches, and weights are factored
+_COLUMNS = 4_096  # columns of the clients' tables mixed at once
+_SPARSE = 0.05  # fraction of non-zero weights below which zero weights are skipped
+
+Weights = Tensor | Factored
+
+
+class ClientTables(NamedTuple):
+    """The tables [c, n_items, d] of the round's clients after training, and their numbers of items."""
+
+    clients: Ints  # ascending
+    sizes: Tensor
+    tables: Tensor
+
+
+class Tailor:
+    """Mixes the tables of clients that are all in this process."""
+
+    def mix(self, aggregate: Tailoring, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
+        """Set the rows `sent.clients` of `into` to their mixed tables. Returns the mixing weights."""
+        many = len(sent.clients) > MANY
+        compared = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
+        mixing = aggregate.mixing(compared, sent.sizes, context)
+        weights = _prepared(mixing.to(sent.tables.dtype))
+        tables, target = sent.tables.flatten(1), into.flatten(1)
+        who = torch.from_numpy(sent.clients).to(into.device)
+        for columns in _columns(tables):
+            target[:, columns].index_copy_(0, who, weights @ tables[:, columns])
+        return mixing
+
+
+class SharedTailor(Tailor):
+    """Mixes the tables of clients on several ranks.
+
+    Ranks exchange sketches and sums if there are many clients, otherwise their tables. Rows are computed
+    shard by shard, so that the result does not depend on the number of ranks.
+    """
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+
+    def mix(self, aggregate: Tailoring, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
+        """As in one process, for the own clients, which have their places among all own ones as numbers."""
+        ranks, tables = self._share.ranks, sent.tables.flatten(1)
+        numbers = ranks.gathered((self._share.clients[sent.clients], sent.sizes))
+        everybody = np.concatenate([each for each, _ in numbers])
+        order = torch.from_numpy(np.argsort(everybody))
+        sizes = torch.cat([each for _, each in numbers])[order]
+        own = np.searchsorted(np.sort(everybody), self._share.clients[sent.clients])
+        many = len(everybody) > MANY
+        mine = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
+        mixing = aggregate.mixing(torch.cat(ranks.gathered(mine))[order], sizes, context)
+        weights = _prepared(mixing.to(tables.dtype))
+        shards = [
+            (torch.from_numpy(own[places]), torch.from_numpy(places))
+            for places in self._by_shard(sent.clients)
+        ]
+        target, who = into.flatten(1), torch.from_numpy(sent.clients)
+        for columns in _columns(tables):
+            part = tables[:, columns]
+            if isinstance(weights, Factored):
+                parts = [weights.right[:, rows] @ part[at] for rows, at in shards]
+                total = added(ranks, parts or [weights.right.new_zeros(len(weights.right), part.shape[1])])
+                mixed = [
+                    torch.addmm(weights.own[rows, None] * part[at], weights.left[rows], total.to(part.dtype))
+                    for rows, at in shards
+                ]
+            else:
+                whole = torch.cat(ranks.gathered(part.contiguous()))[order]
+                mixed = [weights.index_select(0, rows) @ whole for rows, _ in shards]
+            for (_, at), values in zip(shards, mixed, strict=True):
+                target[:, columns].index_copy_(0, who[at], values)
+        return mixing
+
+    def _by_shard(self, clients: Ints) -> list[Ints]:
+        shards = self._share.shards[clients]
+        return [np.flatnonzero(shards == shard) for shard in np.unique(shards)]
+
+
+def _prepared(mixing: Tensor) -> Weights:
+    """Mixing weights in the form in which they are applied fastest."""
+    if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
+        return mixing.to_sparse()
+    return (factored(mixing) if len(mixing) > MANY else None) or mixing
+
+
+def _columns(tables: Tensor) -> list[slice]:
+    return [slice(start, start + _COLUMNS) for start in range(0, tables.shape[1], _COLUMNS)]
