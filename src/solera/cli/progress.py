@@ -93,10 +93,11 @@ class _NowAndThen:
 class _Lines(_NowAndThen):
     def __init__(self, title: str, step: str) -> None:
         super().__init__(title)
-        self._step = step
+        self._step, self._done = step, 0
 
     def __call__(self, done: int, total: int, figures: str) -> None:
-        self.say(f"{self._step} {done}/{total}", figures, due=done == total)
+        reached, self._done = done == total != self._done, done
+        self.say(f"{self._step} {done}/{total}", figures, due=reached)
 
 
 def _loss(done: Epoch) -> str:

@@ -49,6 +49,7 @@ class PersonalStore:
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
         self.device = next(iter(initial.values())).device
+        self.rows_in_memory = rows_in_memory
         self._empty = partial(RowStore, n_clients, self.device, rows_in_memory)
         self.initial = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL)}
         self.whole: Params = {}

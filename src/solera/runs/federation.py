@@ -45,7 +45,8 @@ def federation(
 ) -> Federation:
     """Server and clients before their first round. With `ranks`, those clients that this one owns.
 
-    At most a quarter of `memory`, if given, is used for rows that clients hold; more are in mapped files.
+    With `memory`, an eighth of it may hold rows of clients, and another eighth those of the best state; more
+    are in mapped files.
     """
     try:
         place = torch.device(device)
@@ -73,7 +74,7 @@ def federation(
             secure_aggregation=config.secure_aggregation,
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
         )
-    rows_in_memory = IN_MEMORY if memory is None else memory // 4
+    rows_in_memory = IN_MEMORY if memory is None else memory // 8
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     if ranks:
         return DistributedSimulation(

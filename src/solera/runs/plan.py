@@ -111,7 +111,7 @@ def _of_rounds(training: Training, simulation: Simulation, threads: int) -> dict
         "sums and next tables": (_DOUBLE + 2 * _FLOAT) * sent,
         "training blocks": threads * _BLOCKS * block,
         "best state": copied + tailored,
-        "clients' rows": int((1 + SPARE) * 2 * kept),
+        "clients' rows": min(int((1 + SPARE) * 2 * kept), 2 * personal.rows_in_memory),
     }
 
 
