@@ -8,8 +8,9 @@ Large stores are files that the operating system maps into memory.
 from __future__ import annotations
 
 import mmap
+import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -40,7 +41,10 @@ class HeldRows(NamedTuple):
     counts: Tensor
 
 
-class _Segment(NamedTuple):
+class Segment(NamedTuple):
+    """Rows of some clients, one client after the other. It never changes."""
+
+    name: str  # of this content, in any process
     items: Tensor  # 32 bits
     values: Tensor
     files: tuple[mmap.mmap, ...] = ()  # that items and values are mapped from
@@ -88,7 +92,7 @@ class RowStore:
     def __init__(self, n_clients: int, device: torch.device, in_memory: int = IN_MEMORY) -> None:
         """New segments are mapped files if all rows take more than `in_memory` bytes."""
         self.device, self._in_memory = device, in_memory
-        self._segments: dict[int, _Segment] = {}
+        self._segments: dict[int, Segment] = {}
         self._holders: dict[int, int] = {}  # how many clients have their rows in a segment
         self._where = torch.full((n_clients,), -1, dtype=torch.int32)  # segment
         self._start = torch.zeros(n_clients, dtype=torch.int64)
@@ -107,6 +111,25 @@ class RowStore:
         )
         twin._rows, twin._held, twin._next = self._rows, self._held, self._next
         return twin
+
+    def parts(self) -> tuple[dict[str, Segment], Params]:
+        """All segments by name, and the place of each client's rows in them."""
+        numbers = list(self._segments)
+        place = torch.full((self._next + 1,), -1, dtype=torch.int32)
+        place[numbers] = torch.arange(len(numbers), dtype=torch.int32)
+        index = {"where": place[self._where.long()], "start": self._start, "count": self._count}
+        return {segment.name: segment for segment in self._segments.values()}, index
+
+    @classmethod
+    def of_parts(cls, segments: Sequence[Segment], index: Params, device: torch.device) -> RowStore:
+        """The store that gave these `parts`."""
+        store = cls(0, device)
+        store._where, store._start, store._count = (index[part] for part in ("where", "start", "count"))
+        store._segments = dict(enumerate(segments))
+        store._holders = {number: int((store._where == number).sum()) for number in store._segments}
+        store._rows, store._held = sum(len(each.items) for each in segments), int(store._count.sum())
+        store._next = len(segments)
+        return store
 
     def __contains__(self, client: int) -> bool:
         return bool(self._where[client] >= 0)
@@ -270,11 +293,11 @@ def _keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
     return owners * n_items + items
 
 
-def _copied(items: Tensor, values: Tensor) -> _Segment:
-    return _Segment(items.clone(), values.clone())
+def _copied(items: Tensor, values: Tensor) -> Segment:
+    return Segment(secrets.token_hex(8), items.clone(), values.clone())
 
 
-def _mapped(items: Tensor, values: Tensor) -> _Segment:
+def _mapped(items: Tensor, values: Tensor) -> Segment:
     """A segment in files that are mapped into memory and disappear with it."""
     parts, files = [], []
     with tempfile.TemporaryDirectory(prefix="solera-rows-") as folder:
@@ -284,4 +307,4 @@ def _mapped(items: Tensor, values: Tensor) -> _Segment:
             with path.open("rb") as file:
                 files.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
             parts.append(torch.frombuffer(files[-1], dtype=source.dtype).view(source.shape))
-    return _Segment(parts[0], parts[1], tuple(files))
+    return Segment(secrets.token_hex(8), parts[0], parts[1], tuple(files))

@@ -6,7 +6,7 @@ history.jsonl         one line per finished round
 result.json           the metrics, once the run is finished
 shared.safetensors    the server's state in the selected round
 personal.safetensors  the clients' state in the selected round
-checkpoint-N/         while it runs: the state after round N, to resume from
+checkpoint-N/         while it runs: the state after round N, to resume from; see `saved_rows`
 recorded/             with --record-figures: data of single rounds for figures, see `recording`
 data.parquet          the interactions, if they were a table in memory that cannot be loaded again
 """
@@ -31,8 +31,10 @@ from solera.core.spec import Params
 from solera.core.tensor_files import Writable, write_tensors
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
+from solera.engine.row_store import RowStore
 from solera.runs.config import RunConfig
 from solera.runs.result import RoundEntry, RunResult
+from solera.runs.saved_rows import read_rows, write_rows
 
 _CHECKPOINT = "checkpoint-"
 _DATA = "data.parquet"
@@ -51,8 +53,9 @@ class SavedState:
         """Read the files that `StateToSave.write` wrote."""
         try:
             shared = load_file(folder / f"{prefix}shared.safetensors")
-            return cls(shared, load_file(folder / f"{prefix}personal.safetensors"))
-        except (OSError, SafetensorError) as error:
+            personal = load_file(folder / f"{prefix}personal.safetensors")
+            return cls(shared, personal | read_rows(folder, prefix))
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise RunError(
                 f"the state in {folder} cannot be read: {error}", "train again into a new folder"
             ) from None
@@ -63,11 +66,14 @@ class StateToSave(NamedTuple):
 
     shared: Params
     personal: Writable
+    rows: Mapping[str, RowStore] | None = None  # that are not in `personal`
 
-    def write(self, folder: Path, prefix: str = "") -> None:
-        """Write both states to two files in `folder`."""
+    def write(self, folder: Path, prefix: str = "", before: Path | None = None) -> None:
+        """Write both states to two files in `folder`, and rows to one per segment, if `before` has none."""
         for name, tensors in (("shared", self.shared), ("personal", self.personal)):
             write_tensors(folder / f"{prefix}{name}.safetensors", tensors)
+        if self.rows:
+            write_rows(folder, prefix, self.rows, before)
 
 
 class RunProgress(Frozen):
@@ -194,10 +200,10 @@ class RunFolder:
 
         `states` gives the last and then the best one, so that only one of them has to be in memory.
         """
-        number = progress.rounds_done
+        number, before = progress.rounds_done, next(iter(self._checkpoints()[-1:]), None)
         with replacing_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
             for prefix, state in zip(("last-", "best-"), states, strict=True):
-                state.write(partial, prefix)
+                state.write(partial, prefix, before)
             RunFolder(partial)._write("progress.json", progress.model_dump(mode="json"))
         for old in self._checkpoints():
             if old.name != f"{_CHECKPOINT}{number}":
