@@ -7,10 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from solera.core import sparse, support
-from solera.core.neighbours import Neighbours
+from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.sparse import Rows, SparseTotal
+from solera.core.spec import Params
 from solera.core.support import chosen, diagonal, of_rows, of_upper, solved
 
 
@@ -99,18 +101,31 @@ def test_common_sources_count_less():
     assert chosen(candidates, np.array([16.0, 4.0]) ** -0.7, 1).sources.tolist() == [[1]]
 
 
-def weights_of(seed: int, items: int = 7, k: int = 3, channels: int = 2) -> Neighbours:
+def solved_form(seed: int, items: int = 7, k: int = 3, channels: int = 2) -> Params:
     draw = np.random.default_rng(seed)
     ids = np.stack([draw.choice(items * channels, k, replace=False) for _ in range(items)])
     values = draw.normal(size=(items, k)) * (draw.random((items, k)) < 0.8)
-    return Neighbours(torch.from_numpy(ids.astype(np.int32)), torch.from_numpy(values), channels)
+    return {NEIGHBOURS: torch.from_numpy(ids.astype(np.int32)), WEIGHTS: torch.from_numpy(values)}
+
+
+def sparse_weights(shared: Params, channels: int = 2) -> Neighbours:
+    found = Neighbours.of(shared, channels)
+    assert found is not None
+    return found
+
+
+def matrix_of(weights: Neighbours) -> Tensor:
+    """The weights of all sources for all items."""
+    return torch.stack([weights.column(item).flatten() for item in range(weights.n_items)], dim=1)
 
 
 @given(st.integers(0, 999), st.integers(1, 40))
 def test_scores_rows_and_columns_are_those_of_the_dense_matrix(seed, at_once):
-    weights, draw = weights_of(seed), np.random.default_rng(seed)
-    matrix = torch.stack([weights.column(item).flatten() for item in range(7)], dim=1)  # [sources, items]
-    assert matrix.sum() == pytest.approx(float(weights.values.sum()))
+    shared, draw = solved_form(seed), np.random.default_rng(seed)
+    weights = sparse_weights(shared)
+    matrix = matrix_of(weights)
+    assert matrix.T.gather(1, shared[NEIGHBOURS].long()).equal(shared[WEIGHTS])
+    assert matrix.count_nonzero() == shared[WEIGHTS].count_nonzero()
     for source in range(14):
         assert torch.equal(weights.row(source), matrix[source])
     rows = np.sort(draw.integers(0, 4, 9))
@@ -123,18 +138,44 @@ def test_scores_rows_and_columns_are_those_of_the_dense_matrix(seed, at_once):
 
 
 def test_more_and_fewer_items_keep_the_weights_between_those_that_remain():
-    weights = weights_of(5)
-    grown = weights.resized(9)
-    assert torch.equal(grown.column(3)[:7], weights.column(3))
-    assert not grown.values[7:].any()
-    assert torch.equal(grown.resized(7).values, weights.values)
-    cut = weights.resized(4)
-    assert all(torch.equal(cut.column(item), weights.column(item)[:4]) for item in range(4))
+    shared = solved_form(5)
+    matrix, grown = matrix_of(sparse_weights(shared)), resized(shared, 9, 2)
+    more = matrix_of(sparse_weights(grown))
+    assert torch.equal(more[:14, :7], matrix)
+    assert not more[14:].any()
+    assert not more[:, 7:].any()
+    assert torch.equal(resized(grown, 7, 2)[WEIGHTS], shared[WEIGHTS])
+    assert torch.equal(matrix_of(sparse_weights(resized(shared, 4, 2))), matrix[:8, :4])
 
 
 @pytest.mark.parametrize("wrong", [-1, 14])
 def test_sources_that_do_not_exist_are_refused(wrong):
-    weights = weights_of(1)
-    weights.ids[2, 1] = wrong
+    shared = solved_form(1)
+    shared[NEIGHBOURS][2, 1] = wrong
     with pytest.raises(ValueError, match="do not exist"):
-        Neighbours.of(weights.params(), 2)
+        Neighbours.of(shared, 2)
+
+
+@given(st.integers(0, 999), st.integers(1, 14))
+def test_compact_weights_are_the_largest_ones_to_the_nearest_of_255_levels(seed, each):
+    whole = torch.from_numpy(np.random.default_rng(seed).normal(size=(14, 7)))
+    matrix = whole.view(2, 7, 7).permute(1, 0, 2).reshape(14, 7)  # sources are item · 2 + channel
+    compact = Neighbours.largest(whole, 2, each).compact(each)
+    found = matrix_of(sparse_weights(compact))
+    least = matrix.abs().flatten().sort(descending=True).values[7 * each - 1]
+    kept = torch.where(matrix.abs() >= least, matrix, 0.0)
+    step = kept.abs().amax(0) / 127
+    assert bool(((found - kept).abs() <= step / 2 * 1.0001).all())
+    assert compact["sources"].dtype == torch.uint16
+    assert compact["levels"].dtype == torch.int8
+    assert len(compact["levels"]) == 7 * each
+
+
+def test_compact_weights_of_many_items_have_longer_numbers():
+    shared = {
+        NEIGHBOURS: torch.tensor([[40_000]] * 40_001, dtype=torch.int32),
+        WEIGHTS: torch.ones(40_001, 1),
+    }
+    compact = sparse_weights(shared).compact(320)
+    assert compact["sources"].dtype == torch.int32
+    assert sparse_weights(compact).row(40_000).equal(torch.ones(40_001))

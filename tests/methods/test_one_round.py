@@ -175,6 +175,7 @@ def test_with_all_neighbours_nothing_is_lost(name, channels):
     exact = solved(name, sequences)
     sparse = solved(name, sequences, neighbours=channels * N_ITEMS)
     weights = Neighbours.of(sparse.state.shared, channels)
+    assert weights is not None
     found = torch.stack([weights.column(item) for item in range(N_ITEMS)], dim=-1).permute(1, 0, 2)
     torch.testing.assert_close(found.reshape(-1, N_ITEMS), exact.state.shared[WEIGHTS])
     histories = Ragged.from_lists([[3, 8, 5], [], [1, 1, 0]])

@@ -17,9 +17,10 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
 from solera.core.history import INPUTS, FadingHistory
-from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours
+from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.spec import Home, Params
-from solera.device.bundle import TENSORS, Bundle
+from solera.device.bundle import COMPACT_FORMAT, TENSORS, Bundle
+from solera.device.compact import check_compact
 from solera.device.tensors import Arrays
 from solera.engine import Simulation
 from solera.engine.server import derived
@@ -62,7 +63,8 @@ class Model:
         if isinstance(self.method, ClosedForm):
             channels = self.method.scorer.channels
             if self.method.neighbours:
-                return _neighbours(tensors, channels).resized(self.n_items).params()
+                _check_sources(tensors, channels)
+                return resized(tensors, self.n_items, channels)
             return {WEIGHTS: _grown_square(tensors[WEIGHTS], channels, self.n_items)}
         for leaf in self.method.select(home=Home.SHARED, per_item=True):
             if leaf.name in tensors:
@@ -79,6 +81,10 @@ class Model:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
         if not tensors and not bundle.manifest.trained:
             return {}
+        if isinstance(self.method, ClosedForm) and bundle.manifest.format == COMPACT_FORMAT:
+            check_compact(bundle, tensors, self.n_items)
+            _check_sources(tensors, self.method.scorer.channels)
+            return tensors
         wanted = self.method.shared_shapes(self.n_items)
         found = {name: tuple(value.shape) for name, value in tensors.items()}
         if found != wanted:
@@ -89,7 +95,7 @@ class Model:
             if value.dtype != dtype or not bool(torch.isfinite(value).all()):
                 raise BundleError(f"{bundle.path}: {name!r} is not all finite {dtype} numbers", again)
         if isinstance(self.method, ClosedForm) and self.method.neighbours:
-            _neighbours(tensors, self.method.scorer.channels)
+            _check_sources(tensors, self.method.scorer.channels)
         return tensors
 
     def scores(self, history: Ints) -> Tensor:
@@ -129,8 +135,8 @@ class Model:
         ages = np.arange(len(history))[::-1].copy()
         if isinstance(self.method, ClosedForm):
             weights = torch.from_numpy(self.method.scorer.weights(ages))  # [channels, length]
-            if self.method.neighbours:
-                sparse = Neighbours.of(self.shared, len(weights))
+            sparse = Neighbours.of(self.shared, len(weights), self.dtype)
+            if sparse:
                 rows = torch.stack([sparse.column(item)[places].T for item in items], dim=-1).double()
             else:
                 table = self.shared[WEIGHTS].view(-1, self.n_items, self.n_items)
@@ -157,10 +163,10 @@ def method_of(bundle: Bundle) -> AnyMethod:
         raise BundleError(message, "pip install --upgrade solera") from None
 
 
-def _neighbours(tensors: Params, channels: int) -> Neighbours:
-    """Sparse weights, checked."""
+def _check_sources(tensors: Params, channels: int) -> None:
+    """Refuse weights from items that do not exist."""
     try:
-        return Neighbours.of(tensors, channels)
+        Neighbours.of(tensors, channels)
     except ValueError as error:
         raise BundleError(f"the model has {error}", "ask the publisher for a new one") from None
 

@@ -107,12 +107,14 @@ class OneRound:
 
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
         """A function that scores all items for clients with these histories, oldest first: [·, n_items]."""
-        shared, channels = self.state.shared, self.method.scorer.channels
-        if self.method.neighbours:
-            sparse = Neighbours.of(shared, channels)
+        sparse = self._neighbours(self.state.shared)
+        if sparse:
             return lambda clients: self._sparse_scores(sparse, known.take(clients))
-        weights = shared[WEIGHTS]
+        weights = self.state.shared[WEIGHTS]
         return lambda clients: self._memory(known.take(clients)).to(weights) @ weights
+
+    def _neighbours(self, shared: Params) -> Neighbours | None:
+        return Neighbours.of(shared, self.method.scorer.channels, self._dtype)
 
     def _sparse_scores(self, weights: Neighbours, histories: Ragged) -> Tensor:
         """Scores [clients, n_items]. A repeated item is counted every time."""
@@ -124,8 +126,7 @@ class OneRound:
 
     def restore(self, shared: Params, personal: Params) -> None:
         """Continue from a saved state."""
-        if self.method.neighbours and shared:
-            Neighbours.of(shared, self.method.scorer.channels)  # checks them
+        self._neighbours(shared)  # checks them
         self.state = Solution({name: value.to(self._device) for name, value in shared.items()})
 
     def _memory(self, histories: Ragged) -> Tensor:

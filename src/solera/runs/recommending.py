@@ -178,9 +178,8 @@ class Recommender:
         federation = self._federation
         if not isinstance(federation, Simulation):
             weights, channels = federation.state.shared, federation.method.scorer.channels
-            if federation.method.neighbours:
-                return Neighbours.of(weights, channels).row(item * channels)
-            return weights[WEIGHTS][item].clone()
+            sparse = Neighbours.of(weights, channels)
+            return sparse.row(item * channels) if sparse else weights[WEIGHTS][item].clone()
         method, state = federation.method, federation.state
         with torch.no_grad():
             seen = method.view.see(federation.held(np.array([0])))

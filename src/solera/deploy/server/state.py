@@ -9,7 +9,7 @@ from solera.core.arrays import Ints
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.errors import DivergedError
 from solera.core.method import Method
-from solera.core.neighbours import Neighbours
+from solera.core.neighbours import resized
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Upload
@@ -102,7 +102,7 @@ class ServerState:
         if isinstance(self.method, ClosedForm):
             channels = self.method.scorer.channels
             if self.method.neighbours:
-                return Neighbours.of(self.shared, channels).resized(n_items).params()[leaf]
+                return resized(self.shared, n_items, channels)[leaf]
             square = values.view(channels, self.n_items, self.n_items)[:, :n_items, :n_items]
             return square.reshape(-1, n_items).contiguous()
         per_item = {each.name for each in self.method.select(home=Home.SHARED, per_item=True)}
