@@ -76,14 +76,17 @@ class SparseTotal:
             last, before = self._runs.pop(), self._runs.pop()
             self._runs.append(joined(list(merged([before, last]))))
 
-    def runs(self) -> list[Run]:
-        """What has been added so far. The sum of all runs is the total."""
+    def whole(self) -> Run:
+        """What has been added so far, as one run."""
         self._flush()
-        return self._runs
+        if len(self._runs) > 1:
+            self._runs = [joined(list(merged(self._runs)))]
+        return self._runs[0] if self._runs else Run(np.zeros(0, np.int64), np.zeros(0, self._dtype))
 
     def take(self) -> Rows:
         """The total, which is used up."""
-        runs, self._runs = self.runs(), []
+        self._flush()
+        runs, self._runs = self._runs, []
         counts = np.zeros(self.rows + 1, dtype=np.int64)
         columns, values = [], []
         for piece in merged(runs):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from solera.core.closed_form import ClosedForm
@@ -10,7 +12,7 @@ from solera.core.neighbours import COMPACT, COUNTS, LEVELS, SCALES, SOURCES, WEI
 from solera.core.spec import Params
 from solera.device.bundle import Bundle
 
-KEPT = 320  # weights per item, on average
+_KEPT = 6  # weights per item on average, times the square root of the number of sources
 
 _KINDS = {
     COUNTS: (torch.int32,),
@@ -20,11 +22,12 @@ _KINDS = {
 }
 
 
-def compacted(method: ClosedForm, tensors: Params) -> Params:
+def compacted(method: ClosedForm, tensors: Params, n_items: int) -> Params:
     """The compact form of a solved model."""
     channels = method.scorer.channels
-    found = Neighbours.of(tensors, channels) or Neighbours.largest(tensors[WEIGHTS], channels, KEPT)
-    return found.compact(KEPT)
+    each = math.ceil(_KEPT * math.sqrt(channels * n_items))
+    found = Neighbours.of(tensors, channels) or Neighbours.largest(tensors[WEIGHTS], channels, each)
+    return found.compact(each)
 
 
 def check_compact(bundle: Bundle, tensors: Params, n_items: int) -> None:

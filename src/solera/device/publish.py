@@ -77,7 +77,7 @@ def export(
     about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
     tensors = {name: state.shared[name] for name in method.shared_shapes(data.n_items)}
     if compact := isinstance(method, ClosedForm) and not whole:
-        tensors = compacted(method, tensors)
+        tensors = compacted(method, tensors, data.n_items)
     return write(
         about,
         catalogue_of(data),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import Channels, ClosedForm
+from solera.core.closed_form import Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours
 from solera.core.protection import SumStep
@@ -23,8 +23,9 @@ from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
-from solera.engine.sums import Cover, rounded, sum_for
+from solera.engine.sums import Cover, Sum, rounded, sum_for
 
+Change = Callable[[Contribution], Contribution]
 _LOG = logging.getLogger(__name__)
 _TOLD_EVERY = 1000  # clients between two calls of `on_clients`
 
@@ -70,29 +71,37 @@ class OneRound:
         """Add up the clients' sums and solve for the model."""
         _warn_of_memory(self.method, self.data.n_items)
         clients = np.flatnonzero(self.data.train.lengths)
-        totals, sent = sum_for(self.method, self.data.n_items), 0
         masked = (
             FixedPoint.of(self.method, self.data.n_items, places=len(clients))
             if self.secure_aggregation
             else None
         )
+        totals, sent = self._collect(clients, partial(rounded, masked=masked) if masked else None)
+        if self.protection and self.protection.dense:
+            sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
+        begin = time.perf_counter()
+        self.state = Solution(self._solved(totals, len(clients)))
+        seconds = time.perf_counter() - begin
+        up, down = 4.0 * sent / len(clients), 4.0 * numbers(self.state.shared)
+        if masked:
+            up = sum(lengths(self.method, self.data.n_items).values()) * masked.bits / 8
+        return RoundResult(round_, len(clients), 0.0, up, down, seconds)
+
+    def _collect(self, clients: Ints, change: Change | None) -> tuple[Sum, int]:
+        """The total of the clients' contributions, each changed, and how many numbers they send."""
+        totals, sent = sum_for(self.method, self.data.n_items), 0
         for done, client in enumerate(clients):
             if self.on_clients and done % _TOLD_EVERY == 0:
                 self.on_clients(done, len(clients))
             contribution = self.method.update.of(self.data.train.row(int(client)))
             if self.protection:
                 contribution = self.protection.take(contribution)
-            totals.add(rounded(contribution, masked) if masked else contribution)
+            totals.add(change(contribution) if change else contribution)
             sent += contribution.numbers(self.method.update.sums)
-        if self.protection and self.protection.dense:
-            sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
-        begin = time.perf_counter()
-        self.state = Solution(totals.solve(self._device, self._dtype, self._cover(len(clients))))
-        seconds = time.perf_counter() - begin
-        up, down = 4.0 * sent / len(clients), 4.0 * numbers(self.state.shared)
-        if masked:
-            up = sum(lengths(self.method, self.data.n_items).values()) * masked.bits / 8
-        return RoundResult(round_, len(clients), 0.0, up, down, seconds)
+        return totals, sent
+
+    def _solved(self, totals: Sum, clients: int) -> Params:
+        return totals.solve(self._device, self._dtype, self._cover(clients))
 
     def _whole(self, sums: Channels) -> int:
         """How many numbers a client sends for a whole matrix."""
@@ -120,7 +129,7 @@ class OneRound:
         """Scores [clients, n_items]. A repeated item is counted every time."""
         channels = self.method.scorer.channels
         sources = histories.values[:, None].astype(np.int64) * channels + np.arange(channels)
-        memory = torch.from_numpy(self.method.scorer.weights(_ages(histories)).T.ravel())
+        memory = torch.from_numpy(self.method.scorer.weights(ages(histories)).T.ravel())
         rows = histories.rows.repeat(channels)
         return weights.scores(rows, sources.ravel(), memory, len(histories))
 
@@ -134,7 +143,7 @@ class OneRound:
         scorer, n_items = self.method.scorer, self.data.n_items
         memory = torch.zeros(len(histories), scorer.channels * n_items, dtype=torch.float64)
         rows = torch.from_numpy(histories.rows)
-        for channel, weights in enumerate(scorer.weights(_ages(histories))):
+        for channel, weights in enumerate(scorer.weights(ages(histories))):
             columns = torch.from_numpy(histories.values + channel * n_items)
             memory.index_put_((rows, columns), torch.from_numpy(weights), accumulate=True)
         return memory
@@ -147,10 +156,11 @@ def numbers(shared: Params) -> int:
     return shared[WEIGHTS].numel()
 
 
-def _ages(histories: Ragged) -> Ints:
+def ages(histories: Ragged) -> Ints:
     """The age of every item; the most recent one of a history has age 0."""
-    ages: Ints = np.repeat(histories.offsets[1:], histories.lengths) - 1 - np.arange(len(histories.values))
-    return ages
+    last = np.repeat(histories.offsets[1:], histories.lengths) - 1
+    found: Ints = last - np.arange(len(histories.values))
+    return found
 
 
 def _warn_of_memory(method: ClosedForm, n_items: int) -> None:

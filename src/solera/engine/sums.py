@@ -12,8 +12,9 @@ from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, Contribution, SparseSolve
 from solera.core.fixed_point import FixedPoint
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS
-from solera.core.sparse import Rows, SparseTotal
+from solera.core.sparse import Rows, Run, SparseTotal
 from solera.core.spec import Params
+from solera.engine.ranks import Ranks
 
 Cover = Callable[[dict[str, Tensor]], None]
 
@@ -36,6 +37,10 @@ class Sum:
 
     def solve(self, device: torch.device, dtype: torch.dtype, cover: Cover | None = None) -> Params:
         """Solve for the model, after applying `cover` if given. The sums are used up."""
+        raise NotImplementedError
+
+    def add_on_first(self, ranks: Ranks) -> None:
+        """Add the totals of all ranks on the first one. Those of the others are used up."""
         raise NotImplementedError
 
 
@@ -77,6 +82,11 @@ class DenseSum(Sum):
         aggregate = self._method.aggregate
         assert not isinstance(aggregate, SparseSolve)
         return {WEIGHTS: aggregate.solve(matrices).to(dtype)}
+
+    def add_on_first(self, ranks: Ranks) -> None:
+        """Add the totals of all ranks on the first one."""
+        for total in self._totals.values():
+            ranks.add_on_first(torch.from_numpy(total))
 
 
 class SparseSum(Sum):
@@ -127,6 +137,13 @@ class SparseSum(Sum):
         totals: dict[str, Rows] = {name: total.take() for name, total in self.totals.items()}
         ids, values = aggregate.solve(totals)
         return {NEIGHBOURS: ids.to(device), WEIGHTS: values.to(device, dtype)}
+
+    def add_on_first(self, ranks: Ranks) -> None:
+        """Add the totals of all ranks on the first one."""
+        for total in self.totals.values():
+            own = total.whole()
+            for keys, values in ranks.sent_to_first(torch.from_numpy(own.keys), torch.from_numpy(own.values)):
+                total.add_run(Run(keys.numpy(), values.numpy()))
 
 
 def _empty(channels: Channels, n_items: int) -> SparseTotal:

@@ -19,6 +19,7 @@ from solera.data.interactions import Interactions
 from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
 from solera.engine.distributed import DistributedSimulation
+from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, Score, get, split
 from solera.runs.config import VALIDATED, RunConfig
@@ -65,7 +66,7 @@ class Training:
         )
         self._validated = self.evaluator.users("validation")
         self.simulation = federation(config, method, clients_of(self.split), threads, device, ranks=ranks)
-        if isinstance(self.simulation, DistributedSimulation):
+        if isinstance(self.simulation, DistributedSimulation | DistributedOneRound):
             self.evaluator.restrict(self.simulation.share.clients)
         self.history: list[RoundEntry] = []
         self.best: State | Solution = self.simulation.state
