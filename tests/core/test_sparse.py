@@ -37,11 +37,13 @@ def upper_rows(matrix: np.ndarray) -> Rows:
     st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(-3, 9)), max_size=12)),
     st.integers(1, 20),
     st.integers(1, 9),
+    st.sampled_from([0, 35]),
 )
-def test_a_sparse_total_is_the_sum_of_all_entries(parts, batch, piece):
+def test_a_sparse_total_is_the_sum_of_all_entries(parts, batch, piece, few):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse, "_BATCH", batch)
         patch.setattr(sparse, "_PIECE", piece)
+        patch.setattr(sparse, "_FEW_CELLS", few)
         total, expected = SparseTotal(7, 5, np.float64), np.zeros((7, 5))
         for part in parts:
             row, column, value = np.array(part, dtype=np.int64).reshape(-1, 3).T

@@ -1,8 +1,8 @@
-"""Sums of sparse matrices, without a dense matrix anywhere.
+"""Sums of sparse matrices.
 
 An entry is a key, row · columns + column, and a value. Entries are collected in batches. A batch is sorted
 and its equal keys are added, which makes a run; runs of like size are merged, so that every entry is merged
-about log₂(batches) times.
+about log₂(batches) times. A matrix with few cells is summed in place: that takes less than a batch does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from solera.core.arrays import Ints
 _BATCH = 1 << 23  # entries that are sorted together
 _PIECE = 1 << 24  # entries that are merged at once
 _FEW_RUNS = 8
+_FEW_CELLS = 1 << 26
 
 Numbers = NDArray[Any]
 
@@ -56,6 +57,7 @@ class SparseTotal:
         self._pending: list[Run] = []
         self._waiting = 0
         self._runs: list[Run] = []
+        self._cells = np.zeros(rows * columns, dtype) if rows * columns <= _FEW_CELLS else None
 
     def add(self, rows: Ints, columns: Ints, values: Numbers) -> None:
         """Add entries, in any order; equal ones add up."""
@@ -63,12 +65,19 @@ class SparseTotal:
 
     def add_run(self, entries: Run) -> None:
         """Add entries that are keys already."""
+        if self._cells is not None:
+            np.add.at(self._cells, entries.keys, entries.values)
+            return
         self._pending.append(entries)
         self._waiting += len(entries.keys)
         if self._waiting >= _BATCH:
             self._flush()
 
     def _flush(self) -> None:
+        if self._cells is not None:
+            keys = np.flatnonzero(self._cells)
+            self._runs = [Run(keys, self._cells[keys])]
+            return
         if self._pending:
             self._runs.append(_added(self._pending))
             self._pending, self._waiting = [], 0
