@@ -47,16 +47,18 @@ def trained(data, tmp_path_factory) -> Callable:
     options: dict[str, dict[str, Any]] = {
         "fedhist": {"embedding_size": 6, "decays": "0.5,1"},
         "fedmf": {"embedding_size": 4},
+        "fedslist-sparse": {"neighbours": 30},
     }
 
     @cache
     def run(method: str):
-        built = find(method, options.get(method, {}))
+        name = method.removesuffix("-sparse")
+        built = find(name, options.get(method, {}))
         config = RunConfig(
-            method=method,
+            method=name,
             dataset="small",
             options=built.config.model_dump(mode="json"),
-            rounds=1 if method in ("fedease", "fedslist") else 3,
+            rounds=1 if name in ("fedease", "fedslist") else 3,
         )
         return train(config, data, out=tmp_path_factory.mktemp("runs") / method, threads=1)
 
@@ -64,14 +66,14 @@ def trained(data, tmp_path_factory) -> Callable:
 
 
 @pytest.fixture(scope="session")
-def bundled(trained, data, keys, tmp_path_factory) -> Callable[[str], Path]:
-    """A bundle of a method's run."""
+def bundled(trained, data, keys, tmp_path_factory) -> Callable[..., Path]:
+    """A bundle of a method's run, with all of its weights or compact."""
     from solera.device.publish import export
 
     @cache
-    def make(method: str) -> Path:
+    def make(method: str, *, whole: bool = True) -> Path:
         path = tmp_path_factory.mktemp("bundles") / f"{method}.bundle"
-        export(trained(method).path, path, Path(f"{keys}.key"), data=data)
+        export(trained(method).path, path, Path(f"{keys}.key"), data=data, whole=whole)
         return path
 
     return make

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.core.errors import BundleError, DeviceError
-from solera.device.bundle import CATALOGUE, FORMAT, MANIFEST, SIGNATURE, TENSORS, Bundle, Item
+from solera.device.bundle import CATALOGUE, COMPACT_FORMAT, FORMAT, MANIFEST, SIGNATURE, TENSORS, Bundle, Item
 from solera.device.keys import fingerprint, make_keys, read_public, read_secret, sign
 from solera.device.model import Model
 from solera.device.publish import catalogue_of, export, extend, start
@@ -92,7 +92,7 @@ def test_a_bundle_to_begin_with_and_its_next_catalogue(data, keys, tmp_path):
 def test_the_same_run_gives_the_same_file(bundled, trained, data, keys, tmp_path):
     again = tmp_path / "again.bundle"
     export(trained("fedslist").path, again, Path(f"{keys}.key"), data=data)
-    assert again.read_bytes() == bundled("fedslist").read_bytes()
+    assert again.read_bytes() == bundled("fedslist", whole=False).read_bytes()
 
 
 def test_another_key_is_refused(bundled, tmp_path):
@@ -149,7 +149,7 @@ def test_a_truncated_file_is_refused(bundled, tmp_path, share):
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [(FORMAT - 1, ("older", "ask the publisher")), (FORMAT + 1, ("newer", "upgrade solera"))],
+    [(FORMAT - 1, ("older", "ask the publisher")), (COMPACT_FORMAT + 1, ("newer", "upgrade solera"))],
 )
 def test_another_format_is_refused(bundled, keys, tmp_path, version, said):
     path = resigned(tmp_path / "b", members(bundled("fedslist")), keys, format=version)
@@ -195,6 +195,56 @@ def test_tensors_are_what_the_method_declares(bundled, keys, tmp_path, change):
     path = resigned(tmp_path / "b", parts | {TENSORS: wrong}, keys)
     with pytest.raises(BundleError):
         Model(Bundle.open(path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: {"counts": t["counts"] + 1},
+        lambda t: {"counts": t["counts"].flip(0) - t["counts"]},
+        lambda t: {"counts": t["counts"][:-1]},
+        lambda t: {"scales": t["scales"] * float("inf")},
+        lambda t: {"scales": t["scales"].double()},
+        lambda t: {"sources": t["sources"].int() + 80},
+        lambda t: {"sources": -1 - t["sources"].int()},
+        lambda t: {"levels": t["levels"][:-1]},
+        lambda t: {"levels": t["levels"].float()},
+        lambda t: {"users": torch.zeros(2)},
+    ],
+    ids=["sum", "negative", "items", "infinite", "type", "range", "below", "fewer", "levels", "undeclared"],
+)
+def test_compact_tensors_are_of_the_catalogue_and_finite(bundled, keys, tmp_path, change):
+    parts = members(bundled("fedslist", whole=False))
+    tensors = load(parts[TENSORS])
+    Model(Bundle.open(resigned(tmp_path / "right", parts, keys)))
+    path = resigned(tmp_path / "b", parts | {TENSORS: save(tensors | change(tensors))}, keys)
+    with pytest.raises(BundleError):
+        Model(Bundle.open(path))
+    trained = resigned(tmp_path / "c", members(bundled("fedmf")), keys, format=COMPACT_FORMAT)
+    Model(Bundle.open(trained))
+
+
+def test_neighbours_that_do_not_exist_are_refused(bundled, keys, tmp_path):
+    parts = members(bundled("fedslist-sparse"))
+    tensors = load(parts[TENSORS])
+    assert tensors["neighbours"].shape == (40, 30)
+    wrong = tensors | {"neighbours": tensors["neighbours"] + 60}
+    with pytest.raises(BundleError, match="do not exist"):
+        Model(Bundle.open(resigned(tmp_path / "b", parts | {TENSORS: save(wrong)}, keys)))
+
+
+@pytest.mark.parametrize("method", ["fedease", "fedslist", "fedslist-sparse"])
+def test_a_compact_bundle_is_smaller_and_scores_almost_the_same(bundled, method):
+    whole, compact = Bundle.open(bundled(method)), Bundle.open(bundled(method, whole=False))
+    assert len(compact.read(TENSORS)) < len(whole.read(TENSORS))
+    sizes, kept = load(whole.read(TENSORS))["weights"].abs().flatten(), load(compact.read(TENSORS))
+    missing = sizes.sort(descending=True).values[len(kept["levels"]) :]  # what was left out, largest first
+    # A weight is off by half a level, or left out. An item of the history has a weight in every channel.
+    most = max([float(kept["scales"].max()) / 2, *missing[:1].tolist()])
+    for history in ([4, 2, 31], [7], [1, 1, 30, 8, 9]):
+        known = np.array(history)
+        expected, found = Model(whole).scores(known), Model(compact).scores(known)
+        assert float((found - expected).abs().max()) <= 2 * len(history) * most * (1 + 1e-5)
 
 
 def test_a_method_or_option_from_the_future_is_refused(bundled, keys, tmp_path):

@@ -32,7 +32,7 @@ from solera.device.store import Store
 from solera.engine import Simulation, train_one_by_one
 from solera.runs import Run
 
-HISTORY_BASED = ("fedease", "fedslist", "fedhist")
+HISTORY_BASED = ("fedease", "fedslist", "fedslist-sparse", "fedhist")
 
 
 @pytest.mark.parametrize("method", HISTORY_BASED)
@@ -48,9 +48,10 @@ def test_it_recommends_what_the_simulator_does(method, trained, bundled, data, t
         assert [each[:4] for each in device.recommend(12, user=user)] == expected
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "compact"])
 @pytest.mark.parametrize("method", HISTORY_BASED)
-def test_reasons_add_up_to_the_score(method, bundled, tmp_path):
-    device = Device.create(tmp_path / "d", Bundle.open(bundled(method)))
+def test_reasons_add_up_to_the_score(method, whole, bundled, tmp_path):
+    device = Device.create(tmp_path / "d", Bundle.open(bundled(method, whole=whole)))
     device.add_all([(str(item), item) for item in (3, 14, 15, 9, 26, 5)], "me", "test")
     found = device.recommend(40, reasons=3)
     assert len(found) == 34

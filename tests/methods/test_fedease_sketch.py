@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from closed_forms import closed_form
-from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError
+from solera.core.neighbours import WEIGHTS
 from solera.core.sketch import of_items, signs
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from closed_forms import closed_form
 from solera.baselines import Ease, EaseConfig
-from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, DataError
+from solera.core.fixed_point import check_summable
+from solera.core.neighbours import WEIGHTS, Neighbours
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.dp.supported import check as check_private
 from solera.engine.one_round import OneRound
+from solera.engine.sums import _mirror, sum_for
 from solera.evaluate import split
 from solera.methods import find
 
@@ -162,3 +165,57 @@ def test_a_client_sends_half_of_what_is_symmetric_and_no_zeros():
     assert update.of(np.array([4, 2])).numbers(update.sums) == 2 + 3 + 2
     pairs = find("fedease").update
     assert pairs.of(np.array([4, 2, 7])).numbers(pairs.sums) == 3 + 6
+
+
+@pytest.mark.parametrize(("name", "channels"), [("fedease", 1), ("fedslist", 2)])
+def test_with_all_neighbours_nothing_is_lost(name, channels):
+    """Everything has followed everything, so every item is a neighbour of every other one."""
+    draw = np.random.default_rng(4)
+    sequences = [draw.choice(N_ITEMS, 90).tolist() for _ in range(12)]
+    exact = solved(name, sequences)
+    sparse = solved(name, sequences, neighbours=channels * N_ITEMS)
+    weights = Neighbours.of(sparse.state.shared, channels)
+    assert weights is not None
+    found = torch.stack([weights.column(item) for item in range(N_ITEMS)], dim=-1).permute(1, 0, 2)
+    torch.testing.assert_close(found.reshape(-1, N_ITEMS), exact.state.shared[WEIGHTS])
+    histories = Ragged.from_lists([[3, 8, 5], [], [1, 1, 0]])
+    everybody = np.arange(3)
+    torch.testing.assert_close(sparse.serve(histories)(everybody), exact.serve(histories)(everybody))
+
+
+@pytest.mark.parametrize("name", ["fedease", "fedslist"])
+def test_a_sparse_total_is_the_dense_one(name):
+    sequences = random_sequences(8, repeats=True)
+    totals = [sum_for(closed_form(name, {"neighbours": k}), N_ITEMS) for k in (0, 3)]
+    for sequence in sequences:
+        for total in totals:
+            total.add(closed_form(name).update.of(np.array(sequence)))
+    dense, sparse = (total.of(np.arange(N_ITEMS)) for total in totals)
+    for key, channels in closed_form(name).update.sums.items():
+        whole = dense.blocks[key].copy()
+        _mirror(whole, channels)
+        assert sparse.blocks[key] == pytest.approx(whole)
+
+
+def test_sparse_sums_are_refused_where_every_pair_would_be_sent():
+    method = closed_form("fedease", {"neighbours": 5})
+    with pytest.raises(ConfigError, match="secure aggregation"):
+        check_summable(method)
+    with pytest.raises(ConfigError, match="differential privacy"):
+        check_private(method)
+    with pytest.raises(ConfigError, match="no sparse form"):
+        find("fedease", {"neighbours": 5, "sketch": 4})
+
+
+def test_a_catalogue_that_is_too_large_for_dense_sums_is_solved_with_neighbours():
+    train = Ragged.from_lists([[0, 99_999], [0, 99_999, 5]])
+    clients = ClientData(train, train, 100_000)
+    with pytest.raises(DataError, match="GiB") as refused:
+        OneRound(closed_form("fedease"), clients, device=CPU, dtype=torch.float32)
+    assert "-o neighbours=200" in str(refused.value.hint)
+    federation = OneRound(
+        closed_form("fedease", {"neighbours": 2, "reg": 1.0}), clients, device=CPU, dtype=torch.float32
+    )
+    federation.run_round(0)
+    scores = federation.serve(train)(np.array([0]))[0]
+    assert set(scores.nonzero().flatten().tolist()) == {0, 5, 99_999}

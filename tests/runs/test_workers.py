@@ -27,9 +27,14 @@ def ratings(tmp_path_factory) -> Path:
 
 
 def command(ratings: Path, out: Path, workers: int, method: str, rounds: int = 3) -> list[str]:
-    options = ("-o", "embedding_size=4", "-o", "clients_per_round=0.6")
+    """`method` may have options, as in fedease:neighbours=5; it is then a method of one round."""
+    name, *given = method.split(":")
+    if name in {"fedease", "fedslist"}:
+        rounds, options = 1, tuple(word for each in given for word in ("-o", each))
+    else:
+        options = ("-o", "embedding_size=4", "-o", "clients_per_round=0.6")
     data = ("--data", str(ratings), "--rounds", str(rounds), "--workers", str(workers), "--json")
-    return [sys.executable, "-m", "solera", "train", method, *data, "--out", str(out), *options]
+    return [sys.executable, "-m", "solera", "train", name, *data, "--out", str(out), *options]
 
 
 def trained(ratings: Path, out: Path, workers: int, method: str) -> tuple[dict, list, dict]:
@@ -52,6 +57,10 @@ def trained(ratings: Path, out: Path, workers: int, method: str) -> tuple[dict, 
         pytest.param("gpfedrec", (2, 3), marks=pytest.mark.slow),
         pytest.param("pfedgraph", (3,), marks=pytest.mark.slow),
         pytest.param("perfedrec", (5,), marks=pytest.mark.slow),
+        pytest.param("fedease", (2, 3, 5), marks=pytest.mark.slow),
+        pytest.param("fedslist", (2, 3, 5), marks=pytest.mark.slow),
+        pytest.param("fedease:neighbours=5", (2, 3, 5), marks=pytest.mark.slow),
+        pytest.param("fedslist:neighbours=5", (2, 3, 5), marks=pytest.mark.slow),
     ],
 )
 def test_any_number_of_ranks_gives_the_same_bits(ratings, tmp_path, method, ranks):

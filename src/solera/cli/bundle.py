@@ -50,6 +50,12 @@ def export(
     catalogue_version: Annotated[
         int, typer.Option(help="Version of the catalogue; raise it when items change.", min=1)
     ] = 1,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole", help="Write all weights of a one-round method, not the largest ones in 8 bits."
+        ),
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -59,7 +65,7 @@ def export(
     """
     from solera.device.publish import export as write
 
-    bundle = write(run, output, key, catalogue_version=catalogue_version, data_dir=data_dir)
+    bundle = write(run, output, key, catalogue_version=catalogue_version, whole=whole, data_dir=data_dir)
     _show(bundle, json)
     if not json:
         out.print(f"next: solera device init me --bundle {output}", style="dim", highlight=False)

@@ -16,29 +16,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from pydantic import Field
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
+from solera.core.neighbours import NEIGHBOURS, WEIGHTS
+from solera.core.sparse import Rows
 from solera.core.spec import Home, Leaf
 
-WEIGHTS = "weights"  # the solved matrix
 MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
 
 
 class ClosedFormConfig(Frozen):
     """Settings of a one-round method."""
 
+    neighbours: int = Field(
+        default=0,
+        ge=0,
+        le=2000,
+        description="weights kept per item, solved on its best neighbours in sparse matrices; 0: all",
+    )
+
 
 class Channels(NamedTuple):
     """The number of values a summed matrix holds per pair of items, as rows × columns.
 
     Only half of a `symmetric` matrix is sent. A sketch has one row per item and `width` columns that do not
-    belong to items. Clients clip every value at `largest`.
+    belong to items. Clients clip every value at `largest`. Values that are `whole` numbers are added exactly
+    in single precision.
     """
 
     rows: int
@@ -46,6 +56,7 @@ class Channels(NamedTuple):
     symmetric: bool = False
     width: int | None = None
     largest: float = 1024.0
+    whole: bool = False
 
     def shape(self, items: int) -> tuple[int, int, int, int]:
         """Shape of a block on `items` items: row channels, items, column channels, and items or the width."""
@@ -119,6 +130,28 @@ class Solve(Protocol):
         ...
 
 
+@runtime_checkable
+class SparseSolve(Protocol):
+    """How the server solves for a model that keeps some neighbours of every item, given sparse totals."""
+
+    @property
+    def label(self) -> str:
+        """A short label for this choice."""
+        ...
+
+    @property
+    def neighbours(self) -> int:
+        """How many neighbours an item keeps."""
+        ...
+
+    def solve(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+        """Sources and weights of every item, as in `core.neighbours`.
+
+        Totals are held by targets; of symmetric ones only the upper half.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class ClosedForm:
     """A one-round method and its config. Independent of engines, data sets and evaluation."""
@@ -128,7 +161,7 @@ class ClosedForm:
     config: ClosedFormConfig
     scorer: Memory
     update: Summary
-    aggregate: Solve
+    aggregate: Solve | SparseSolve
 
     @property
     def choices(self) -> dict[str, str]:
@@ -140,6 +173,11 @@ class ClosedForm:
             "update": self.update.label,
             "aggregate": self.aggregate.label,
         }
+
+    @property
+    def neighbours(self) -> int:
+        """How many neighbours of every item are kept; 0: all."""
+        return self.aggregate.neighbours if isinstance(self.aggregate, SparseSolve) else 0
 
     rounds_needed: ClassVar[int] = 1
     client_share: ClassVar[float] = 1.0
@@ -155,16 +193,25 @@ class ClosedForm:
         return ()
 
     def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
-        """The shape of the solved matrix."""
+        """The shape of the solved matrix, or of every item's neighbours and their weights."""
+        if self.neighbours:
+            return dict.fromkeys((NEIGHBOURS, WEIGHTS), (n_items, self.neighbours))
         return {WEIGHTS: (self.scorer.channels * n_items, n_items)}
 
     def bytes_needed(self, n_items: int) -> int:
-        """An estimate: all sums, the solution and as much again while it is solved, in doubles."""
+        """An estimate: all sums, the solution and as much again while it is solved, in doubles.
+
+        The size of sparse sums depends on the data, so this only has their solution.
+        """
+        if self.neighbours:
+            return 16 * n_items * self.neighbours
         sums = sum(prod(each.shape(n_items)) for each in self.update.sums.values())
         return 8 * (sums + 2 * self.scorer.channels * n_items**2)
 
     def check(self, n_items: int) -> None:
-        """Raise an error if the item × item matrices would be too large."""
+        """Raise an error if matrices of item × item would be too large."""
+        if self.neighbours:
+            return
         solved = self.scorer.channels * n_items**2
         largest = max(solved, *(prod(each.shape(n_items)) for each in self.update.sums.values())) * 8
         if largest > MAX_BYTES:
@@ -172,8 +219,8 @@ class ClosedForm:
                 f"{self.name!r} needs a matrix of items × items, which for {n_items:,} items takes "
                 f"{largest / 2**30:.1f} GiB"
                 f" (at most {MAX_BYTES / 2**30:.0f})",
-                "use fedhist, which needs only two vectors per item, or keep fewer items with "
-                "--min-interactions",
+                "give -o neighbours=200, which keeps the best neighbours of every item; or keep fewer items "
+                "with --min-interactions",
             )
 
 

@@ -138,6 +138,12 @@ def check_summable(method: AnyMethod) -> None:
             f"the server of {method.name!r} needs single clients' uploads, which secure aggregation hides",
             "omit --secure-aggregation, or use a method whose server needs only sums, such as fedmf",
         )
+    if isinstance(method, ClosedForm) and method.neighbours:
+        raise ConfigError(
+            f"{method.name!r} cannot keep its sums sparse under secure aggregation: masks hide which items a "
+            "client has, so it would send numbers for all pairs of items",
+            "omit -o neighbours=…; fedease with -o sketch=… sends fewer numbers",
+        )
 
 
 def _fraction_bits(bits: int, largest: float) -> int:

@@ -26,6 +26,7 @@ from solera.core.text import clean_text
 from solera.device.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint, is_signed
 
 FORMAT = 1
+COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.compact`)
 MANIFEST, SIGNATURE, CATALOGUE, TENSORS = (
     "manifest.json",
     "manifest.sig",
@@ -162,11 +163,11 @@ def _manifest(path: Path, text: bytes) -> Manifest:
         kind = version = None
     if kind != "solera bundle" or not isinstance(version, int):
         raise BundleError(f"{path} is signed, but is not a bundle", _AGAIN)
-    if version != FORMAT:
+    if version not in {FORMAT, COMPACT_FORMAT}:
         older = version < FORMAT
         raise BundleError(
             f"{path} has format {version}, which is {'older' if older else 'newer'} than format "
-            f"{FORMAT}, which is read here",
+            f"{FORMAT if older else COMPACT_FORMAT}, which is read here",
             "ask the publisher for a new bundle" if older else "pip install --upgrade solera",
         )
     try:

@@ -13,12 +13,14 @@ from safetensors.torch import load
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import WEIGHTS, ClosedForm
+from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
 from solera.core.history import INPUTS, FadingHistory
+from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.spec import Home, Params
-from solera.device.bundle import TENSORS, Bundle
+from solera.device.bundle import COMPACT_FORMAT, TENSORS, Bundle
+from solera.device.compact import check_compact
 from solera.device.tensors import Arrays
 from solera.engine import Simulation
 from solera.engine.server import derived
@@ -59,7 +61,11 @@ class Model:
         """Tensors of a federation, whose catalogue may be older: new items are as at the start."""
         tensors = {name: torch.from_numpy(value.copy()) for name, value in shared.items()}
         if isinstance(self.method, ClosedForm):
-            return {WEIGHTS: _grown_square(tensors[WEIGHTS], self.method.scorer.channels, self.n_items)}
+            channels = self.method.scorer.channels
+            if self.method.neighbours:
+                _check_sources(tensors, channels)
+                return resized(tensors, self.n_items, channels)
+            return {WEIGHTS: _grown_square(tensors[WEIGHTS], channels, self.n_items)}
         for leaf in self.method.select(home=Home.SHARED, per_item=True):
             if leaf.name in tensors:
                 rest = leaf.initial(self.n_items, self.seed).to(self.dtype)[len(tensors[leaf.name]) :]
@@ -75,14 +81,21 @@ class Model:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
         if not tensors and not bundle.manifest.trained:
             return {}
+        if isinstance(self.method, ClosedForm) and bundle.manifest.format == COMPACT_FORMAT:
+            check_compact(bundle, tensors, self.n_items)
+            _check_sources(tensors, self.method.scorer.channels)
+            return tensors
         wanted = self.method.shared_shapes(self.n_items)
         found = {name: tuple(value.shape) for name, value in tensors.items()}
         if found != wanted:
             message = f"{bundle.path} has the tensors {found}, but {self.method.name!r} declares {wanted}"
             raise BundleError(message, again)
         for name, value in tensors.items():
-            if value.dtype != self.dtype or not bool(torch.isfinite(value).all()):
-                raise BundleError(f"{bundle.path}: {name!r} is not all finite {self.dtype} numbers", again)
+            dtype = torch.int32 if name == NEIGHBOURS else self.dtype
+            if value.dtype != dtype or not bool(torch.isfinite(value).all()):
+                raise BundleError(f"{bundle.path}: {name!r} is not all finite {dtype} numbers", again)
+        if isinstance(self.method, ClosedForm) and self.method.neighbours:
+            _check_sources(tensors, self.method.scorer.channels)
         return tensors
 
     def scores(self, history: Ints) -> Tensor:
@@ -122,8 +135,12 @@ class Model:
         ages = np.arange(len(history))[::-1].copy()
         if isinstance(self.method, ClosedForm):
             weights = torch.from_numpy(self.method.scorer.weights(ages))  # [channels, length]
-            table = self.shared[WEIGHTS].view(-1, self.n_items, self.n_items)
-            rows = table[:, places[:, None], columns].double()  # [channels, length, items]
+            sparse = Neighbours.of(self.shared, len(weights), self.dtype)
+            if sparse:
+                rows = torch.stack([sparse.column(item)[places].T for item in items], dim=-1).double()
+            else:
+                table = self.shared[WEIGHTS].view(-1, self.n_items, self.n_items)
+                rows = table[:, places[:, None], columns].double()  # [channels, length, items]
             found = torch.einsum("cl,cli->il", weights, rows)
             return [Parts(0.0, each.tolist()) for each in found]
         scorer = self.method.scorer
@@ -144,6 +161,14 @@ def method_of(bundle: Bundle) -> AnyMethod:
     except ConfigError as error:
         message = f"{bundle.path}: this version of Solera does not support its method: {error.message}"
         raise BundleError(message, "pip install --upgrade solera") from None
+
+
+def _check_sources(tensors: Params, channels: int) -> None:
+    """Refuse weights from items that do not exist."""
+    try:
+        Neighbours.of(tensors, channels)
+    except ValueError as error:
+        raise BundleError(f"the model has {error}", "ask the publisher for a new one") from None
 
 
 def _grown_square(weights: Tensor, channels: int, n_items: int) -> Tensor:

@@ -12,13 +12,26 @@ from typing import Any, Literal, NamedTuple
 from safetensors.torch import save
 
 from solera import __version__
+from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, RunError
 from solera.core.files import replacing_file
 from solera.core.spec import Params
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.device.bundle import CATALOGUE, LIMITS, MANIFEST, SIGNATURE, TENSORS, Bundle, Item, Manifest
+from solera.device.bundle import (
+    CATALOGUE,
+    COMPACT_FORMAT,
+    FORMAT,
+    LIMITS,
+    MANIFEST,
+    SIGNATURE,
+    TENSORS,
+    Bundle,
+    Item,
+    Manifest,
+)
 from solera.device.catalogue import split_year
+from solera.device.compact import compacted
 from solera.device.keys import read_secret, sign
 from solera.device.model import Model, served_from_history
 from solera.methods import find
@@ -33,10 +46,14 @@ def export(
     key: Path,
     *,
     catalogue_version: int = 1,
+    whole: bool = False,
     data: Interactions | None = None,
     data_dir: Path | None = None,
 ) -> Bundle:
-    """Write what a run's clients share, and its catalogue, as a signed bundle: nothing personal."""
+    """Write what a run's clients share, and its catalogue, as a signed bundle: nothing personal.
+
+    Of a one-round method, the largest weights are written in 8 bits each, or with `whole` all as they are.
+    """
     folder = RunFolder.open(run)
     config, state, result = folder.config, folder.state(), folder.result
     assert result is not None  # state() has made sure
@@ -58,13 +75,17 @@ def export(
             f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
         )
     about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
+    tensors = {name: state.shared[name] for name in method.shared_shapes(data.n_items)}
+    if compact := isinstance(method, ClosedForm) and not whole:
+        tensors = compacted(method, tensors, data.n_items)
     return write(
         about,
         catalogue_of(data),
         output,
         key,
         catalogue_version=catalogue_version,
-        tensors={name: state.shared[name] for name in method.shared_shapes(data.n_items)},
+        tensors=tensors,
+        format_=COMPACT_FORMAT if compact else FORMAT,
         trained={name: value for name, value in result.document().items() if name in _TOLD},
     )
 
@@ -133,6 +154,7 @@ def write(
     key: Path,
     *,
     catalogue_version: int = 1,
+    format_: int = FORMAT,
     tensors: Params | None = None,
     trained: dict[str, Any] | None = None,
 ) -> Bundle:
@@ -148,6 +170,7 @@ def write(
                 "use a method with item vectors",
             )
     manifest = Manifest(
+        format=format_,
         library=__version__,
         **about._asdict(),
         catalogue_version=catalogue_version,

@@ -19,6 +19,12 @@ def check(method: AnyMethod) -> None:
                 "would be computed from the noise in it",
                 "omit -o sketch=…",
             )
+        if method.neighbours:
+            raise ConfigError(
+                f"{method.name!r} cannot keep its sums sparse under differential privacy: noise covers all "
+                "pairs of items, also those that no client has",
+                "omit -o neighbours=…",
+            )
         return
     aggregate = method.aggregate
     if not any(leaf.sent_as for leaf in method.leaves):

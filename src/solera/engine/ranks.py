@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +22,11 @@ from torch.distributed.rendezvous import rendezvous
 from solera.core.arrays import Ints
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import rounded
+from solera.core.spec import Params
 from solera.core.upload import Sums
 
 SHARDS = 30  # divisible by 2, 3, 5, 6, 10 and 15 ranks
-_EXACT_BITS = 52  # a sum of multiples of 2^-f below 2^(52-f) is exact in double precision
+EXACT_BITS = 52  # a sum of multiples of 2^-f below 2^(52-f) is exact in double precision
 
 
 class Ranks:
@@ -67,6 +68,38 @@ class Ranks:
         """The values of all ranks, on every rank."""
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, value)
+        return found
+
+    def add_on_first(self, values: Tensor) -> None:
+        """Replace values by their sum over all ranks, on the first one. The others' are undefined."""
+        dist.reduce(values, 0)
+
+    def sent_to_first(self, *values: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        """The values of the other ranks, on the first one. They may have any length."""
+        if self.rank:
+            dist.send(torch.tensor([len(each) for each in values]), 0)
+            for each in values:
+                dist.send(each.contiguous(), 0)
+            return
+        for source in range(1, self.size):
+            lengths = torch.zeros(len(values), dtype=torch.int64)
+            dist.recv(lengths, source)
+            found = tuple(
+                each.new_empty(length) for each, length in zip(values, lengths.tolist(), strict=True)
+            )
+            for each in found:
+                dist.recv(each, source)
+            yield found
+
+    def from_first(self, tensors: Params | None) -> Params:
+        """The tensors of the first rank, on every rank."""
+        if tensors:
+            tensors = {name: value.contiguous() for name, value in tensors.items()}
+        about: list[Any] = [tensors and {name: (v.shape, v.dtype) for name, v in tensors.items()}]
+        dist.broadcast_object_list(about)
+        found = tensors or {name: torch.empty(shape, dtype=kind) for name, (shape, kind) in about[0].items()}
+        for each in found.values():
+            dist.broadcast(each, 0)
         return found
 
     def wait(self) -> None:
@@ -137,4 +170,4 @@ def _fraction_bits(ranks: Ranks, peaks: Tensor) -> list[int]:
     peaks = ranks.largest(peaks)
     if not bool(torch.isfinite(peaks).all()):
         raise DivergedError("the clients' changes are not finite", "lower the learning rate")
-    return [_EXACT_BITS - math.frexp(peak * SHARDS)[1] for peak in peaks.tolist()]
+    return [EXACT_BITS - math.frexp(peak * SHARDS)[1] for peak in peaks.tolist()]

@@ -12,6 +12,9 @@ is a public matrix of ±1. The server computes Nyström's approximation of the s
 Under secure aggregation, where every client sends numbers for all items, this takes items · s numbers instead
 of items² / 2.
 
+With `neighbours` = k the sum stays sparse, and every item i has weights from k items N only, those with the
+largest co-occurrence (`core.support`): (G[N, N] + reg · I) b = G[N, i] with G = Σ_u x_u x_uᵀ.
+
 With `recency` 1 every item of the history counts the same, as in EASE. Below 1 recent items count more. Only
 the device knows the order of its items, never the server.
 """
@@ -20,16 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution
 from solera.core.linear import without_diagonal
 from solera.core.sketch import of_items, symmetric_from
+from solera.core.sparse import Rows
+from solera.core.support import of_upper, solved
 
 
 class FedEASEConfig(ClosedFormConfig):
@@ -47,6 +53,12 @@ class FedEASEConfig(ClosedFormConfig):
         le=4096,
         description="numbers sent per item, a random sketch; 0: pairs of items themselves",
     )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.sketch and self.neighbours:
+            raise ValueError("a sketch has no sparse form: omit sketch or neighbours")
+        return self
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class Pairs:
 
     label: str = "pairs of own items"
     sums: Mapping[str, Channels] = field(
-        default_factory=lambda: {"gram": Channels(1, 1, symmetric=True, largest=1)}
+        default_factory=lambda: {"gram": Channels(1, 1, symmetric=True, largest=1, whole=True)}
     )
 
     def of(self, sequence: Ints) -> Contribution:
@@ -130,13 +142,32 @@ class InverseWithoutDiagonal:
         return without_diagonal(totals["gram"], self.reg)
 
 
+@dataclass(frozen=True)
+class OnNeighbours:
+    """The regression behind EASE, of every item on some others."""
+
+    reg: float
+    neighbours: int
+    label: str = "sum, then EASE on neighbours"
+
+    def solve(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+        """Solve for B."""
+        gram = totals["gram"]
+        return solved(gram, of_upper(gram), len(gram.offsets) - 1, self.neighbours, self.reg)
+
+
 def fedease(config: FedEASEConfig) -> ClosedForm:
     """Build FedEASE: own history × shared × pairs × EASE."""
+    aggregate: InverseWithoutDiagonal | InverseOfSketched | OnNeighbours = InverseWithoutDiagonal(config.reg)
+    if config.sketch:
+        aggregate = InverseOfSketched(config.reg)
+    elif config.neighbours:
+        aggregate = OnNeighbours(config.reg, config.neighbours)
     return ClosedForm(
         name="fedease",
         paper="after Steck 2019",
         config=config,
         scorer=Recency(config.recency),
         update=Sketch(config.sketch) if config.sketch else Pairs(),
-        aggregate=InverseOfSketched(config.reg) if config.sketch else InverseWithoutDiagonal(config.reg),
+        aggregate=aggregate,
     )

@@ -19,6 +19,9 @@ c
 
 so T depends only on l − k, and S on l − k and on how many positions follow.
 
+With `neighbours` = k the sums stay sparse, and every item j has weights from k rows N of S only, those with
+the largest normalised T (`core.support`): (S[N, N] + λ · mean diag(S) · I) b = T[N, j].
+
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`.
 """
 
@@ -36,6 +39,8 @@ from torch import Tensor
 from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, by_item
 from solera.core.context import Decays
+from solera.core.sparse import Rows
+from solera.core.support import diagonal, of_rows, solved
 
 
 class FedSLISTConfig(ClosedFormConfig):
@@ -157,6 +162,25 @@ class Ridge:
         return weights / (1 + popularity).pow(self.popularity_discount)
 
 
+@dataclass(frozen=True)
+class RidgeOnNeighbours:
+    """Ridge regression of the next items on some memories."""
+
+    ridge: float
+    popularity_discount: float
+    neighbours: int
+    label: str = "sum, then ridge regression on neighbours"
+
+    def solve(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+        """Solve for B."""
+        memories, following = totals["memories"], totals["next"]
+        own, n_items = diagonal(memories), len(following.offsets) - 1
+        reg = self.ridge * float(own.mean())
+        ids, weights = solved(memories, of_rows(following), n_items, self.neighbours, reg)
+        popularity = torch.from_numpy(own[:: len(own) // n_items].copy())
+        return ids, weights / (1 + popularity).pow(self.popularity_discount).unsqueeze(1)
+
+
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
     """Build FedSLIST: fading memories × shared × own order × ridge."""
     return ClosedForm(
@@ -165,5 +189,7 @@ def fedslist(config: FedSLISTConfig) -> ClosedForm:
         config=config,
         scorer=Memories(config.decays),
         update=NextItems(config.decays, config.horizon, config.horizon_decay),
-        aggregate=Ridge(config.ridge, config.popularity_discount),
+        aggregate=RidgeOnNeighbours(config.ridge, config.popularity_discount, config.neighbours)
+        if config.neighbours
+        else Ridge(config.ridge, config.popularity_discount),
     )

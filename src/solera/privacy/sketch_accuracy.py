@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from solera.core.arrays import Floats
-from solera.core.closed_form import WEIGHTS, ClosedForm
+from solera.core.closed_form import ClosedForm, SparseSolve
 from solera.core.errors import ConfigError
+from solera.core.neighbours import WEIGHTS
 from solera.core.sketch import places, rectangular_from, signs, symmetric_from
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
@@ -39,6 +40,9 @@ def sketch_accuracy(
     method = find(name, options or {})
     if not isinstance(method, ClosedForm):
         raise ConfigError(f"{name!r} is not a method of one round", "use fedease or fedslist")
+    aggregate = method.aggregate
+    if isinstance(aggregate, SparseSolve):
+        raise ConfigError("a sketch has no sparse form", "omit -o neighbours=…")
     parts = split(data, "strict")
     evaluator = Evaluator(parts, seed=seed)
     totals = whole_totals(method, parts)
@@ -56,7 +60,7 @@ def sketch_accuracy(
             symmetric = method.update.sums[key].symmetric
             matrix, sent = _whole(total, symmetric) if size is None else _sketch(total, symmetric, size, seed)
             known[key], values = torch.from_numpy(matrix), values + sent
-        server.restore({WEIGHTS: method.aggregate.solve(known).float()}, {})
+        server.restore({WEIGHTS: aggregate.solve(known).float()}, {})
         figures = evaluator.test(server.serve(history(parts, "test"))).full
         found.append({"size": size, "bytes": VALUE_BYTES * values, **figures})
     return found

@@ -20,6 +20,7 @@ from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
 from solera.engine.distributed import DistributedSimulation
+from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
 from solera.engine.simulation import LocalTraining
@@ -55,9 +56,9 @@ def federation(
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {device!r} cannot be used: {reason}", "try --device cpu") from None
     dtype = torch.float64 if config.precision == "double" else torch.float32
-    if ranks and (isinstance(method, ClosedForm) or config.dp or config.wire or config.secure_aggregation):
+    if ranks and (config.dp or config.wire or config.secure_aggregation):
         raise ConfigError(
-            "several workers cannot solve a closed form or protect uploads yet",
+            "several workers cannot protect uploads yet",
             "omit --workers, or --dp, --wire and --secure-aggregation",
         )
     if isinstance(method, ClosedForm):
@@ -66,6 +67,8 @@ def federation(
                 f"{method.name!r} has no uploads that --wire could change",
                 "omit --wire, or give --dp instead",
             )
+        if ranks:
+            return DistributedOneRound(method, clients, ranks, device=place, dtype=dtype)
         return OneRound(
             method,
             clients,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError, RunError
+from solera.core.neighbours import WEIGHTS, Neighbours
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.streaming import write_batches
@@ -166,7 +166,7 @@ class Recommender:
         if isinstance(federation, Simulation):
             seed = federation.seed
             shared = {n: v.mean(0) if n in federation.method.tailored else v for n, v in shared.items()}
-        dtype = next(iter(shared.values())).dtype
+        dtype = next(value.dtype for value in shared.values() if value.is_floating_point())
         alone, known = newcomer(method, shared, history, self._data.n_items, seed=seed, dtype=dtype)
         if isinstance(alone, Simulation) and not method.serves_from_history:
             for round_ in range(rounds):
@@ -177,7 +177,9 @@ class Recommender:
         """Similarity of every item to one item: [n_items]."""
         federation = self._federation
         if not isinstance(federation, Simulation):
-            return federation.state.shared[WEIGHTS][item].clone()
+            weights, channels = federation.state.shared, federation.method.scorer.channels
+            sparse = Neighbours.of(weights, channels)
+            return sparse.row(item * channels) if sparse else weights[WEIGHTS][item].clone()
         method, state = federation.method, federation.state
         with torch.no_grad():
             seen = method.view.see(federation.held(np.array([0])))

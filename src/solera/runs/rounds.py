@@ -19,6 +19,7 @@ from solera.data.interactions import Interactions
 from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
 from solera.engine.distributed import DistributedSimulation
+from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, OnUsers, Score, get, split
 from solera.evaluate.ranking import CHUNK
@@ -75,7 +76,7 @@ class Training:
         self.simulation = federation(
             config, method, clients_of(self.split), threads, device, ranks=ranks, memory=memory
         )
-        if isinstance(self.simulation, DistributedSimulation):
+        if isinstance(self.simulation, DistributedSimulation | DistributedOneRound):
             self.evaluator.restrict(self.simulation.share.clients)
         self.history: list[RoundEntry] = []
         self.best: State | Solution = self.simulation.state

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from closed_forms import closed_form
 from solera.core.sketch import rectangular_from, signs, sketched, sketched_left, symmetric_from
 from solera.methods import find
+from solera.methods.fedease import InverseOfSketched
 from solera.privacy.secagg import Part, Stage, make_setup, run_round
 
 N_ITEMS = 30
@@ -153,4 +154,6 @@ def test_of_several_sums_every_one_is_whole(dataset):
     one_round = OneRound(method, clients, device=torch.device("cpu"), dtype=torch.float64)
     one_round.run_round(0)
     totals = {name: torch.from_numpy(total) for name, total in whole_totals(method, parts).items()}
-    assert torch.allclose(method.aggregate.solve(totals), one_round.state.shared["weights"])
+    aggregate = method.aggregate
+    assert isinstance(aggregate, InverseOfSketched)
+    assert torch.allclose(aggregate.solve(totals), one_round.state.shared["weights"])

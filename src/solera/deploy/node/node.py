@@ -52,8 +52,8 @@ from solera.device.tensors import Arrays
 from solera.dp.mechanism import Clip
 from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, Simulation
-from solera.engine.one_round import Sum, clipped
 from solera.engine.server import derived
+from solera.engine.sums import Sum, clipped, sum_for
 from solera.privacy.secagg import SecAggError
 
 _LOG = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class Node:
         if not users:
             return Work(None, {}, [])
         if isinstance(self.method, ClosedForm):
-            total = Sum(self.method, self.n_items)
+            total = sum_for(self.method, self.n_items)
             for client in range(len(histories)):
                 part = self.method.update.of(histories.row(client))
                 part = Clip(order.clip).contribution(part) if order.clip else part

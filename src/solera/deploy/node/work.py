@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import WEIGHTS, ClosedForm
+from solera.core.closed_form import ClosedForm
 from solera.core.errors import DeviceError
 from solera.core.federated import AnyMethod
+from solera.core.neighbours import NEIGHBOURS
 from solera.core.spec import Home
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Order
 from solera.deploy.common.uploads import Shape
 from solera.device.tensors import Arrays
-from solera.engine.one_round import Sum
+from solera.engine.sums import Sum
 
 Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
+_IDS = np.dtype("<i4")
 SHARED, OWN = "shared/", "own/"  # before the names of arrays that a server sends to all, or to every user
 
 
@@ -57,8 +59,10 @@ def arrays_to_nodes(
 ) -> dict[str, tuple[np.dtype[Any], Shape]]:
     """What a server sends: every shared leaf that is not derived from others; s slots."""
     if isinstance(method, ClosedForm):
-        weights: Shape = (method.scorer.channels * n_items, n_items)
-        return {SHARED + WEIGHTS: (dtype, weights)} if round_ is None else {}
+        shapes = method.shared_shapes(n_items) if round_ is None else {}
+        return {
+            SHARED + name: (_IDS if name == NEIGHBOURS else dtype, shape) for name, shape in shapes.items()
+        }
     wanted: dict[str, tuple[np.dtype[Any], Shape]] = {}
     for leaf in method.select(home=Home.SHARED):
         shape: Shape = (n_items, *leaf.shape) if leaf.per_item else leaf.shape

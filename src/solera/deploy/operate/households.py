@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError
 from solera.core.method import Method
+from solera.core.neighbours import NEIGHBOURS
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
@@ -111,8 +111,10 @@ def start_of(bundle: Bundle) -> tuple[Arrays, Arrays]:
     """What a user has before the first round: the shared parameters, and own ones."""
     method, model = method_of(bundle), Model(bundle)
     if not isinstance(method, Method):
-        n_items = bundle.manifest.items
-        return {WEIGHTS: np.zeros((method.scorer.channels * n_items, n_items), np.float32)}, {}
+        shapes = method.shared_shapes(bundle.manifest.items)
+        return {
+            name: np.zeros(v, np.int32 if name == NEIGHBOURS else np.float32) for name, v in shapes.items()
+        }, {}
     state = State.initial(
         method,
         1,

@@ -31,7 +31,7 @@ from solera.dp.one_round import PrivateSum
 from solera.dp.rounds import PrivateRound, PrivateRounds
 from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
-from solera.engine.one_round import Cover
+from solera.engine.sums import Cover
 from solera.runs.config import releases
 
 _ROUNDING = 1 + 1e-10  # of a sum in doubles; `PrivateRound` itself is not as strict

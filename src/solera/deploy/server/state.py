@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import WEIGHTS, ClosedForm, Contribution
+from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.errors import DivergedError
 from solera.core.method import Method
+from solera.core.neighbours import resized
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Upload
@@ -19,8 +20,8 @@ from solera.device.model import Model
 from solera.device.tensors import Arrays
 from solera.dp.rounds import PrivateRound
 from solera.engine import State
-from solera.engine.one_round import Cover, Sum
 from solera.engine.server import Server, derived, fed_by
+from solera.engine.sums import Cover, Sum, sum_for
 from solera.runs.folder import SavedState
 
 CPU = torch.device("cpu")
@@ -100,6 +101,8 @@ class ServerState:
     def _cut(self, leaf: str, values: torch.Tensor, n_items: int, axis: int) -> torch.Tensor:
         if isinstance(self.method, ClosedForm):
             channels = self.method.scorer.channels
+            if self.method.neighbours:
+                return resized(self.shared, n_items, channels)[leaf]
             square = values.view(channels, self.n_items, self.n_items)[:, :n_items, :n_items]
             return square.reshape(-1, n_items).contiguous()
         per_item = {each.name for each in self.method.select(home=Home.SHARED, per_item=True)}
@@ -108,7 +111,7 @@ class ServerState:
     def begin(self, private: PrivateRound | None = None) -> Server | Sum:
         """What takes in the uploads of a round, whose total may have to be covered."""
         if isinstance(self.method, ClosedForm):
-            return Sum(self.method, self.n_items)
+            return sum_for(self.method, self.n_items)
         protection = RoundChain((private,) if private else ())
         return Server(self.method, self.shared, self.n_items, CPU, protection=protection)
 
@@ -150,7 +153,7 @@ class ServerState:
     def conclude(self, server: Server | Sum, number: int, cover: Cover | None = None) -> None:
         """Move on to the state after the round."""
         if isinstance(server, Sum):
-            shared = {WEIGHTS: server.solve(CPU, cover).to(self.dtype)}
+            shared = server.solve(CPU, self.dtype, cover)
         else:
             assert isinstance(self.method, Method)
             shared = server.conclude(self.held, self.method.context(number, self.n_items, self._seed))
