@@ -146,3 +146,20 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(ratings, tmp_path):
     assert "the same command again with --resume" in said
     assert subprocess.run([*given, "--resume"], capture_output=True, check=False).returncode == 0
     same(content(tmp_path / "whole"), content(tmp_path / "stopped"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--dp", "epsilon=8,delta=1e-5"), "cannot protect uploads"),
+        (("--record-figures",), "cannot record figures"),
+        (("--with", "robust"), "needs single clients' uploads"),
+    ],
+)
+def test_what_workers_cannot_do_is_said_before_they_start(ratings, tmp_path, given, said):
+    asked = [*command(ratings, tmp_path / "run", 2, "fedmf"), *given]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("error:") == 1
+    assert said in done.stderr
+    assert not (tmp_path / "run").exists()

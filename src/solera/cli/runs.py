@@ -167,8 +167,11 @@ def train(
 
     Example: solera train fedease --data ml-1m --dp epsilon=8,delta=1e-5,clip=30
     """
+    from solera.core.errors import ConfigError
     from solera.data.datasets import load
+    from solera.methods import find
     from solera.runs.assembly import run_config
+    from solera.runs.federation import check_workers
     from solera.runs.plan import parse_memory
     from solera.runs.presets import preset as find_preset
     from solera.runs.tracking import tracked_train
@@ -211,6 +214,9 @@ def train(
     if not is_rank():  # the first rank checks it itself, and may be started again
         check_folder(folder, config, resume)
     if workers:
+        check_workers(config, find(config.method, config.options, config.plugins))
+        if record_figures:
+            raise ConfigError("several workers cannot record figures", "omit --workers or --record-figures")
         start_workers(workers, folder)
         return
     interactions = load(

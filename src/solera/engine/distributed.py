@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Sifting
-from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.core.protection import RoundChain
 from solera.core.spec import Params
@@ -41,11 +39,6 @@ class DistributedSimulation(Simulation):
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
         """`data` is of the whole federation."""
-        if isinstance(method.aggregate, Sifting):
-            raise ConfigError(
-                f"the server of {method.name!r} needs single clients' uploads, which ranks do not exchange",
-                "omit --workers",
-            )
         self.share = share = Share.of(ranks, data.train.lengths)
         power = method.popularity_power
         data = data.by_popularity(power) if power else data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from solera.core.choices import Sifting
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
@@ -56,11 +57,8 @@ def federation(
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {device!r} cannot be used: {reason}", "try --device cpu") from None
     dtype = torch.float64 if config.precision == "double" else torch.float32
-    if ranks and (config.dp or config.wire or config.secure_aggregation):
-        raise ConfigError(
-            "several workers cannot protect uploads yet",
-            "omit --workers, or --dp, --wire and --secure-aggregation",
-        )
+    if ranks:
+        check_workers(config, method)
     if isinstance(method, ClosedForm):
         if config.wire:
             raise ConfigError(
@@ -100,6 +98,20 @@ def federation(
         protection=protection(config, method, clients),
         rows_in_memory=rows_in_memory,
     )
+
+
+def check_workers(config: RunConfig, method: AnyMethod) -> None:
+    """Refuse what several workers cannot do."""
+    if config.dp or config.wire or config.secure_aggregation:
+        raise ConfigError(
+            "several workers cannot protect uploads yet",
+            "omit --workers, or --dp, --wire and --secure-aggregation",
+        )
+    if isinstance(method, Method) and isinstance(method.aggregate, Sifting):
+        raise ConfigError(
+            f"the server of {method.name!r} needs single clients' uploads, which workers do not exchange",
+            "omit --workers",
+        )
 
 
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
