@@ -23,13 +23,24 @@ def package_version(name: str) -> str | None:
         return None
 
 
+def used_bytes() -> int | None:
+    """The memory that this process has now, or its peak if the system does not report more."""
+    return _reported("VmRSS") or peak_bytes()
+
+
+def _reported(name: str) -> int | None:
+    """What Linux reports of this process alone; `ru_maxrss` starts from the parent's memory."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    found = re.search(rf"^{name}:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
 def peak_bytes() -> int | None:
     """The peak memory of this process, or None if the system does not report it."""
-    status = Path("/proc/self/status")
-    if status.exists():  # of this process alone; ru_maxrss starts from the parent's memory
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
-        if found:
-            return int(found[1]) * 1024
+    if found := _reported("VmHWM"):
+        return found
     try:
         import resource  # noqa: PLC0415 - not on every system
     except ImportError:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import psutil
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from solera.core.arrays import Ints
@@ -20,6 +19,7 @@ from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
 from solera.engine.row_store import SPARE
 from solera.evaluate.metrics import NAMES
+from solera.runs.environment import used_bytes
 
 if TYPE_CHECKING:
     from solera.runs.rounds import Training
@@ -83,7 +83,7 @@ def plan_of(training: Training, limit: int | None = None, threads: int = 0) -> R
 
 
 def _memory(training: Training, threads: int) -> dict[str, int]:
-    found = {"program and data": psutil.Process().memory_info().rss}
+    found = {"program and data": used_bytes() or 0}
     simulation, n_items = training.simulation, training.split.data.n_items
     if isinstance(simulation, OneRound):
         found["sums and solution"] = simulation.method.bytes_needed(n_items)
