@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from solera.bench.records import Code
@@ -15,7 +16,7 @@ SERVER = 3e-8  # seconds for a number of the table
 PER_ITEM_RANKED, PER_USER_RANKED = 4e-9, 1e-4
 START, PER_INTERACTION = 6.0, 2e-6
 PROGRAM, PER_TABLE_NUMBER, PER_CLIENT, PER_KEPT = 3e8, 40.0, 300.0, 20.0
-DOWN, UP = 4.0, 1000.0  # bytes: for a number of the table, and whatever the size
+DOWN, UP = 4.0, 4.0  # bytes: for a number of the table, and for one that a client touches
 
 
 def record(
@@ -64,7 +65,7 @@ def record(
         tested=users,
         peak_bytes=round(memory * noise()),
         peak_of_all=round(ranks * memory),
-        bytes_up=UP,
+        bytes_up=UP * d * (m + (items - m) * (1 - math.exp(-4 * m / (items - m)))),
         bytes_down=DOWN * items * d,
         kept_bytes=round(4 * d * users + 5 * 4 * kept),
         embedding_size=d,

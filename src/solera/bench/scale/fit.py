@@ -4,19 +4,20 @@
                                                 + c · items · d
     server            seconds of a round      = a · items · d
     evaluation        core seconds of a user  = a · items + b
-    start and end     seconds                 = a + b · interactions + c · items · d
+    start and end     seconds                 = a + b · interactions + c · items · d + e, if several ranks
     memory of a rank  bytes                   = a + b · items · d
                                                 + (c · users + e · kept + f · trained) / ranks
     clients' state    bytes                   = a · users + b · kept + c · trained
-    up, down          bytes of a client       = a + b · items · d
+    up                bytes of a client       = a · touched rows · d + b
+    down              bytes of a client       = a · items · d + b
 
 Here d is the embedding size, `trained` the training items · d of all clients in all rounds, and `kept` the
 same with every client counted once. Closed forms have items² where their sums and their solution have it, and
 no d.
 
 Coefficients are not negative. They are found by least squares of the relative errors, so that small points
-count as much as large ones. A further term must halve the squared errors: a term that only follows the noise
-of small points would be far off at large ones.
+count as much as large ones. The first term is always used. A further one must halve the squared errors: a
+term that only follows the noise of small points would be far off at large ones.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from solera.core.arrays import Floats
 from solera.core.errors import RunError
 
 _BETTER = 0.5  # share of the squared errors that a further term may leave
-_EXACT = 1e-18  # squared relative errors that are only rounding
+_ENOUGH = 1e-7  # squared relative errors that need no further term: 0.03 %
+_NEGATIVES = 4  # drawn for every training item, the default of all methods
 Terms = dict[str, float]
 
 
@@ -76,6 +78,13 @@ class Size:
         """The same, with a client counted in every round in which it took part."""
         return self.rounds * self.clients * self.training_items * self.embedding_size
 
+    @property
+    def touched(self) -> float:
+        """Numbers in the rows that a client trains in a round: of its items and of distinct negatives."""
+        others = max(1.0, self.items - self.training_items)
+        drawn = -others * np.expm1(-_NEGATIVES * self.training_items / others)
+        return float(self.training_items + drawn) * self.embedding_size
+
     @classmethod
     def of(cls, record: ScaleRecord) -> Size:
         """The size of a measured point."""
@@ -95,9 +104,13 @@ class Size:
 
 def terms(size: Size) -> dict[str, Terms]:
     """The terms of every figure. Evaluation is of one user."""
-    start = {"fixed": 1.0, "interaction": size.users * (size.training_items + 2), "table number": size.table}
+    start = {
+        "fixed": 1.0,
+        "interaction": size.users * (size.training_items + 2),
+        "table number": size.table,
+        "several ranks": float(size.ranks > 1),
+    }
     memory = {"fixed": 1.0, "table number": size.table, "client": size.users / size.ranks}
-    sent = {"fixed": 1.0, "table number": size.table}
     if size.solved:
         pairs = size.items**2
         return {
@@ -125,8 +138,8 @@ def terms(size: Size) -> dict[str, Terms]:
         "memory": memory
         | {"kept number": size.kept / size.ranks, "trained number": size.trained / size.ranks},
         "state": {"client": size.users, "kept number": size.kept, "trained number": size.trained},
-        "up": sent,
-        "down": sent,
+        "up": {"touched number": size.touched, "fixed": 1.0},
+        "down": {"table number": size.table, "fixed": 1.0},
     }
 
 
@@ -188,7 +201,10 @@ def models(records: Sequence[ScaleRecord]) -> dict[str, CostModel]:
 
 
 def coefficients(given: Sequence[Terms], wanted: Sequence[float]) -> Terms:
-    """Coefficients ≥ 0 with the least squared relative errors. All sets of terms are tried, small first."""
+    """Coefficients ≥ 0 with the least squared relative errors.
+
+    All sets of terms that contain the first one are tried, small sets first.
+    """
     names = list(given[0])
     values = np.array([[each[name] for name in names] for each in given])
     target = np.array(wanted)
@@ -198,7 +214,8 @@ def coefficients(given: Sequence[Terms], wanted: Sequence[float]) -> Terms:
     rows, ones = values[known] / target[known, None], np.ones(int(known.sum()))
     best: tuple[float, tuple[int, ...], Floats] | None = None
     for count in range(1, min(len(names), len(ones)) + 1):
-        for chosen in combinations(range(len(names)), count):
+        for further in combinations(range(1, len(names)), count - 1):
+            chosen = (0, *further)
             part = rows[:, chosen]
             scale = np.linalg.norm(part, axis=0)
             if not scale.all():
@@ -208,7 +225,7 @@ def coefficients(given: Sequence[Terms], wanted: Sequence[float]) -> Terms:
                 continue
             error = float(((part / scale) @ found - ones) @ ((part / scale) @ found - ones))
             limit = np.inf if best is None else best[0] * (_BETTER if count > len(best[1]) else 1.0)
-            if error < limit and (best is None or best[0] > _EXACT):
+            if error < limit and (best is None or best[0] > _ENOUGH):
                 best = (error, chosen, found / scale)
     assert best is not None  # one positive term alone always has a solution
     _, chosen, found = best

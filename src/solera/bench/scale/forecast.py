@@ -123,12 +123,12 @@ def by_formula(name: str, size: Size, limits: Limits, options: Mapping[str, Any]
         _FLOAT * sum(leaf.size * (items if leaf.per_item else 1) for leaf in shared if not leaf.derived_from)
     )
     tailored = sum(leaf.size for leaf in shared if leaf.per_item and leaf.name in method.tailored)
-    server = (_DOUBLE + 2 * _FLOAT) / _FLOAT * down + _FLOAT * tailored * items * size.clients
-    why = []
+    server = (_DOUBLE + 2 * _FLOAT) / _FLOAT * down + _FLOAT * tailored * items * size.users
+    why = [] if down else ["nothing is shared, so clients learn nothing from each other"]
     if down > limits.download_mb * MB:
         why.append(f"a client downloads {amount(down)} in a round: the whole table")
     if tailored and server > limits.memory_gb * GB:
-        why.append(f"the server makes a table for every client, {amount(server)} in a round")
+        why.append(f"the server keeps a table for every user, {amount(server)}")
     elif server > limits.memory_gb * GB:
         why.append(f"tables and sums on the server take {amount(server)}")
     return ByFormula(name, down, server, tuple(why))

@@ -37,8 +37,12 @@ class Point(Frozen):
     @property
     def name(self) -> str:
         """The name of the record, without its ending."""
-        size = f"u{short(self.users)}-i{short(self.items)}-r{self.ranks}x{self.threads}"
-        return f"{self.label.replace(' ', '-')}-{size}"
+        return f"{self.label.replace(' ', '-')}-{self.size}"
+
+    @property
+    def size(self) -> str:
+        """Users, items, ranks and threads in short."""
+        return f"u{short(self.users)}-i{short(self.items)}-r{self.ranks}x{self.threads}"
 
     @property
     def cores(self) -> int:
