@@ -88,8 +88,8 @@ Down and up are of one client in one round. NDCG@10 is on test items, beside tha
 baseline.""",
         shown("scale-memory-users", "scale-memory-items"),
         "## Cost model",
-        """Every figure is a sum of unit costs times sizes. They are fitted to the records of a method by least
-squares of the relative errors; [fit.py](../src/solera/bench/scale/fit.py) has the terms. d is the embedding
+        """Every figure is a sum of unit costs times sizes. They are fitted to the records of a method by
+least squares of relative errors; [fit.py](../src/solera/bench/scale/fit.py) has the terms. d is the embedding
 size.""",
         scale.unit_costs(models(records).values()) if records else NONE_YET,
         "### Predicted and measured",

@@ -33,8 +33,11 @@ def prepare(users: int, items: int, folder: Path) -> tuple[Path, World]:
 def _make(users: int, items: int, file: Path, about: Path) -> None:
     with replacing_file(file) as partial:
         named = partial.with_suffix(file.suffix)
-        synthetic.World(users, items, INTERACTIONS * users, SEED).write(named)
-        named.replace(partial)
+        try:
+            synthetic.World(users, items, INTERACTIONS * users, SEED).write(named)
+            named.replace(partial)
+        finally:
+            named.unlink(missing_ok=True)
     data = load(str(file))  # also converts it, so that no point pays for that
     parts = split(data, "strict")
     world = World(
