@@ -55,7 +55,8 @@ def taken(command: list[str]) -> tuple[Any, dict[str, Any]]:
     assert given.module
     assert given.training_script == "solera"
     name, *rest = given.training_script_args
-    return given, typer.main.get_command(app).commands[name].make_context(name, rest).params
+    program: Any = typer.main.get_command(app)
+    return given, program.commands[name].make_context(name, rest).params
 
 
 def test_the_kinds_and_their_versions(parts):

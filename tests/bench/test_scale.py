@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 
+import psutil
 import pytest
 import scale_records as made
 import typer
@@ -124,6 +128,16 @@ def test_a_failed_point_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
 def test_the_run_of_a_point_that_fails_says_why(tmp_path):
     with pytest.raises(measure.FailedError, match="no-such-method"):
         measure._run(["train", "no-such-method", "--data", "ml-100k"], tmp_path)
+
+
+def test_ctrl_c_ends_the_run_of_a_point(tmp_path):
+    """Its process too, which Ctrl-C on a terminal does not reach."""
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        measure._run(["data", "synthesize", "--users", "1e7", "-o", str(tmp_path / "x.csv")], tmp_path)
+    timer.join()
+    assert not [each for each in psutil.Process().children() if "synthesize" in each.cmdline()]
 
 
 @pytest.mark.slow

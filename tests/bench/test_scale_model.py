@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import scale_records as made
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 
 from solera.bench.scale.fit import Size, check, coefficients, fit, measured, of_run
 from solera.bench.scale.forecast import Limits, Prices, by_formula, forecast, parse
-from solera.core.errors import ConfigError
+from solera.bench.scale.records import write
+from solera.cli import bench_scale
+from solera.core.errors import ConfigError, RunError
 
 
 def test_known_costs_are_found_again():
@@ -146,3 +150,28 @@ def test_unknown_prices_are_refused():
         parse(Prices, {"core_second": "1"})
     with pytest.raises(ConfigError, match="must be a number"):
         parse(Limits, {"memory_gb": "many"})
+
+
+def test_the_command_predicts_and_checks(tmp_path, capsys):
+    for record in made.some():
+        write(record, tmp_path)
+    bench_scale.predict(records=tmp_path, limit=["download_mb=1000"], json=True)
+    (found,) = json.loads(capsys.readouterr().out)["predicted"]
+    assert found["points"] == 6
+    assert found["down"] == pytest.approx(4e8)
+    assert found["obstacles"] == []
+    bench_scale.predict(records=tmp_path, price=["gb_out=0.02"])
+    assert "a client downloads 400 MB in a round" in capsys.readouterr().out
+    bench_scale.predict(records=tmp_path, check=True, json=True)
+    checks = json.loads(capsys.readouterr().out)
+    assert {each["point"] for each in checks} == {"fedmf-u1e6-i1e5-r1x2"}
+    for each in checks:
+        assert each["predicted"] == pytest.approx(each["measured"], rel=1e-3)
+
+
+def test_the_command_needs_records(tmp_path):
+    with pytest.raises(RunError, match="no records"):
+        bench_scale.predict(records=tmp_path)
+    write(made.record(10**5, 10**5), tmp_path)
+    with pytest.raises(RunError, match="no method has three points"):
+        bench_scale.predict(records=tmp_path, check=True)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from solera.bench.scale.worlds import prepare
 from solera.core.errors import RunError
 from solera.runs import RunFolder
 from solera.runs.config import VALIDATED
+from solera.runs.interrupt import interruptible
 
 _EVERY = 0.1  # seconds between looks at the memory of processes
 _GRACE = 20.0  # seconds until a process that was asked to end is killed
@@ -85,10 +87,14 @@ def measure(point: Point, folder: Path, worlds: Path, say: Callable[[str], None]
 
 
 def _run(arguments: Sequence[str], scratch: Path) -> tuple[dict[str, Any], float, list[int]]:
-    """Run `solera` and return what it printed, its seconds, and the peak of each of its processes."""
+    """Run `solera` and return what it printed, its seconds, and the peak of each of its processes.
+
+    On Ctrl-C the process is ended. An exception at any moment could come while it starts, and leave it
+    running.
+    """
     out, err = scratch / "stdout", scratch / "stderr"
     start = time.perf_counter()
-    with out.open("w") as to_out, err.open("w") as to_err:
+    with interruptible() as stopped, out.open("w") as to_out, err.open("w") as to_err:
         process = subprocess.Popen(  # with a session of its own: Ctrl-C is for us, and we end the process
             [sys.executable, "-m", "solera", *arguments],
             stdout=to_out,
@@ -96,9 +102,11 @@ def _run(arguments: Sequence[str], scratch: Path) -> tuple[dict[str, Any], float
             start_new_session=True,
         )
         try:
-            peaks = _watch(process)
+            peaks = _watch(process, stopped)
         finally:
             _end(process)
+    if stopped.is_set():
+        raise KeyboardInterrupt
     seconds = time.perf_counter() - start
     if process.returncode:
         lines = [line for line in err.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -109,10 +117,10 @@ def _run(arguments: Sequence[str], scratch: Path) -> tuple[dict[str, Any], float
     return json.loads(out.read_text(encoding="utf-8")), seconds, peaks
 
 
-def _watch(process: subprocess.Popen[bytes]) -> list[int]:
+def _watch(process: subprocess.Popen[bytes], stopped: threading.Event) -> list[int]:
     """Wait for a process. Return the peak memory of it and of those it started, in bytes."""
     peaks: dict[int, int] = {}
-    while process.poll() is None:
+    while process.poll() is None and not stopped.is_set():
         for pid in _family(process.pid):
             peaks[pid] = max(peaks.get(pid, 0), _peak(pid))
         time.sleep(_EVERY)
