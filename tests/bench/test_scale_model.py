@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,14 @@ def test_a_prediction_by_hand():
     assert found.memory == pytest.approx(3e8 + 40 * 1e8 + (300 * 1e8 + 20 * 1e5 * 18 * 10) / 64, rel=1e-4)
     assert found.test_core_hours == pytest.approx(1e8 * (4e-9 * 1e7 + 1e-4) / 3600)
     assert found.obstacles == ("a client downloads 400 MB in a round, the limit is 50 MB",)
+
+
+def test_a_rank_holds_the_table_even_if_the_points_do_not_show_it():
+    model = fit(made.some())
+    flat = replace(model, costs={**model.costs, "memory": {"fixed": 3e8}})
+    size = Size(1e8, 1e7, 1e5, ranks=64, embedding_size=10)
+    assert forecast(flat, size, Prices(), Limits()).memory == 16 * 1e8
+    assert forecast(flat, replace(size, items=1e5), Prices(), Limits()).memory == 3e8
 
 
 def test_more_memory_than_comes_with_the_cores_is_paid_for():

@@ -100,8 +100,9 @@ size.""",
         f"""```console
 solera bench predict --users 1e8 --items 1e7 --clients 1e5 --ranks {target.ranks} --rounds {target.rounds}
 ```""",
-        f"""A round of {target.clients:,.0f} clients on {target.ranks} ranks with one core each. These are
-predictions far beyond every measured point: read them as orders of magnitude. Limits:
+        f"""A round of {target.clients:,.0f} clients on {target.ranks} ranks with one core each. Closed forms
+have one round with all users, on one rank. These are predictions far beyond every measured point: read them
+as orders of magnitude. Limits:
 {limits.download_mb:g} MB down per client, as for a phone; {limits.device_mb:g} MB of state on a device;
 {limits.memory_gb:g} GB per rank; {limits.round_minutes:g} minutes a round. `--limit` and `--price` set
 others.""",

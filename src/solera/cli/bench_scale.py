@@ -168,12 +168,12 @@ def predict(
         )
         return
     table(
-        f"A round with {users:,.0f} users, {items:,.0f} items, {clients:,.0f} clients, {ranks} ranks",
-        ("method", "points", "time", "memory of a rank", "down per client", "network", "$"),
+        f"A round with {users:,.0f} users, {items:,.0f} items and {ranks} ranks",
+        ("method", "clients", "time", "memory of a rank", "down per client", "network", "$"),
         (
             (
                 each.method,
-                each.points,
+                f"{each.clients:.0e}",
                 duration(each.seconds),
                 amount(each.memory),
                 amount(each.down),
@@ -185,7 +185,7 @@ def predict(
     )
     for each in rows:
         verdict = "; ".join(each.obstacles) or "within the limits"
-        out.print(f"{each.method}: {verdict}", highlight=False, soft_wrap=True)
+        out.print(f"{each.method} ({each.points} points): {verdict}", highlight=False, soft_wrap=True)
     out.print(SOURCE, style="dim", highlight=False)
 
 

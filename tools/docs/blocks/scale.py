@@ -193,6 +193,7 @@ def predicted(records: Records, limits: Limits) -> str:
     rows = (
         (
             each.method,
+            f"{each.clients:.0e}",
             figure(each.core_seconds),
             figure(each.seconds),
             amount(each.memory),
@@ -207,6 +208,7 @@ def predicted(records: Records, limits: Limits) -> str:
     )
     head = (
         "method",
+        "clients in a round",
         "core s a round",
         "s a round",
         "memory of a rank",

@@ -11,6 +11,7 @@ from solera.report.chart import Chart, Series
 from solera.report.svg import draw
 
 Value = Callable[[ScaleRecord], float]
+_DOTS = 40  # of the line where predicted and measured are equal
 PARTS: dict[str, Value] = {
     "start and end": lambda each: each.seconds.rest,
     "training": lambda each: each.seconds.training - each.point.rounds * each.seconds.server,
@@ -95,6 +96,7 @@ def _predicted(records: Records) -> Chart:
             xs, ys = zip(*own, strict=True)
             series.append(Series(name, ys, xs, colour=number, key=name))
     if series:
-        ends = [min(min(each.x) for each in series), max(max(each.x) for each in series)]
-        series.append(Series("equal", ends, ends, colour=9, key="equal"))
+        low, high = min(min(each.x) for each in series), max(max(each.x) for each in series)
+        line = [low * (high / low) ** (step / _DOTS) for step in range(_DOTS + 1)]
+        series.append(Series("equal", line, line, colour=9, key="equal"))
     return Chart("points", series, "measured", "predicted", log_x=True, log_y=True)

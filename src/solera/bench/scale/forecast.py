@@ -15,6 +15,7 @@ from solera.core.spec import Home
 from solera.methods import find
 
 _FLOAT, _DOUBLE = 4, 8  # bytes
+_PER_NUMBER = _DOUBLE + 2 * _FLOAT  # of a table: the sum, the table and the next one
 GB, MB = 1e9, 1e6
 
 
@@ -47,6 +48,7 @@ class Forecast:
 
     method: str
     points: int  # that the model was fitted to
+    clients: float  # in a round: all users, for closed forms
     core_seconds: float  # of a round
     seconds: float  # of a round
     memory: float  # bytes of a rank
@@ -61,21 +63,27 @@ class Forecast:
 
 
 def forecast(model: CostModel, size: Size, prices: Prices, limits: Limits) -> Forecast:
-    """What a method takes, by the unit costs of its model."""
+    """What a method takes, by the unit costs of its model.
+
+    Points whose tables are small may not show what a table takes. So memory is at least that of the sums and
+    of two tables, which every rank holds.
+    """
     if model.solved:
         size = replace(size, clients=size.users, rounds=1, ranks=1)
     figures = model.figures(size)
     seconds = figures["local"] / size.cores + figures["server"]
     device = figures["state"] / size.users
     network = size.clients * (figures["down"] + figures["up"])
-    billed = max(size.cores, size.ranks * figures["memory"] / GB / prices.gb_per_core)
+    memory = figures["memory"] if model.solved else max(figures["memory"], _PER_NUMBER * size.table)
+    billed = max(size.cores, size.ranks * memory / GB / prices.gb_per_core)
     money = billed * seconds / 3600 * prices.core_hour + size.clients * figures["down"] / GB * prices.gb_out
     found = Forecast(
         method=model.method,
         points=model.points,
+        clients=size.clients,
         core_seconds=figures["local"] + figures["server"] * size.cores,
         seconds=seconds,
-        memory=figures["memory"],
+        memory=memory,
         down=figures["down"],
         up=figures["up"],
         network=network,
@@ -123,7 +131,7 @@ def by_formula(name: str, size: Size, limits: Limits, options: Mapping[str, Any]
         _FLOAT * sum(leaf.size * (items if leaf.per_item else 1) for leaf in shared if not leaf.derived_from)
     )
     tailored = sum(leaf.size for leaf in shared if leaf.per_item and leaf.name in method.tailored)
-    server = (_DOUBLE + 2 * _FLOAT) / _FLOAT * down + _FLOAT * tailored * items * size.users
+    server = _PER_NUMBER / _FLOAT * down + _FLOAT * tailored * items * size.users
     why = [] if down else ["nothing is shared, so clients learn nothing from each other"]
     if down > limits.download_mb * MB:
         why.append(f"a client downloads {amount(down)} in a round: the whole table")
