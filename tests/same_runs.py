@@ -14,7 +14,7 @@ def content(out: Path) -> tuple[dict, list, dict]:
     result = json.loads((out / "result.json").read_text())
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     for each in (result, *history):
-        for key in ("seconds", "seconds_per_round", "peak_bytes"):
+        for key in ("seconds", "seconds_per_round", "seconds_to_test", "peak_bytes"):
             each.pop(key, None)
     tensors = {path.name: load_file(path) for path in sorted(out.glob("*.safetensors"))}
     return result, history, tensors

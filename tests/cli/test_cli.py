@@ -304,9 +304,12 @@ def rounds_of(history: Path) -> list[str]:
     return [line for line in lines if line.endswith("\n")]
 
 
+MEASURED = {"seconds_per_round", "seconds_to_test", "peak_bytes"}
+
+
 def figures(folder: Path) -> dict:
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in {"seconds_per_round", "peak_bytes"}}
+    return {key: value for key, value in result.items() if key not in MEASURED}
 
 
 @NEEDS_DATA

@@ -11,7 +11,19 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from solera.cli import bench, bench_speed, bundle, data, device, federation, methods, node, runs, server
+from solera.cli import (
+    bench,
+    bench_scale,
+    bench_speed,
+    bundle,
+    data,
+    device,
+    federation,
+    methods,
+    node,
+    runs,
+    server,
+)
 from solera.cli.attack import attack
 from solera.cli.baseline import baseline
 from solera.cli.compare import compare
@@ -63,6 +75,8 @@ for measure in (
     bench_speed.flower,
     bench_speed.secagg,
     bench_speed.sketch,
+    bench_scale.scale,
+    bench_scale.predict,
 ):
     bench.app.command()(measure)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)

@@ -51,10 +51,11 @@ class Bytes(Frozen):
 
 
 class RoundSeconds(Frozen):
-    """Seconds of one round."""
+    """Seconds of one round. Those of the server are a part of training."""
 
     train: float
     evaluate: float
+    server: float | None = None
 
 
 class RoundEntry(Frozen):
@@ -90,6 +91,7 @@ class RunResult(Frozen):
     rounds: int | None = None
     selected_round: int | None = Field(None, ge=1)
     seconds_per_round: float | None = None  # median, training only
+    seconds_to_test: float | None = None  # to rank the test items of all users
     seconds_to_fit: float | None = None  # of a baseline
     peak_bytes: int | None = None
     bytes: Bytes | None = None

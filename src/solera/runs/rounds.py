@@ -153,7 +153,11 @@ class Training:
         middle = time.perf_counter()
         due = (number + 1) % self.config.evaluate_every == 0 or number + 1 == self.config.rounds
         validation = self._together(self.evaluator.validation(self._score("validation"))) if due else None
-        seconds = RoundSeconds(train=middle - start, evaluate=time.perf_counter() - middle)
+        seconds = RoundSeconds(
+            train=middle - start,
+            evaluate=time.perf_counter() - middle,
+            server=trained.seconds_on_server,
+        )
         if self._recorder:
             self._recorder.end(number)
         value = validation.selected(self.protocol, self.config.select_by) if validation else None
@@ -189,7 +193,9 @@ class Training:
 
     def _finish(self, folder: RunFolder | None, on_users: OnUsers | None) -> Run:
         self.simulation.state = self.best
+        start = time.perf_counter()
         test = self._together(self.evaluator.test(self._score("test"), on_users))
+        seconds_to_test = time.perf_counter() - start
         chosen = self.history[self.best_round]
         assert chosen.validation is not None  # the last round always has one
         sent = [entry.bytes for entry in self.history]
@@ -202,6 +208,7 @@ class Training:
             rounds=len(self.history),
             selected_round=chosen.round,
             seconds_per_round=float(np.median([entry.seconds.train for entry in self.history])),
+            seconds_to_test=seconds_to_test,
             peak_bytes=peak_bytes(),
             bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
             options=self.config.options,

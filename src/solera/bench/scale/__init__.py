@@ -1,0 +1,1 @@
+"""How cost grows with users, items and ranks: measured points, a cost model, and its predictions."""
