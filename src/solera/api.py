@@ -122,6 +122,8 @@ def train(
     secure_aggregation: bool = False,
     dp: str | None = None,
     wire: str | None = None,
+    upload: str | None = None,
+    download: str | None = None,
     record_figures: bool = False,
     mlflow: str | None = None,
     data_dir: str | Path | None = None,
@@ -137,9 +139,10 @@ def train(
     keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
     is always among them. `select_by` is the validation metric that selects the round, for example "hr@20";
     without it the protocol decides. Validation takes `evaluate_users` users, by default all up to 10,000,
-    every `evaluate_every` rounds; the test takes everybody. Nothing is written to disk unless `out`
-    names a folder, from which `solera.open_run` reads the run again. A notebook shows progress below the
-    cell, unless `progress` is False.
+    every `evaluate_every` rounds; the test takes everybody. `upload` and `download` code what clients send
+    and receive in fewer bytes, for example "int8" and "pq:8"; see docs/communication.md. Nothing is written
+    to disk unless `out` names a folder, from which `solera.open_run` reads the run again. A notebook shows
+    progress below the cell, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
@@ -173,6 +176,8 @@ def train(
         secure_aggregation=secure_aggregation,
         dp=dp,
         wire=wire,
+        upload=upload,
+        download=download,
         min_interactions=min_interactions,
         columns=columns,
     )

@@ -212,6 +212,20 @@ def train(
     ] = False,
     dp: DifferentialPrivacy = None,
     wire: Wire = None,
+    upload: Annotated[
+        str | None,
+        typer.Option(
+            help="Code what clients send: int8, top-k:0.1 (share of the rows), low-rank:4 (rank), "
+            "sketch:0.25 (share of a row's numbers)."
+        ),
+    ] = None,
+    download: Annotated[
+        str | None,
+        typer.Option(
+            help="Code what clients receive: int8, pq:8 (bytes per row), delta (changes since the client's "
+            "last round), slice:0.1 (share of the items), or for example pq:8+delta."
+        ),
+    ] = None,
     record_figures: Annotated[
         bool,
         typer.Option(
@@ -243,6 +257,8 @@ def train(
     Example: solera train --preset paper:fedrap/ml-100k --seed 1
 
     Example: solera train fedease --data ml-1m --dp epsilon=8,delta=1e-5,clip=30
+
+    Example: solera train fedhist --data ml-1m --upload int8 --download pq:8
     """
     from solera.data.datasets import load
     from solera.runs.assembly import run_config
@@ -271,6 +287,8 @@ def train(
         secure_aggregation=secure_aggregation,
         dp=dp,
         wire=wire,
+        upload=upload,
+        download=download,
     )
     folder = out_dir or _default_folder(config, resume)
     if not is_rank():  # the first rank checks it itself, and may be started again

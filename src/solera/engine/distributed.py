@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.download import Download
 from solera.core.errors import ConfigError
 from solera.core.method import Method
-from solera.core.protection import RoundChain
+from solera.core.protection import Chain, RoundChain
 from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -21,6 +22,8 @@ from solera.engine.row_store import STORED, RowStore
 from solera.engine.server import Server
 from solera.engine.simulation import LocalTraining, Simulation, choose
 from solera.engine.store import stored_rows
+
+_UNPROTECTED = Chain()
 
 
 class DistributedSimulation(Simulation):
@@ -36,8 +39,10 @@ class DistributedSimulation(Simulation):
         seed: int,
         device: torch.device,
         dtype: torch.dtype | None = None,
+        protection: Chain = _UNPROTECTED,
+        download: Download | None = None,
     ) -> None:
-        """`data` is of the whole federation."""
+        """`data` is of the whole federation. Of `protection`, only codings are possible."""
         if not method.sums_alone:
             raise ConfigError(
                 f"the server of {method.name!r} needs single clients' uploads, which ranks do not exchange",
@@ -53,7 +58,16 @@ class DistributedSimulation(Simulation):
             data.mass,
             share.clients,
         )
-        super().__init__(method, own, train, seed=seed, device=device, dtype=dtype)
+        super().__init__(
+            method,
+            own,
+            train,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            protection=protection,
+            download=download,
+        )
 
     def choose(self, round_: int) -> Ints:
         """The round's clients in the whole federation."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.context import RoundContext
+from solera.core.download import Download
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
@@ -27,6 +28,8 @@ from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.engine.receiving import Receiving
+from solera.engine.residuals import StoredResiduals
 from solera.engine.scoring import all_scores
 from solera.engine.server import Server
 from solera.engine.store import PersonalStore, TouchedRows
@@ -150,8 +153,13 @@ class Simulation:
         device: torch.device,
         dtype: torch.dtype | None = None,
         protection: Chain = _UNPROTECTED,
+        download: Download | None = None,
     ) -> None:
-        """Uploads go through the chain of `protection` on their way to the server."""
+        """Uploads go through the chain of `protection` on their way to the server.
+
+        With `download`, clients train and serve from what they decode of the shared tables. The server keeps
+        the tables in full and applies the clients' changes to them.
+        """
         if protection.masked:
             check_summable(method)
         self.protection = protection
@@ -164,8 +172,12 @@ class Simulation:
         self.state = State.initial(
             method, data.n_clients, data.n_items, seed=seed, device=device, dtype=dtype
         )
-        if remembered := protection.memory():
+        self._receiving = Receiving(method, data.n_items, download)
+        remembered = protection.memory() | self._receiving.memory(self.state.shared, data.n_clients)
+        if remembered:
             self.state = replace(self.state, memory=self.state.memory | remembered)
+        if protection.coding:
+            self.state.personal.residuals = StoredResiduals(method.leaves, data.n_clients, device)
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
@@ -176,7 +188,7 @@ class Simulation:
             if self.protection.masked
             else None
         )
-        protection = self.protection.begin(round_, method.leaves, state.memory)
+        protection = self.protection.begin(round_, method.leaves, state.memory, state.personal.residuals)
         server = Server(
             method,
             state.shared | state.memory,
@@ -187,6 +199,7 @@ class Simulation:
             protection=protection,
             on_mixing=self.observer.mixed if self.observer else None,
         )
+        received = self._receiving.begin(state.memory, clients)
         losses, sent = self._collect(server, round_, clients, protection)
         if not np.isfinite(losses):
             raise DivergedError(
@@ -194,16 +207,20 @@ class Simulation:
                 "lower the learning rate with -o learning_rate=…",
             )
         begin = time.perf_counter()
-        self.state = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
+        after = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
+        memory = self._receiving.renewed(after.memory | received, after.shared, server.row_weights)
+        self.state = replace(after, memory=memory)
         seconds = time.perf_counter() - begin
         n = max(1, len(clients))
-        down = self._dense(leaf for leaf in method.select(home=Home.SHARED) if not leaf.derived_from)
+        asked, down = self._receiving.bytes(n)
         up = sent / n
         if self.protection.dense:
             up = self._dense(leaf for leaf in method.leaves if leaf.sent_as)
         if masked:
-            up = sum(lengths(method, self.data.n_items).values()) * masked.bits / 8
-        return RoundResult(round_, len(clients), losses / n, up, down, seconds)
+            coding = self.protection.coding
+            numbers = lengths(method, self.data.n_items, coding.numbers if coding else None)
+            up = sum(numbers.values()) * masked.bits / 8
+        return RoundResult(round_, len(clients), losses / n, up + asked, down, seconds)
 
     def _collect(
         self, server: Server, round_: int, clients: Ints, protection: RoundChain
@@ -216,7 +233,7 @@ class Simulation:
             if self.observer:
                 self.observer.uploaded(result.clients, result.upload)
             losses += float(result.loss.sum())
-            sent += int(result.upload.bytes_per_client(self.method.leaves).sum())
+            sent += int(protection.bytes_per_client(result.upload, self.method.leaves).sum())
         return losses, sent
 
     def _dense(self, leaves: Iterable[Leaf]) -> float:
@@ -232,14 +249,21 @@ class Simulation:
         """
         if not len(clients):  # possible by chance with Poisson sampling
             return
-        task = Task(self.method, self.data, self.state, self._context(round_), self.seed)
+        received = replace(self.state, shared=self.received)
+        task = Task(self.method, self.data, received, self._context(round_), self.seed)
         for result in self.train(task, clients):
             self._keep(result)
+            self._receiving.touch(self.state.memory, result.upload.rows)
             yield (
                 replace(result, upload=protection.send(result.clients, result.upload))
                 if protection
                 else result
             )
+
+    @property
+    def received(self) -> Params:
+        """The shared leaves as clients decode them, to train and to serve."""
+        return self._receiving.shared(self.state.shared, self.state.memory)
 
     def _context(self, round_: int) -> RoundContext:
         return self.method.context(round_, self.data.n_items, self.seed)
@@ -262,14 +286,15 @@ class Simulation:
         if remembers(self.method.scorer):
             more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
         with torch.no_grad():
-            return all_scores(self.method, self.state.shared, self.state.personal, clients, more)
+            scores = all_scores(self.method, self.received, self.state.personal, clients, more)
+        return self._receiving.scored(scores, self.state.memory)
 
     def held(self, clients: Ints) -> Params:
         """The leaves on these clients: personal ones, and shared ones as downloaded or kept."""
         personal = self.state.personal
         index = torch.from_numpy(clients).to(self.state.device)
         params = {name: values[index] for name, values in personal.whole.items()}
-        for name, values in self.state.shared.items():
+        for name, values in self.received.items():
             params[name] = values[index] if name in self.method.tailored else values
         for name in (*personal.tables, *personal.rows):
             params[name] = personal.table(name, clients, params.get(name))
@@ -283,7 +308,7 @@ class Simulation:
         return partial(self.scores, known=known)
 
     def _memory(self, scorer: FadingHistory, histories: Ragged) -> Tensor:
-        inputs = self.state.shared[INPUTS].index_select(
+        inputs = self.received[INPUTS].index_select(
             0, torch.from_numpy(histories.values).to(self.state.device)
         )
         return scorer.last(inputs, torch.from_numpy(histories.lengths))

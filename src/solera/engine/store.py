@@ -15,6 +15,7 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
+from solera.engine.residuals import StoredResiduals
 from solera.engine.row_store import ClientRows, RowStore
 
 TABLE_BYTES = 4 << 30  # per leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
@@ -44,6 +45,7 @@ class PersonalStore:
         self.initial = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL)}
         self.whole: Params = {}
         self.tables: Params = {}
+        self.residuals: StoredResiduals | None = None  # only if uploads are coded
         self.rows: dict[str, RowStore] = {
             name: RowStore(n_clients, self.device) for name in method.view.keeps
         }
@@ -118,6 +120,7 @@ class PersonalStore:
         twin.whole = {name: values.clone() for name, values in self.whole.items()}
         twin.tables = {name: values.clone() for name, values in self.tables.items()}
         twin.rows = {name: rows.copy() for name, rows in self.rows.items()}
+        twin.residuals = self.residuals.copy() if self.residuals else None
         return twin
 
     def tensors(self) -> Params:
@@ -125,10 +128,12 @@ class PersonalStore:
         tensors = self.whole | self.tables
         for name, rows in self.rows.items():
             tensors |= {f"{name}/{part}": value for part, value in rows.tensors().items()}
-        return tensors
+        return tensors | (self.residuals.tensors() if self.residuals else {})
 
     def restore(self, tensors: Params) -> None:
         """Restore the output of `tensors`."""
+        if self.residuals:
+            self.residuals.restore(tensors)
         moved = {name: value.to(self.device) for name, value in tensors.items()}
         self.whole = {name: moved[name].clone() for name in self.whole}
         self.tables = {name: moved[name].clone() for name in self.tables}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from solera.coding.settings import download_coding, upload_coding
 from solera.core.closed_form import ClosedForm
+from solera.core.download import Download
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
 from solera.core.method import Method
@@ -54,6 +56,7 @@ def federation(
             "several workers cannot solve a closed form or protect uploads yet",
             "omit --workers, or --dp, --wire and --secure-aggregation",
         )
+    download = _download(config, method, several=ranks is not None)
     if isinstance(method, ClosedForm):
         if config.wire:
             raise ConfigError(
@@ -71,7 +74,15 @@ def federation(
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     if ranks:
         return DistributedSimulation(
-            method, clients, train, ranks, seed=config.seed, device=place, dtype=dtype
+            method,
+            clients,
+            train,
+            ranks,
+            seed=config.seed,
+            device=place,
+            dtype=dtype,
+            protection=protection(config, method, clients),
+            download=download,
         )
     return Simulation(
         method,
@@ -81,18 +92,30 @@ def federation(
         device=place,
         dtype=dtype,
         protection=protection(config, method, clients),
+        download=download,
     )
 
 
+def _download(config: RunConfig, method: AnyMethod, *, several: bool) -> Download | None:
+    if not config.download or isinstance(method, ClosedForm):
+        return None
+    if several and ("delta" in config.download or "slice" in config.download):
+        raise ConfigError(
+            f"several workers cannot count the bytes of --download {config.download} yet", "omit --workers"
+        )
+    return download_coding(config.download, method)
+
+
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
-    """The protection chain of a run's uploads: clipping and noise, then masks."""
+    """The protection chain of a run's uploads: coding, clipping and noise, then masks."""
     steps: list[Step] = []
     if config.wire:
         steps.append(LaplaceNoise(config.wire, config.seed))
     if config.dp:
         check_private(method)
         steps.append(private_rounds(config.dp, method, clients, config.seed))
-    return Chain(tuple(steps), masked=config.secure_aggregation)
+    coding = upload_coding(config.upload, config.seed) if config.upload else None
+    return Chain(tuple(steps), masked=config.secure_aggregation, coding=coding)
 
 
 def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:

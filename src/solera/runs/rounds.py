@@ -193,6 +193,8 @@ class Training:
             engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
+            upload=self.config.upload,
+            download=self.config.download,
             privacy=self.config.statement(self.method),
         )
         saved = self._saved(self.best) if folder or self.ranks else None
