@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from solera.coding.settings import download_coding
-from solera.coding.tables import Int8Table, ProductQuantised
+from solera.coding.tables import Int8Table, ProductQuantised, ResidualQuantised
+from solera.core.spec import Home, Leaf, Params
 from solera.methods import build
 
 METHOD = build("fedmf", {"embedding_size": 6})
+LEAF = Leaf("items", (6,), Home.SHARED, per_item=True, upload=True)
 
 
 def table(n_items: int, seed: int = 0) -> torch.Tensor:
@@ -21,38 +23,53 @@ def table(n_items: int, seed: int = 0) -> torch.Tensor:
 
 def test_an_int8_table_by_hand():
     rows = torch.tensor([[127.0, 0.4, 0.6], [0.0, 0.0, 0.0], [-0.5, 0.25, 0.0]])
-    coded = Int8Table().coded(rows, {}, 0)
+    coded = Int8Table().coded(LEAF, rows, {}, 0)
     assert coded["codes"].tolist() == [[127, 0, 1], [0, 0, 0], [-127, 64, 0]]  # 63.5 rounds to even
     decoded = Int8Table().decoded(coded, rows)
     assert decoded[0].tolist() == [127, 0, 1]
     assert decoded[1].tolist() == [0, 0, 0]
-    assert Int8Table().sizes(3, 3) == (3 + 4, 0)
+    assert Int8Table().sizes(Leaf("items", (3,), Home.SHARED, per_item=True), 3) == (3 + 4, 0)
 
 
 def test_every_piece_is_replaced_by_its_nearest_centroid():
     rows, coding = table(2_000), ProductQuantised(2)
-    coded = coding.coded(rows, {}, 0)
+    coded = coding.coded(LEAF, rows, {}, 0)
     book = coded["book"].double()
     for piece, columns in enumerate((slice(0, 3), slice(3, 6))):
         nearest = torch.cdist(rows[:, columns], book[:, columns]).argmin(1)
         assert torch.equal(nearest, coded["codes"][:, piece].long())
-    assert coding.sizes(2_000, 6) == (2, 2 * 256 * 6)
+    assert coding.sizes(LEAF, 2_000) == (2, 2 * 256 * 6)
 
 
 def test_no_more_than_256_different_rows_are_exact():
     """Every row is a centroid, in half precision."""
     rows, coding = table(200).half().double(), ProductQuantised(3)
-    assert torch.equal(coding.decoded(coding.coded(rows, {}, 0), rows), rows)
-    assert coding.sizes(200, 6) == (3, 2 * 200 * 6)
+    assert torch.equal(coding.decoded(coding.coded(LEAF, rows, {}, 0), rows), rows)
+    assert coding.sizes(LEAF, 200) == (3, 2 * 200 * 6)
 
 
 def test_centroids_continue_from_the_former_version():
     rows, coding = table(3_000), ProductQuantised(3)
-    coded, errors = {}, []
+    coded: Params = {}
+    errors: list[float] = []
     for version in range(8):
-        coded = coding.coded(rows, coded, version)
+        coded = coding.coded(LEAF, rows, coded, version)
         errors.append(float((coding.decoded(coded, rows) - rows).square().sum()))
     assert all(later < former for former, later in pairwise(errors))
+
+
+def test_every_code_is_the_centroid_nearest_to_what_the_former_ones_leave():
+    rows, coding = table(2_000), ResidualQuantised(3)
+    coded = coding.coded(LEAF, rows, {}, 0)
+    left = rows
+    for place, book in enumerate(coded["book"].double()):
+        nearest = torch.cdist(left, book).argmin(1)
+        assert torch.equal(nearest, coded["codes"][:, place].long())
+        steps = book / (book.abs().amax(1, keepdim=True) / 127)
+        torch.testing.assert_close(steps, steps.round(), rtol=0, atol=1e-4)  # int8, as it is counted
+        left = left - book[nearest]
+    torch.testing.assert_close(coding.decoded(coded, rows), rows - left)
+    assert coding.sizes(LEAF, 2_000) == (3, 3 * 256 * (6 + 4))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +77,7 @@ def test_centroids_continue_from_the_former_version():
 )
 def test_a_delta_has_the_rows_that_changed_since_the_clients_last_round(text, row, rest):
     n_items, clients = 40, 5
-    coding = download_coding(text, METHOD)
+    coding = download_coding(text, METHOD, 0)
     shared = {"items": table(n_items)}
     memory = coding.memory(shared, clients)
     draw = np.random.default_rng(1)
@@ -87,7 +104,7 @@ def test_a_delta_has_the_rows_that_changed_since_the_clients_last_round(text, ro
 
 
 def test_a_slice_has_the_rows_that_most_clients_changed():
-    coding = download_coding("slice:0.5", METHOD)
+    coding = download_coding("slice:0.5", METHOD, 0)
     shared = {"items": table(4)}
     memory = coding.memory(shared, 3)
     memory = coding.renewed(memory, shared, torch.tensor([1.0, 5.0, 0.0, 2.0]))
@@ -98,6 +115,20 @@ def test_a_slice_has_the_rows_that_most_clients_changed():
 
 def test_parts_beyond_the_length_of_a_row_are_not_sent():
     rows, coding = table(10), ProductQuantised(8)
-    coded = coding.coded(rows, {}, 0)
+    coded = coding.coded(LEAF, rows, {}, 0)
     assert coded["codes"].shape == (10, 6)
-    assert coding.sizes(10, 6)[0] == 6
+    assert coding.sizes(LEAF, 10)[0] == 6
+
+
+def test_a_bias_is_kept_in_half_precision():
+    """Of 4 bytes 2 are the bias, and 2 stand for the other 5 numbers."""
+    leaf = Leaf("items", (6,), Home.SHARED, per_item=True, upload=True, bias=True)
+    rows, coding = table(2_000), ProductQuantised(4)
+    coded = coding.coded(leaf, rows, {}, 0)
+    assert coded["codes"].shape == (2_000, 2)
+    assert coding.sizes(leaf, 2_000) == (4, 2 * 256 * 5)
+    decoded = coding.decoded(coded, rows)
+    torch.testing.assert_close(decoded[:, 0], rows[:, 0], rtol=2**-11, atol=1e-7)
+    other = Leaf("items", (5,), Home.SHARED, per_item=True)
+    alone = ProductQuantised(2).coded(other, rows[:, 1:], {}, 0)
+    assert torch.equal(decoded[:, 1:], ProductQuantised(2).decoded(alone, rows[:, 1:]))

@@ -222,8 +222,9 @@ def train(
     download: Annotated[
         str | None,
         typer.Option(
-            help="Code what clients receive: int8, pq:8 (bytes per row), delta (changes since the client's "
-            "last round), slice:0.1 (share of the items), or for example pq:8+delta."
+            help="Code what clients receive: int8, pq:8 or rq:8 (product or residual quantisation, bytes per "
+            "row), delta (rows changed since the client's last round), slice:0.1 (share of the items), or "
+            "for example pq:8+delta."
         ),
     ] = None,
     record_figures: Annotated[

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from solera.coding.tables import TableCoding
+from solera.coding.tables import TableCoding, Whole
 from solera.coding.uploads import FLOAT, ROW_ID
 from solera.core.arrays import Ints
 from solera.core.method import Method
@@ -24,13 +25,16 @@ _VERSION, _CHANGED, _SEEN, _TOUCHED = (
 class CodedDownload:
     """The shared tables of a method in a coded form.
 
-    With `delta`, a client that has an earlier version receives only the rows whose codes have changed since,
-    and a bit per item that says which these are. With `slice_` below 1 it receives this share of the items,
-    those that most clients have changed so far, and asks for the other rows it needs by their numbers.
+    Clients know the tables before the first round, because they follow from the seed. So what is coded is the
+    change since then, except for tables that are sent as they are. With `delta`, a client that has an earlier
+    version receives only the rows whose codes have changed since, and a bit per item that says which these
+    are. With `slice_` below 1 it receives this share of the items, those that most clients have changed so
+    far, and asks for the other rows it needs by their numbers.
     """
 
     method: Method
     tables: TableCoding
+    seed: int
     delta: bool = False
     slice_: float = 1.0
 
@@ -43,6 +47,11 @@ class CodedDownload:
     def _parts(self, memory: Params, leaf: Leaf) -> Params:
         start = f"{_PREFIX}{leaf.name}."
         return {name.removeprefix(start): v for name, v in memory.items() if name.startswith(start)}
+
+    def _initial(self, leaf: Leaf, shared: Params) -> Tensor | float:
+        if isinstance(self.tables, Whole):
+            return 0.0
+        return _initial(leaf, len(shared[leaf.name]), self.seed).to(shared[leaf.name])
 
     def memory(self, shared: Params, n_clients: int) -> Params:
         """The first version, which nobody has seen."""
@@ -60,7 +69,7 @@ class CodedDownload:
             f"{_PREFIX}{leaf.name}.{part}": value
             for leaf in self._coded()
             for part, value in self.tables.coded(
-                shared[leaf.name], self._parts(memory, leaf), version
+                leaf, shared[leaf.name] - self._initial(leaf, shared), self._parts(memory, leaf), version
             ).items()
         }
 
@@ -82,13 +91,14 @@ class CodedDownload:
     def received(self, shared: Params, memory: Params) -> Params:
         """The shared leaves as clients decode them. Derived leaves follow from these."""
         return shared | {
-            leaf.name: self.tables.decoded(self._parts(memory, leaf), shared[leaf.name])
+            leaf.name: self._initial(leaf, shared)
+            + self.tables.decoded(self._parts(memory, leaf), shared[leaf.name])
             for leaf in self._coded()
         }
 
     def _row_bytes(self, n_items: int) -> tuple[int, int]:
         """Bytes of an item's rows in all tables, and of all that is not a row."""
-        sizes = [self.tables.sizes(n_items, leaf.size) for leaf in self._coded()]
+        sizes = [self.tables.sizes(leaf, n_items) for leaf in self._coded()]
         whole = FLOAT * sum(leaf.size for leaf in self._leaves() if not leaf.per_item)
         return sum(row for row, _ in sizes), sum(rest for _, rest in sizes) + whole
 
@@ -127,3 +137,8 @@ class CodedDownload:
         outside = torch.ones(len(touched), dtype=torch.bool, device=touched.device)
         outside[order[: self._most(len(touched))]] = False
         return outside
+
+
+@lru_cache(maxsize=4)
+def _initial(leaf: Leaf, n_items: int, seed: int) -> Tensor:
+    return leaf.initial(n_items, seed)

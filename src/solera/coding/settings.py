@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from solera.coding.downloads import CodedDownload
-from solera.coding.tables import Int8Table, ProductQuantised, TableCoding, Whole
+from solera.coding.tables import Int8Table, ProductQuantised, ResidualQuantised, TableCoding, Whole
 from solera.coding.uploads import Int8, LargestRows, LowRank, Projection
 from solera.core.choices import Tailoring
 from solera.core.closed_form import ClosedForm
@@ -16,7 +16,7 @@ from solera.core.method import Method
 from solera.core.protection import UploadCoding
 
 _UPLOADS = "use int8, top-k:0.1, low-rank:4 or sketch:0.25"
-_DOWNLOADS = "use int8, pq:8, delta or slice:0.1, or two of them: int8+delta, pq:8+delta, pq:8+slice:0.1"
+_DOWNLOADS = "use int8, pq:8, rq:8, delta or slice:0.1, or two of them, such as pq:8+delta or int8+slice:0.1"
 _NOT_MASKED = {
     "int8": "masks hide sums of integers of one scale, and int8 has a scale for every row of every client",
     "top-k": "under masks a client sends every row, so that nobody sees which rows it touched",
@@ -39,7 +39,7 @@ def upload_coding(text: str, seed: int) -> UploadCoding:
     raise _unknown(text, _UPLOADS, "upload")
 
 
-def download_coding(text: str, method: Method) -> Download:
+def download_coding(text: str, method: Method, seed: int) -> Download:
     """The coding that `--download` names."""
     tables: TableCoding = Whole()
     delta, slice_ = False, 1.0
@@ -51,16 +51,18 @@ def download_coding(text: str, method: Method) -> Download:
                 tables = Int8Table()
             case "pq":
                 tables = ProductQuantised(_whole(amount, text, _DOWNLOADS, "download"))
+            case "rq":
+                tables = ResidualQuantised(_whole(amount, text, _DOWNLOADS, "download"))
             case "delta" if part == kind:
                 delta = True
             case "slice":
                 slice_ = _share(amount, text, _DOWNLOADS, "download")
             case _:
                 raise _unknown(text, _DOWNLOADS, "download")
-        given.append("table" if kind in ("int8", "pq") else "rows")
+        given.append("table" if kind in ("int8", "pq", "rq") else "rows")
     if len(set(given)) < len(given):
         raise _unknown(text, _DOWNLOADS, "download")
-    return CodedDownload(method, tables, delta, slice_)
+    return CodedDownload(method, tables, seed, delta, slice_)
 
 
 def check_upload(
@@ -94,7 +96,7 @@ def check_download(text: str, method: AnyMethod, *, masked: bool, private: bool)
     """Raise an error if downloads of this method or with this protection cannot be coded like this."""
     if isinstance(method, ClosedForm):
         raise _refusal(method, "download", "its clients download nothing before they send their sums")
-    download_coding(text, method)
+    download_coding(text, method, 0)
     if method.tailored:
         raise _refusal(method, "download", "every client downloads a table of its own")
     if not any(leaf.per_item and leaf.name in method.shared_shapes(1) for leaf in method.leaves):

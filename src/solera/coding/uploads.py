@@ -103,7 +103,7 @@ class LowRank:
         changes = dict(upload.changes)
         for leaf in (leaf for leaf in leaves if leaf.sent_as and leaf.per_item):
             change = upload.changes[leaf.sent_as]
-            parts = change.flatten(1).double().split(counts)
+            parts = torch.split(change.flatten(1).double(), counts)
             factored = [self._factored(part) if self._pays(leaf, len(part)) else part for part in parts]
             changes[leaf.sent_as] = torch.cat(factored).to(change.dtype).view(change.shape)
         return Upload(upload.rows, upload.row_counts, changes)
@@ -111,7 +111,8 @@ class LowRank:
     def _factored(self, rows: Tensor) -> Tensor:
         if not bool(rows.isfinite().all()):
             return rows
-        base = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, -self.rank :]
+        _, vectors = torch.linalg.eigh(rows.T @ rows)
+        base: Tensor = vectors[:, -self.rank :]
         return (rows @ base) @ base.T
 
     def _pays(self, leaf: Leaf, rows: int) -> bool:

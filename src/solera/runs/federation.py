@@ -103,7 +103,7 @@ def _download(config: RunConfig, method: AnyMethod, *, several: bool) -> Downloa
         raise ConfigError(
             f"several workers cannot count the bytes of --download {config.download} yet", "omit --workers"
         )
-    return download_coding(config.download, method)
+    return download_coding(config.download, method, config.seed)
 
 
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
