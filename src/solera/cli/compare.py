@@ -15,7 +15,6 @@ from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:
     from solera.bench.records import Record
-    from solera.runs.result import Bytes
 
 
 def compare(
@@ -100,10 +99,6 @@ def _row(record: Record) -> dict[str, Any]:
     }
 
 
-def _kib(moved: Bytes) -> tuple[str, str]:
-    return f"{moved.up / 1024:,.1f}", f"{moved.down / 1024:,.1f}"
-
-
 def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, leaky: bool) -> None:
     if records:
         rows = [
@@ -112,14 +107,14 @@ def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, 
                 *(record.result.validation.full[name] for name in ("hr@10", "ndcg@10")),
                 *(record.result.test.full[name] for name in ("hr@10", "ndcg@10")),
                 f"{record.seconds:.1f}",
-                *(_kib(record.result.bytes) if record.result.bytes else ("–", "–")),
+                f"{record.result.bytes.up / 1024:,.1f}" if record.result.bytes else "–",
             )
             for record in records
         ]
         first = records[0]
         table(
             f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
-            ("at 10", "val. HR", "val. NDCG", "test HR", "test NDCG", "s", "KiB up", "KiB down"),
+            ("at 10", "val. HR", "val. NDCG", "test HR", "test NDCG", "s", "KiB up"),
             rows,
             leaky=leaky,
         )

@@ -69,6 +69,14 @@ Wire = Annotated[
     str | None,
     typer.Option(help="paper-laplace=0.5: add the papers' noise to uploads, without a privacy guarantee."),
 ]
+Upload = Annotated[
+    str | None,
+    typer.Option(help="Shorten what clients send: int8, top-k:0.1, low-rank:4 or sketch:0.25."),
+]
+Download = Annotated[
+    str | None,
+    typer.Option(help="Shorten what clients receive: int8, pq:8, rq:8, delta, slice:0.1, pq:8+delta, …"),
+]
 USUAL_CUTOFFS = "5,10,20,50"
 Cutoffs = Annotated[str, typer.Option("--at", help="Cutoffs of the metrics; 10 is always among them.")]
 Threads = Annotated[
@@ -212,21 +220,8 @@ def train(
     ] = False,
     dp: DifferentialPrivacy = None,
     wire: Wire = None,
-    upload: Annotated[
-        str | None,
-        typer.Option(
-            help="Code what clients send: int8, top-k:0.1 (share of the rows), low-rank:4 (rank), "
-            "sketch:0.25 (share of a row's numbers)."
-        ),
-    ] = None,
-    download: Annotated[
-        str | None,
-        typer.Option(
-            help="Code what clients receive: int8, pq:8 or rq:8 (product or residual quantisation, bytes per "
-            "row), delta (rows changed since the client's last round), slice:0.1 (share of the items), or "
-            "for example pq:8+delta."
-        ),
-    ] = None,
+    upload: Upload = None,
+    download: Download = None,
     record_figures: Annotated[
         bool,
         typer.Option(
