@@ -70,6 +70,7 @@ def test_main_table_by_hand():
         "2",
         "+0.3750 [+0.2500, +0.5000]",
         "3",
+        "6",
         "0.5",
     ]
     assert found["ease (centralized)"][4:] == ["1", "best centralized", "–", "–", "–"]
