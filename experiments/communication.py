@@ -15,6 +15,10 @@ import solera
 from solera.core.errors import ConfigError
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "ml-100k/fedhist": {"rounds": 40, "evaluate_every": 10},
+    "ml-100k/pfedrec": {"rounds": 20, "evaluate_every": 10},
+    "ml-1m/fedhist": {"rounds": 60, "evaluate_every": 20, "clients_per_round": 100},
+    "ml-1m/pfedrec": {"rounds": 40, "evaluate_every": 20, "clients_per_round": 300},
     "gowalla/fedhist": {
         "rounds": 100,
         "evaluate_every": 20,
@@ -22,20 +26,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "clients_per_round": 1000,
         "negatives": 4,
     },
-    "ml-1m/fedhist": {"rounds": 60, "evaluate_every": 20, "clients_per_round": 100},
-    "ml-1m/pfedrec": {"rounds": 40, "evaluate_every": 20, "clients_per_round": 300},
     "gowalla/pfedrec": {"rounds": 40, "evaluate_every": 40, "clients_per_round": 1000},
 }
 CODINGS: list[tuple[str | None, str | None]] = [
     (None, None),
-    (None, "pq:8"),
-    ("int8", "pq:8+delta"),
     (None, "int8"),
+    (None, "pq:8"),
+    (None, "rq:7"),
+    (None, "pq:8+delta"),
+    (None, "rq:6+own"),
+    (None, "slice:0.1"),
     ("int8", None),
     ("top-k:0.5", None),
     ("low-rank:4", None),
     ("sketch:0.5", None),
-    (None, "slice:0.1"),
+    ("int8", "rq:6+own"),
 ]
 
 

@@ -93,6 +93,23 @@ def test_a_device_serves_from_what_it_downloads():
     assert not torch.allclose(expected, user @ coded.state.shared["items"].T)
 
 
+def test_clients_that_ask_for_their_rows_train_as_without_a_coding():
+    """A row has 4 numbers: a client sends its number, 4 bytes, and receives it in 16 besides the tables."""
+    watched = Watched(BlockTraining(1))
+    plain, own = simulation(train=watched), simulation(download="rq:2+own")
+    for round_ in range(3):
+        watched.results.clear()
+        one, two = plain.run_round(round_), own.run_round(round_)
+        rows = sum(len(result.upload.rows) for result in watched.results) / one.clients
+        assert one.loss == two.loss
+        assert two.bytes_up - one.bytes_up == pytest.approx(4 * rows)
+        assert two.bytes_down == pytest.approx(N_ITEMS * 2 + 2 * N_ITEMS * (4 + 4) + 16 * rows)
+    assert torch.equal(plain.state.shared["items"], own.state.shared["items"])
+    user = own.state.personal.whole["user"]
+    torch.testing.assert_close(own.scores(np.arange(20)), user @ own.received["items"].T)
+    assert not torch.allclose(own.received["items"], own.state.shared["items"])
+
+
 def test_items_outside_the_slice_are_not_served():
     coded = after(simulation(download="slice:0.2"), range(2))
     scores = coded.scores(np.arange(20))
@@ -151,6 +168,8 @@ def test_clipping_bounds_what_the_server_decodes():
         ({"download": "int8+pq:8"}, "not a valid --download"),
         ({"download": "delta+slice:0.1"}, "not a valid --download"),
         ({"download": "zip"}, "not a valid --download"),
+        ({"download": "own"}, "not a valid --download"),
+        ({"download": "pq:8+own", "secure_aggregation": True}, "its own items among them"),
     ],
 )
 def test_what_is_refused_says_why(settings, why):

@@ -75,7 +75,7 @@ Upload = Annotated[
 ]
 Download = Annotated[
     str | None,
-    typer.Option(help="Shorten what clients receive: int8, pq:8, rq:8, delta, slice:0.1, pq:8+delta, …"),
+    typer.Option(help="Shorten what clients receive: int8, pq:8, rq:8, delta, slice:0.1, rq:6+own, …"),
 ]
 USUAL_CUTOFFS = "5,10,20,50"
 Cutoffs = Annotated[str, typer.Option("--at", help="Cutoffs of the metrics; 10 is always among them.")]

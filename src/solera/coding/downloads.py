@@ -29,7 +29,8 @@ class CodedDownload:
     change since then, except for tables that are sent as they are. With `delta`, a client that has an earlier
     version receives only the rows whose codes have changed since, and a bit per item that says which these
     are. With `slice_` below 1 it receives this share of the items, those that most clients have changed so
-    far, and asks for the other rows it needs by their numbers.
+    far, and asks for the other rows it needs by their numbers. With `exact_rows` it asks for all rows it
+    trains on, in single precision, and uses the coded tables only to serve.
     """
 
     method: Method
@@ -37,6 +38,7 @@ class CodedDownload:
     seed: int
     delta: bool = False
     slice_: float = 1.0
+    exact_rows: bool = False
 
     def _leaves(self) -> Iterator[Leaf]:
         return (leaf for leaf in self.method.select(home=Home.SHARED) if not leaf.derived_from)
@@ -121,7 +123,10 @@ class CodedDownload:
         return max(1, round(self.slice_ * n_items))
 
     def asked(self, memory: Params, rows: Tensor) -> tuple[int, int]:
-        """Bytes up and down for the given rows that are not in the slice."""
+        """Bytes up and down for those of the given rows that clients ask for."""
+        if self.exact_rows:
+            size = FLOAT * sum(leaf.size for leaf in self._coded())
+            return len(rows) * ROW_ID, len(rows) * size
         outside = self.out_of_reach(memory)
         if outside is None:
             return 0, 0

@@ -16,7 +16,7 @@ from solera.core.method import Method
 from solera.core.protection import UploadCoding
 
 _UPLOADS = "use int8, top-k:0.1, low-rank:4 or sketch:0.25"
-_DOWNLOADS = "use int8, pq:8, rq:8, delta or slice:0.1, or two of them, such as pq:8+delta or int8+slice:0.1"
+_DOWNLOADS = "use int8, pq:8, rq:8, delta or slice:0.1, or two of them, such as pq:8+delta or rq:8+own"
 _NOT_MASKED = {
     "int8": "masks hide sums of integers of one scale, and int8 has a scale for every row of every client",
     "top-k": "under masks a client sends every row, so that nobody sees which rows it touched",
@@ -42,7 +42,7 @@ def upload_coding(text: str, seed: int) -> UploadCoding:
 def download_coding(text: str, method: Method, seed: int) -> Download:
     """The coding that `--download` names."""
     tables: TableCoding = Whole()
-    delta, slice_ = False, 1.0
+    delta, slice_, own = False, 1.0, False
     given: list[str] = []
     for part in text.split("+"):
         kind, _, amount = part.partition(":")
@@ -55,14 +55,16 @@ def download_coding(text: str, method: Method, seed: int) -> Download:
                 tables = ResidualQuantised(_whole(amount, text, _DOWNLOADS, "download"))
             case "delta" if part == kind:
                 delta = True
+            case "own" if part == kind:
+                own = True
             case "slice":
                 slice_ = _share(amount, text, _DOWNLOADS, "download")
             case _:
                 raise _unknown(text, _DOWNLOADS, "download")
         given.append("table" if kind in ("int8", "pq", "rq") else "rows")
-    if len(set(given)) < len(given):
+    if len(set(given)) < len(given) or text == "own":
         raise _unknown(text, _DOWNLOADS, "download")
-    return CodedDownload(method, tables, seed, delta, slice_)
+    return CodedDownload(method, tables, seed, delta, slice_, own)
 
 
 def check_upload(
@@ -101,7 +103,7 @@ def check_download(text: str, method: AnyMethod, *, masked: bool, private: bool)
         raise _refusal(method, "download", "every client downloads a table of its own")
     if not any(leaf.per_item and leaf.name in method.shared_shapes(1) for leaf in method.leaves):
         raise _refusal(method, "download", "it has no shared item table")
-    if (masked or private) and "slice" in text:
+    if (masked or private) and ("slice" in text or "own" in text):
         other = "--secure-aggregation" if masked else "--dp"
         raise ConfigError(
             f"--download {text} cannot be combined with {other}: a client would ask for the rows it needs, "

@@ -25,6 +25,11 @@ class Download(Protocol):
         """The shared leaves as clients decode them."""
         ...
 
+    @property
+    def exact_rows(self) -> bool:
+        """Whether clients ask for the rows they train on as they are on the server."""
+        ...
+
     def sent(self, memory: Params, clients: Ints, n_items: int) -> tuple[float, Params]:
         """Bytes that these clients receive on average, and the parts of the state that this changes."""
         ...

@@ -32,6 +32,11 @@ class Receiving:
             self._last = shared, seen | derived(self._method, seen)
         return self._last[1]
 
+    def rows(self, shared: Params, memory: Params) -> Params:
+        """The shared leaves from which clients train."""
+        exact = self._coding is not None and self._coding.exact_rows
+        return shared if exact else self.shared(shared, memory)
+
     def begin(self, memory: Params, clients: Ints) -> Params:
         """Start counting the bytes of a round. Returns the parts of the memory that its downloads change."""
         self._asked_up = self._asked_down = 0.0

@@ -249,7 +249,8 @@ class Simulation:
         """
         if not len(clients):  # possible by chance with Poisson sampling
             return
-        received = replace(self.state, shared=self.received)
+        rows = self._receiving.rows(self.state.shared, self.state.memory)
+        received = replace(self.state, shared=rows)
         task = Task(self.method, self.data, received, self._context(round_), self.seed)
         for result in self.train(task, clients):
             self._keep(result)
@@ -262,7 +263,7 @@ class Simulation:
 
     @property
     def received(self) -> Params:
-        """The shared leaves as clients decode them, to train and to serve."""
+        """The shared leaves as clients decode them."""
         return self._receiving.shared(self.state.shared, self.state.memory)
 
     def _context(self, round_: int) -> RoundContext:

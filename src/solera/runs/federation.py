@@ -99,7 +99,7 @@ def federation(
 def _download(config: RunConfig, method: AnyMethod, *, several: bool) -> Download | None:
     if not config.download or isinstance(method, ClosedForm):
         return None
-    if several and ("delta" in config.download or "slice" in config.download):
+    if several and any(kind in config.download for kind in ("delta", "slice", "own")):
         raise ConfigError(
             f"several workers cannot count the bytes of --download {config.download} yet", "omit --workers"
         )

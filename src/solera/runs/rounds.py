@@ -77,7 +77,9 @@ class Training:
         """Record data of the following rounds for figures, in the run's folder."""
         assert isinstance(self.simulation, Simulation)
         # Noise on the wire accumulates in a table that the server only knows as the sum of what was sent.
-        adds_up = self.config.wire and any(leaf.feeds for leaf in self.simulation.method.leaves)
+        adds_up = (self.config.wire or self.config.upload) and any(
+            leaf.feeds for leaf in self.simulation.method.leaves
+        )
         seen = not (self.config.secure_aggregation or self.config.dp or adds_up)
         self._recorder = Recorder(self.simulation, path, self.config.rounds, uploads=seen)
 
