@@ -177,7 +177,7 @@ class ResidualQuantised(_Quantised):
             found.append(_nearest(left, book))
             left = left - book[found[-1]]
             books.append(book)
-        return torch.stack(found, dim=1), torch.stack(books).float()
+        return torch.stack(found, dim=1), torch.stack(books)
 
     def _looked_up(self, codes: Tensor, book: Tensor, like: Tensor) -> Tensor:
         return sum(
