@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
@@ -63,8 +64,8 @@ class Receiving:
         return self._coding.renewed(memory, shared, row_weights) if self._coding else memory
 
     def scored(self, scores: Tensor, memory: Params) -> Tensor:
-        """Scores [clients, n_items], without those of items that clients do not receive."""
+        """Scores [clients, n_items]. Items that clients do not receive get the lowest finite score."""
         outside = self._coding.out_of_reach(memory) if self._coding else None
         if outside is not None:
-            scores[:, outside] = -float("inf")
+            scores[:, outside] = torch.finfo(scores.dtype).min
         return scores
