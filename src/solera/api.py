@@ -124,6 +124,8 @@ def train(
     secure_aggregation: bool = False,
     dp: str | None = None,
     wire: str | None = None,
+    upload: str | None = None,
+    download: str | None = None,
     record_figures: bool = False,
     mlflow: str | None = None,
     data_dir: str | Path | None = None,
@@ -140,9 +142,10 @@ def train(
     is always among them. `select_by` is the validation metric that selects the round, for example "hr@20";
     without it the protocol decides. Validation takes `evaluate_users` users, by default all up to 10,000,
     every `evaluate_every` rounds; the test takes everybody. With `memory`, for example "8GB", a run that
-    would take more is refused. Nothing is written to disk unless `out`
-    names a folder, from which `solera.open_run` reads the run again. A notebook shows progress below the
-    cell, unless `progress` is False.
+    would take more is refused. `upload` and `download` code what clients send and receive in fewer bytes, for
+    example "int8" and "pq:8"; see docs/communication.md. Nothing is written to disk unless `out` names a
+    folder, from which `solera.open_run` reads the run again. A notebook shows progress below the cell, unless
+    `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
@@ -176,6 +179,8 @@ def train(
         secure_aggregation=secure_aggregation,
         dp=dp,
         wire=wire,
+        upload=upload,
+        download=download,
         min_interactions=min_interactions,
         columns=columns,
     )

@@ -240,3 +240,22 @@ def test_tuned_settings_are_those_of_the_strict_preset(folder, monkeypatch):
 def test_patience_is_a_runs_own(folder):
     (entry,) = entries(folder, f'[[run]]\n{OWN}methods = ["fedmf"]\npatience = 4\n')
     assert entry.config.patience == 4
+
+
+def test_codings_of_a_matrix_are_those_of_the_command_line(folder):
+    made = matrix(
+        folder,
+        """
+        [[run]]
+        datasets = ["ml-100k"]
+        methods = ["fedmf"]
+        upload = "int8"
+        download = "pq:8+delta"
+        """,
+    )
+    (entry,) = made.entries
+    assert isinstance(entry.config, RunConfig)
+    assert (entry.config.upload, entry.config.download) == ("int8", "pq:8+delta")
+    assert entry.label == "fedmf, int8, pq:8+delta"
+    with pytest.raises(ConfigError, match="not a valid --upload"):
+        matrix(folder, '[[run]]\ndatasets = ["ml-100k"]\nmethods = ["fedmf"]\nupload = "int4"\n')

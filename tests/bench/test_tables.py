@@ -55,7 +55,7 @@ def test_main_table_by_hand():
     """
     found = rows(tables()["toy--strict"])
     assert [label for label in found if label != "method"] == [
-        "---|---|---|---|---|---|---|---|---",
+        "---|---|---|---|---|---|---|---|---|---",
         "paper:a/toy",
         "a",
         "ease (centralized)",
@@ -70,9 +70,10 @@ def test_main_table_by_hand():
         "2",
         "+0.3750 [+0.2500, +0.5000]",
         "3",
+        "6",
         "0.5",
     ]
-    assert found["ease (centralized)"][4:] == ["1", "best centralized", "–", "–"]
+    assert found["ease (centralized)"][4:] == ["1", "best centralized", "–", "–", "–"]
     assert found["mf (centralized)"][5] == "-0.2500 [-0.5000, +0.0000]"
     assert found["ease (centralized)"][1] == "0.2500"
 
@@ -113,7 +114,7 @@ def test_what_was_not_run_and_what_failed():
     found = tables(failures=[failure(), failure(dataset="other", label="b_1")])
     other = rows(found["other--strict"])
     assert other["a"][5] == "not run", "there is no centralized baseline"
-    assert other["ease"] == ["not run"] * 4 + ["0"] + ["not run"] * 3
+    assert other["ease"] == ["not run"] * 4 + ["0"] + ["not run"] * 4
     assert other["b_1"][0] == "failed"
     assert "unlucky" not in other
     assert "paper:a/toy" not in other, "a preset is at home on its own data set"

@@ -14,7 +14,16 @@ from torch import Tensor
 
 from solera.core.tensor_files import write_tensors
 
-TYPES = (torch.float64, torch.float32, torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
+TYPES = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.bool,
+)
 
 
 class InPieces:

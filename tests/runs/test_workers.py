@@ -37,9 +37,10 @@ def command(ratings: Path, out: Path, workers: int, method: str, rounds: int = 3
     return [sys.executable, "-m", "solera", "train", name, *data, "--out", str(out), *options]
 
 
-def trained(ratings: Path, out: Path, workers: int, method: str) -> tuple[dict, list, dict]:
+def trained(ratings: Path, out: Path, workers: int, method: str, *more: str) -> tuple[dict, list, dict]:
     """Result, history and model of a run, without what time does to them."""
-    done = subprocess.run(command(ratings, out, workers, method), capture_output=True, text=True, check=False)
+    given = [*command(ratings, out, workers, method), *more]
+    done = subprocess.run(given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout)["out"] == str(out)
     return content(out)
@@ -67,6 +68,13 @@ def test_any_number_of_ranks_gives_the_same_bits(ratings, tmp_path, method, rank
     alone = trained(ratings, tmp_path / "1", 1, method)
     for count in ranks:
         same(alone, trained(ratings, tmp_path / str(count), count, method))
+
+
+def test_ranks_code_alike(ratings, tmp_path):
+    coded = ("--upload", "int8", "--download", "pq:2")
+    alone = trained(ratings, tmp_path / "1", 1, "pfedrec", *coded)
+    same(alone, trained(ratings, tmp_path / "2", 2, "pfedrec", *coded))
+    assert "residual/items/values" in alone[2]["personal.safetensors"]
 
 
 @pytest.mark.slow

@@ -213,7 +213,12 @@ LAYERS = (
     (("device", "on one's own machine"), ("privacy", "attacks, masks")),
     (("runs", "train, keep, resume, recommend"), ("testing", "what every method must satisfy")),
     (("engine", "reference, block"), ("evaluate", "protocols, ranking"), ("baselines", "centralized")),
-    (("methods", "one file each"), ("data", "sets, splits"), ("dp", "clip, noise, ε")),
+    (
+        ("methods", "one file each"),
+        ("data", "sets, splits"),
+        ("dp", "clip, noise, ε"),
+        ("coding", "fewer bytes"),
+    ),
     (("core", "the five choices, leaves, contexts, uploads, randomness, errors"),),
 )
 

@@ -9,8 +9,8 @@
     seeds = [0, 1, 2]                             # default: 0
     rounds = 100                                  # default: 100; a method of one round takes one
     options = { embedding_size = 32 }             # of all its methods; default: none
-    dp = "epsilon=8,delta=1e-5"                   # and wire = "…", secure_aggregation = true: as on the
-                                                  # command line; default: none
+    dp = "epsilon=8,delta=1e-5"                   # and wire, secure_aggregation = true, upload and
+                                                  # download: as on the command line; default: none
 
     [[run]]
     presets = ["paper:fedrap/ml-100k"]            # have data set, rounds and options of their own, and a
@@ -69,7 +69,7 @@ from solera.runs.presets import preset
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-_PROTECTION = ("dp", "wire", "secure_aggregation")
+_PROTECTION = ("dp", "wire", "secure_aggregation", "upload", "download")
 
 
 class _Table(BaseModel):
@@ -93,6 +93,8 @@ class _Table(BaseModel):
     dp: str | None = None
     wire: str | None = None
     secure_aggregation: bool = False
+    upload: str | None = None
+    download: str | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -278,6 +280,8 @@ def _method(name: str, table: _Table, where: dict[str, Any]) -> Entry:
         dp=DP.parse(table.dp) if table.dp else None,
         wire=PaperLaplace.parse(table.wire) if table.wire else None,
         secure_aggregation=table.secure_aggregation,
+        upload=table.upload,
+        download=table.download,
         **where,
     ).resolved()
     return Entry(_label(table.label, config), config)
@@ -287,7 +291,8 @@ def _label(given: str | None, config: RunConfig) -> str:
     """Noise that guarantees nothing says so, whatever else the label is."""
     if config.wire:
         return f"{given or config.full_method}, {config.wire.label}"
-    return given or config.full_method + (f", eps={config.dp.epsilon:g}" if config.dp else "")
+    coded = "".join(f", {coding}" for coding in (config.upload, config.download) if coding)
+    return given or config.full_method + (f", eps={config.dp.epsilon:g}" if config.dp else "") + coded
 
 
 def _baseline(name: str, table: _Table, where: dict[str, Any]) -> Entry:

@@ -259,11 +259,12 @@ def main_table(block: Block) -> Table:
         "seeds",
         "NDCG@10 − best centralized [95 %]",
         "MB up",
+        "MB down",
         "s a round",
     )
     rows: list[tuple[Cell, ...]] = []
     for row in block.rows:
-        sent = [each.bytes_until_selected.up / 1e6 for each in row.records if each.bytes_until_selected]
+        moved = [each.bytes_until_selected for each in row.records if each.bytes_until_selected]
         seconds = [
             each.result.seconds_per_round for each in row.records if each.result.seconds_per_round is not None
         ]
@@ -273,14 +274,16 @@ def main_table(block: Block) -> Table:
                 *(row.spread(ranking, metric) for ranking, metric in figures),
                 len(row.records),
                 block.difference(row),
-                statistics.fmean(sent) if sent else NONE,
+                statistics.fmean(each.up / 1e6 for each in moved) if moved else NONE,
+                statistics.fmean(each.down / 1e6 for each in moved) if moved else NONE,
                 statistics.median(seconds) if seconds else NONE,
             )
         )
-    rows += [(label, *[why] * len(figures), 0, why, why, why) for label, why in block.missing.items()]
+    rows += [(label, *[why] * len(figures), 0, why, why, why, why) for label, why in block.missing.items()]
     note = (
         "Mean ± standard deviation over seeds; paired bootstrap over users of the difference in full-ranking "
-        "NDCG@10 (seeds averaged first); MB up: sent by a client until the selected round."
+        "NDCG@10 (seeds averaged first); MB up and down: sent and received by an average client until the "
+        "selected round."
     )
     return Table(block.name, block.title, head, rows, _note(block, note))
 

@@ -95,6 +95,7 @@ def _row(record: Record) -> dict[str, Any]:
         "test": result.test.model_dump(),
         "seconds": record.seconds,
         "bytes_up": result.bytes.up if result.bytes else None,
+        "bytes_down": result.bytes.down if result.bytes else None,
     }
 
 

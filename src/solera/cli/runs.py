@@ -61,6 +61,14 @@ Wire = Annotated[
     str | None,
     typer.Option(help="paper-laplace=0.5: add the papers' noise to uploads, without a privacy guarantee."),
 ]
+Upload = Annotated[
+    str | None,
+    typer.Option(help="Shorten what clients send: int8, top-k:0.1, low-rank:4 or sketch:0.25."),
+]
+Download = Annotated[
+    str | None,
+    typer.Option(help="Shorten what clients receive: int8, pq:8, rq:8, delta, slice:0.1, rq:6+own, …"),
+]
 USUAL_CUTOFFS = "5,10,20,50"
 Cutoffs = Annotated[str, typer.Option("--at", help="Cutoffs of the metrics; 10 is always among them.")]
 Threads = Annotated[
@@ -133,6 +141,8 @@ def train(
     ] = False,
     dp: DifferentialPrivacy = None,
     wire: Wire = None,
+    upload: Upload = None,
+    download: Download = None,
     record_figures: Annotated[
         bool,
         typer.Option(
@@ -166,6 +176,8 @@ def train(
     Example: solera train --preset paper:fedrap/ml-100k --seed 1
 
     Example: solera train fedease --data ml-1m --dp epsilon=8,delta=1e-5,clip=30
+
+    Example: solera train fedhist --data ml-1m --upload int8 --download pq:8
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
@@ -199,6 +211,8 @@ def train(
         secure_aggregation=secure_aggregation,
         dp=dp,
         wire=wire,
+        upload=upload,
+        download=download,
     )
     limit = parse_memory(memory) if memory else None
     if plan:

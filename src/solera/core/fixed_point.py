@@ -13,7 +13,7 @@ integers already.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
+from solera.core.spec import Leaf
 
 ROW_WEIGHTS, WEIGHT, USERS = "row_weights", "weight", "users"  # parts of an upload besides its changes
 CLIP = 4096.0  # for one user's change of one number; tuned PFedRec reached 1300 on ml-100k
@@ -93,9 +94,10 @@ def largest_number(method: AnyMethod) -> float:
     return CLIP
 
 
-def lengths(method: AnyMethod, n_items: int) -> dict[str, int]:
+def lengths(method: AnyMethod, n_items: int, numbers: Callable[[Leaf], int] | None = None) -> dict[str, int]:
     """The number of values in each part of an upload. All rows are counted, whether touched or not.
 
+    `numbers` gives the values of one row of a leaf, or of a leaf that is not per item, if they are coded.
     Diagonal channels of a symmetric sum are symmetric matrices, so only half of each is sent.
     """
     if isinstance(method, ClosedForm):
@@ -106,7 +108,7 @@ def lengths(method: AnyMethod, n_items: int) -> dict[str, int]:
         }
         return blocks | {USERS: 1}
     changes = {
-        change(leaf.sent_as): leaf.size * (n_items if leaf.per_item else 1)
+        change(leaf.sent_as): (numbers(leaf) if numbers else leaf.size) * (n_items if leaf.per_item else 1)
         for leaf in method.leaves
         if leaf.sent_as
     }

@@ -123,7 +123,7 @@ class InputsAndItems:
         """The item vectors, which start at zero, and the input vectors."""
         d = self.embedding_size
         return (
-            Leaf(ITEMS, (1 + d,), Home.SHARED, Init.ZEROS, per_item=True, upload=True),
+            Leaf(ITEMS, (1 + d,), Home.SHARED, Init.ZEROS, per_item=True, upload=True, bias=True),
             Leaf(INPUTS, (d,), Home.SHARED, Init.LINEAR, per_item=True, upload=True, fan_in=d),
         )
 

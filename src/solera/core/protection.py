@@ -2,9 +2,11 @@
 
 Every step has a client half, which changes an upload before it is sent, and a server half, which changes the
 sums before the aggregate sees them. Client halves run in the order of the chain, server halves in reverse.
-A chain belongs to a run, not to a method. Steps are implemented elsewhere: `dp` has clipping with noise.
+A chain belongs to a run, not to a method. Steps are implemented elsewhere: `dp` has clipping with noise,
+`coding` shorter forms of an upload.
 
-Masks come last: with them, uploads are added up as integers (`core.fixed_point`).
+A coding comes first: clipping then scales what the server decodes, so its bound holds. Masks
+come last: with them, uploads are added up as integers (`core.fixed_point`).
 """
 
 from __future__ import annotations
@@ -50,6 +52,10 @@ class RoundStep:
         """State that the server keeps for the next round."""
         return {}
 
+    def bytes_per_client(self, sent: Upload) -> Ints | None:
+        """Size of each client's upload, if this step determines it."""
+        return None
+
 
 class Step(Protocol):
     """A protection step of a run with many rounds."""
@@ -87,6 +93,55 @@ class SumStep(Protocol):
     def release(self, totals: Mapping[str, Tensor], channels: Mapping[str, Channels], clients: int) -> None:
         """Server half: transform the totals in place."""
         ...
+
+
+class UploadCoding(Protocol):
+    """A coding of clients' uploads."""
+
+    def coded(self, upload: Upload, leaves: tuple[Leaf, ...], round_: int) -> Upload:
+        """The uploads as the server decodes them. Rows may be missing; those left are in the same order."""
+        ...
+
+    def bytes_per_client(self, sent: Upload, leaves: tuple[Leaf, ...]) -> Ints:
+        """Size of each client's coded upload, given the decoded one."""
+        ...
+
+    def numbers(self, leaf: Leaf) -> int:
+        """Numbers that stand for one row of a leaf, or for a whole leaf that is not per item."""
+        ...
+
+
+class Residuals(Protocol):
+    """What earlier codings left out, kept by each client and added to its next upload."""
+
+    def added(self, clients: Ints, upload: Upload) -> Upload:
+        """The uploads, each with what is left of the same rows."""
+        ...
+
+    def keep(self, clients: Ints, whole: Upload, sent: Upload) -> None:
+        """Keep the difference between the uploads and what the server decodes."""
+        ...
+
+
+@dataclass(frozen=True)
+class CodedRound(RoundStep):
+    """Coding with error feedback in one round. It is the first step of a chain; see `Chain`."""
+
+    coding: UploadCoding
+    leaves: tuple[Leaf, ...]
+    round: int
+    residuals: Residuals
+
+    def send(self, clients: Ints, upload: Upload) -> Upload:
+        """The uploads as the server decodes them. The rest stays on the clients."""
+        whole = self.residuals.added(clients, upload)
+        sent = self.coding.coded(whole, self.leaves, self.round)
+        self.residuals.keep(clients, whole, sent)
+        return sent
+
+    def bytes_per_client(self, sent: Upload) -> Ints:
+        """Size of each client's coded upload."""
+        return self.coding.bytes_per_client(sent, self.leaves)
 
 
 @dataclass(frozen=True)
@@ -127,13 +182,22 @@ class RoundChain:
         """The state of all steps."""
         return {name: value for step in self.steps for name, value in step.memory().items()}
 
+    def bytes_per_client(self, sent: Upload, leaves: tuple[Leaf, ...]) -> Ints:
+        """Size of each client's upload on the wire."""
+        sizes = (step.bytes_per_client(sent) for step in self.steps)
+        return next((size for size in sizes if size is not None), sent.bytes_per_client(leaves))
+
 
 @dataclass(frozen=True)
 class Chain:
-    """The protections of a run, in the order in which clients apply them. Masks come last."""
+    """The protections of a run, in the order in which clients apply them.
+
+    `coding` is the first of them, and masks are the last.
+    """
 
     steps: tuple[Step, ...] = ()
     masked: bool = False
+    coding: UploadCoding | None = None
 
     @property
     def dense(self) -> bool:
@@ -149,6 +213,12 @@ class Chain:
         """Initial state that the server keeps."""
         return {name: value for step in self.steps for name, value in step.memory().items()}
 
-    def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> RoundChain:
-        """Start all steps for one round."""
-        return RoundChain(tuple(step.begin(round_, leaves, memory) for step in self.steps))
+    def begin(
+        self, round_: int, leaves: tuple[Leaf, ...], memory: Params, residuals: Residuals | None = None
+    ) -> RoundChain:
+        """Start all steps for one round. A coding needs the residuals of the clients."""
+        steps: list[RoundStep] = []
+        if self.coding:
+            assert residuals is not None
+            steps.append(CodedRound(self.coding, leaves, round_, residuals))
+        return RoundChain((*steps, *(step.begin(round_, leaves, memory) for step in self.steps)))

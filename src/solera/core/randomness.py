@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     EVALUATION = 4
     NOISE = 5
     SYNTHETIC = 6
+    CODING = 7
 
 
 def mix(x: Bits) -> Bits:

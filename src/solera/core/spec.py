@@ -39,7 +39,8 @@ class Leaf:
     leaf leave a device: shared leaves with `upload`, and personal leaves whose `feeds` names the shared leaf
     that is aggregated from them. The latter start with that leaf's initial values. A `fresh` personal leaf is
     initialized again in every round and is kept only to serve its user. A leaf `derived_from` a table is
-    computed from it by the view's `derive`.
+    computed from it by the view's `derive`. With `bias`, the first number of every row is the item's bias,
+    which a coding must keep more exactly than the others.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Leaf:
     feeds: str = ""
     fresh: bool = False
     derived_from: str = ""
+    bias: bool = False
 
     def __post_init__(self) -> None:
         if self.upload and self.home is Home.PERSONAL:

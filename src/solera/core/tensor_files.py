@@ -20,10 +20,12 @@ from solera.core.files import replacing_file
 _NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
+    torch.float16: "F16",
     torch.int64: "I64",
     torch.int32: "I32",
     torch.int16: "I16",
     torch.int8: "I8",
+    torch.uint16: "U16",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }

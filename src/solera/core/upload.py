@@ -231,6 +231,11 @@ class Totals:
         return made
 
     @property
+    def row_weights(self) -> Tensor:
+        """The total weight of the clients behind each row."""
+        return self._row_weight
+
+    @property
     def leaves(self) -> tuple[Leaf, ...]:
         """The leaves whose changes are added up."""
         return tuple(self._leaves.values())

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.download import Download
 from solera.core.method import Method
-from solera.core.protection import RoundChain
+from solera.core.protection import Chain, RoundChain
 from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -21,6 +22,8 @@ from solera.engine.server import Server
 from solera.engine.simulation import LocalTraining, Simulation, choose
 from solera.engine.store import stored_rows
 from solera.engine.tailoring import SharedTailor
+
+_UNPROTECTED = Chain()
 
 
 class DistributedSimulation(Simulation):
@@ -36,9 +39,11 @@ class DistributedSimulation(Simulation):
         seed: int,
         device: torch.device,
         dtype: torch.dtype | None = None,
+        protection: Chain = _UNPROTECTED,
+        download: Download | None = None,
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
-        """`data` is of the whole federation."""
+        """`data` is of the whole federation. Of `protection`, only codings are possible."""
         self.share = share = Share.of(ranks, data.train.lengths)
         power = method.popularity_power
         data = data.by_popularity(power) if power else data
@@ -50,7 +55,15 @@ class DistributedSimulation(Simulation):
             share.clients,
         )
         super().__init__(
-            method, own, train, seed=seed, device=device, dtype=dtype, rows_in_memory=rows_in_memory
+            method,
+            own,
+            train,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            protection=protection,
+            download=download,
+            rows_in_memory=rows_in_memory,
         )
         self.tailor = SharedTailor(share)
 

@@ -91,6 +91,11 @@ class Server:
         """What has been added so far."""
         return self._totals.sums()
 
+    @property
+    def row_weights(self) -> Tensor:
+        """The total weight of the clients who changed each row."""
+        return self._totals.row_weights
+
     def reduce(self, add: Callable[[Tensor], None]) -> None:
         """Add what the servers of other processes have; `add` replaces a tensor by its sum over all."""
         self._totals.reduce(add)

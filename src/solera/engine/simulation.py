@@ -17,75 +17,27 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.context import RoundContext
+from solera.core.download import Download
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Home, Leaf, Params
-from solera.core.tensor_files import Writable
+from solera.core.spec import Leaf, Params
 from solera.core.upload import Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.engine.receiving import Receiving
+from solera.engine.residuals import StoredResiduals
 from solera.engine.row_store import IN_MEMORY
 from solera.engine.scoring import all_scores
 from solera.engine.server import Server
-from solera.engine.store import PersonalStore, TouchedRows
+from solera.engine.state import State
+from solera.engine.store import TouchedRows
 from solera.engine.tailoring import Tailor
 
 _UNPROTECTED = Chain()
-
-
-@dataclass(frozen=True)
-class State:
-    """All state that is kept from one round to the next."""
-
-    shared: Params  # on the server; tailored leaves have a first axis of clients
-    memory: Params  # on the server, used only by its aggregate
-    personal: PersonalStore  # on the clients
-    device: torch.device
-    dtype: torch.dtype
-    tailored: frozenset[str] = frozenset()
-
-    @classmethod
-    def initial(
-        cls,
-        method: Method,
-        n_clients: int,
-        n_items: int,
-        *,
-        seed: int,
-        device: torch.device,
-        dtype: torch.dtype,
-        rows_in_memory: int = IN_MEMORY,
-    ) -> State:
-        """The state before the first round."""
-        start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
-        start |= method.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
-        shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
-        for name in method.tailored:
-            shared[name] = shared[name].expand(n_clients, *shared[name].shape).clone()
-        personal = PersonalStore(method, start, n_clients, rows_in_memory=rows_in_memory)
-        return cls(shared, method.memory(shared), personal, device, dtype, method.tailored)
-
-    def copy(self) -> State:
-        """A copy that is unaffected by further rounds, which change tailored tables in place."""
-        shared = {name: v.clone() if name in self.tailored else v for name, v in self.shared.items()}
-        return replace(self, shared=shared, personal=self.personal.copy())
-
-    def of_server(self, tensors: Params) -> State:
-        """A copy with another server state and the same clients."""
-        shared, memory = ({name: tensors[name] for name in part} for part in (self.shared, self.memory))
-        return replace(self, shared=shared, memory=memory)
-
-    def tensors(self) -> tuple[Params, Params]:
-        """Tensors of the server and of the clients, as `Simulation.restore` expects them."""
-        return self.shared | self.memory, self.personal.tensors()
-
-    def writable(self) -> tuple[Params, Writable]:
-        """The same, with clients' rows in pieces."""
-        return self.shared | self.memory, self.personal.writable()
 
 
 @dataclass(frozen=True)
@@ -158,11 +110,14 @@ class Simulation:
         device: torch.device,
         dtype: torch.dtype | None = None,
         protection: Chain = _UNPROTECTED,
+        download: Download | None = None,
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
         """Uploads go through the chain of `protection` on their way to the server.
 
-        Rows that clients hold are in mapped files if they take more than `rows_in_memory` bytes.
+        With `download`, clients train and serve from what they decode of the shared tables. The server keeps
+        the tables in full and applies the clients' changes to them. Rows that clients hold are in mapped
+        files if they take more than `rows_in_memory` bytes.
         """
         if protection.masked:
             check_summable(method)
@@ -183,8 +138,12 @@ class Simulation:
             dtype=dtype,
             rows_in_memory=rows_in_memory,
         )
-        if remembered := protection.memory():
+        self._receiving = Receiving(method, data.n_items, download)
+        remembered = protection.memory() | self._receiving.memory(self.state.shared, data.n_clients)
+        if remembered:
             self.state = replace(self.state, memory=self.state.memory | remembered)
+        if protection.coding:
+            self.state.personal.residuals = StoredResiduals(method.leaves, data.n_clients, device)
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
@@ -195,7 +154,7 @@ class Simulation:
             if self.protection.masked
             else None
         )
-        protection = self.protection.begin(round_, method.leaves, state.memory)
+        protection = self.protection.begin(round_, method.leaves, state.memory, state.personal.residuals)
         server = Server(
             method,
             state.shared | state.memory,
@@ -207,6 +166,7 @@ class Simulation:
             tailor=self.tailor,
             on_mixing=self.observer.mixed if self.observer else None,
         )
+        received = self._receiving.begin(state.memory, clients)
         losses, sent = self._collect(server, round_, clients, protection)
         if not np.isfinite(losses):
             raise DivergedError(
@@ -214,16 +174,20 @@ class Simulation:
                 "lower the learning rate with -o learning_rate=…",
             )
         begin = time.perf_counter()
-        self.state = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
+        after = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
+        memory = self._receiving.renewed(after.memory | received, after.shared, server.row_weights)
+        self.state = replace(after, memory=memory)
         seconds = time.perf_counter() - begin
         n = max(1, len(clients))
-        down = self._dense(leaf for leaf in method.select(home=Home.SHARED) if not leaf.derived_from)
+        asked, down = self._receiving.bytes(n)
         up = sent / n
         if self.protection.dense:
             up = self._dense(leaf for leaf in method.leaves if leaf.sent_as)
         if masked:
-            up = sum(lengths(method, self.data.n_items).values()) * masked.bits / 8
-        return RoundResult(round_, len(clients), losses / n, up, down, seconds)
+            coding = self.protection.coding
+            numbers = lengths(method, self.data.n_items, coding.numbers if coding else None)
+            up = sum(numbers.values()) * masked.bits / 8
+        return RoundResult(round_, len(clients), losses / n, up + asked, down, seconds)
 
     def _collect(
         self, server: Server, round_: int, clients: Ints, protection: RoundChain
@@ -236,7 +200,7 @@ class Simulation:
             if self.observer:
                 self.observer.uploaded(result.clients, result.upload)
             losses += float(result.loss.sum())
-            sent += int(result.upload.bytes_per_client(self.method.leaves).sum())
+            sent += int(protection.bytes_per_client(result.upload, self.method.leaves).sum())
         return losses, sent
 
     def _dense(self, leaves: Iterable[Leaf]) -> float:
@@ -254,6 +218,7 @@ class Simulation:
             return
         for result in self.train(self.task(round_), clients):
             self._keep(result)
+            self._receiving.touch(self.state.memory, result.upload.rows)
             yield (
                 replace(result, upload=protection.send(result.clients, result.upload))
                 if protection
@@ -262,7 +227,13 @@ class Simulation:
 
     def task(self, round_: int) -> Task:
         """The input of local training in a round."""
-        return Task(self.method, self.data, self.state, self._context(round_), self.seed)
+        received = replace(self.state, shared=self._receiving.rows(self.state.shared, self.state.memory))
+        return Task(self.method, self.data, received, self._context(round_), self.seed)
+
+    @property
+    def received(self) -> Params:
+        """The shared leaves as clients decode them."""
+        return self._receiving.shared(self.state.shared, self.state.memory)
 
     def _context(self, round_: int) -> RoundContext:
         return self.method.context(round_, self.data.n_items, self.seed)
@@ -285,14 +256,15 @@ class Simulation:
         if remembers(self.method.scorer):
             more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
         with torch.no_grad():
-            return all_scores(self.method, self.state.shared, self.state.personal, clients, more)
+            scores = all_scores(self.method, self.received, self.state.personal, clients, more)
+        return self._receiving.scored(scores, self.state.memory)
 
     def held(self, clients: Ints) -> Params:
         """The leaves on these clients: personal ones, and shared ones as downloaded or kept."""
         personal = self.state.personal
         index = torch.from_numpy(clients).to(self.state.device)
         params = {name: values[index] for name, values in personal.whole.items()}
-        for name, values in self.state.shared.items():
+        for name, values in self.received.items():
             params[name] = values[index] if name in self.method.tailored else values
         for name in (*personal.tables, *personal.rows):
             params[name] = personal.table(name, clients, params.get(name))
@@ -306,7 +278,7 @@ class Simulation:
         return partial(self.scores, known=known)
 
     def _memory(self, scorer: FadingHistory, histories: Ragged) -> Tensor:
-        inputs = self.state.shared[INPUTS].index_select(
+        inputs = self.received[INPUTS].index_select(
             0, torch.from_numpy(histories.values).to(self.state.device)
         )
         return scorer.last(inputs, torch.from_numpy(histories.lengths))

@@ -18,6 +18,7 @@ from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.core.tensor_files import Writable
+from solera.engine.residuals import StoredResiduals
 from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class PersonalStore:
         self.initial = {leaf.name: initial[leaf.name] for leaf in method.select(home=Home.PERSONAL)}
         self.whole: Params = {}
         self.tables: Params = {}
+        self.residuals: StoredResiduals | None = None  # only if uploads are coded
         self.rows: dict[str, RowStore] = {name: self._empty() for name in method.view.keeps}
         for leaf in method.select(home=Home.PERSONAL):
             start = self.initial[leaf.name]
@@ -126,20 +128,28 @@ class PersonalStore:
         twin.whole = {name: values.clone() for name, values in self.whole.items()}
         twin.tables = {name: values.clone() for name, values in self.tables.items()}
         twin.rows = {name: rows.copy() for name, rows in self.rows.items()}
+        twin.residuals = self.residuals.copy() if self.residuals else None
         return twin
 
     def tensors(self) -> Params:
         """Everything as named tensors: rows as (clients, counts, items, values)."""
         stored = ((name, rows.tensors()) for name, rows in self.rows.items())
-        return self.whole | self.tables | _named(stored)
+        return self.without_rows | _named(stored)
 
     def writable(self) -> Writable:
         """The same, with rows in pieces."""
         stored = ((name, rows.writable()) for name, rows in self.rows.items())
-        return self.whole | self.tables | _named(stored)
+        return self.without_rows | _named(stored)
+
+    @property
+    def without_rows(self) -> Params:
+        """Everything but rows, as named tensors."""
+        return self.whole | self.tables | (self.residuals.tensors() if self.residuals else {})
 
     def restore(self, tensors: Params) -> None:
         """Restore the output of `tensors`."""
+        if self.residuals:
+            self.residuals.restore(tensors)
         moved = {name: value.to(self.device) for name, value in tensors.items()}
         self.whole = {name: moved[name].clone() for name in self.whole}
         self.tables = {name: moved[name].clone() for name in self.tables}

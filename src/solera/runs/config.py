@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from solera.coding.settings import check_download, check_upload
 from solera.core.errors import ConfigError, closest
 from solera.core.federated import AnyMethod
 from solera.dp.accounting import Releases
@@ -66,6 +67,8 @@ class RunConfig(BaseModel):
     )
     evaluate_every: int = Field(default=1, ge=1, description="rounds from one validation to the next")
     wire: PaperLaplace | None = Field(default=None, description="noise on single uploads; no guarantee")
+    upload: str | None = Field(default=None, description="coding of what clients send, e.g. int8")
+    download: str | None = Field(default=None, description="coding of what clients receive, e.g. pq:8")
 
     @field_validator("at")
     @classmethod
@@ -100,6 +103,7 @@ class RunConfig(BaseModel):
         if self.dp:
             self._check_private(method)
             taken["dp"] = self.dp.resolved(releases(method, self.rounds))
+        self._check_coded(method)
         return self.model_copy(update=taken)
 
     def _check_private(self, method: AnyMethod) -> None:
@@ -113,6 +117,18 @@ class RunConfig(BaseModel):
             raise ConfigError(
                 "--wire adds noise without a clip, which does not improve the --dp guarantee", "omit --wire"
             )
+
+    def _check_coded(self, method: AnyMethod) -> None:
+        if self.upload:
+            noise = self.dp.mode if self.dp else None
+            check_upload(self.upload, method, masked=self.secure_aggregation, noise=noise)
+            if self.wire:
+                raise ConfigError(
+                    "--upload cannot be combined with --wire: noise on every number cannot be coded",
+                    "omit one of them",
+                )
+        if self.download:
+            check_download(self.download, method, masked=self.secure_aggregation, private=self.dp is not None)
 
     def statement(self, method: AnyMethod) -> dict[str, Any] | None:
         """The run's privacy statement, or None. The settings must be resolved."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from solera.coding.settings import download_coding, upload_coding
 from solera.core.choices import Sifting
 from solera.core.closed_form import ClosedForm
+from solera.core.download import Download
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
 from solera.core.method import Method
@@ -59,6 +61,7 @@ def federation(
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if ranks:
         check_workers(config, method)
+    download = _download(config, method)
     if isinstance(method, ClosedForm):
         if config.wire:
             raise ConfigError(
@@ -86,6 +89,8 @@ def federation(
             seed=config.seed,
             device=place,
             dtype=dtype,
+            protection=protection(config, method, clients),
+            download=download,
             rows_in_memory=rows_in_memory,
         )
     return Simulation(
@@ -96,6 +101,7 @@ def federation(
         device=place,
         dtype=dtype,
         protection=protection(config, method, clients),
+        download=download,
         rows_in_memory=rows_in_memory,
     )
 
@@ -107,6 +113,10 @@ def check_workers(config: RunConfig, method: AnyMethod) -> None:
             "several workers cannot protect uploads yet",
             "omit --workers, or --dp, --wire and --secure-aggregation",
         )
+    if config.download and any(kind in config.download for kind in ("delta", "slice", "own")):
+        raise ConfigError(
+            f"several workers cannot count the bytes of --download {config.download} yet", "omit --workers"
+        )
     if isinstance(method, Method) and isinstance(method.aggregate, Sifting):
         raise ConfigError(
             f"the server of {method.name!r} needs single clients' uploads, which workers do not exchange",
@@ -114,15 +124,22 @@ def check_workers(config: RunConfig, method: AnyMethod) -> None:
         )
 
 
+def _download(config: RunConfig, method: AnyMethod) -> Download | None:
+    if not config.download or isinstance(method, ClosedForm):
+        return None
+    return download_coding(config.download, method, config.seed)
+
+
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
-    """The protection chain of a run's uploads: clipping and noise, then masks."""
+    """The protection chain of a run's uploads: coding, clipping and noise, then masks."""
     steps: list[Step] = []
     if config.wire:
         steps.append(LaplaceNoise(config.wire, config.seed))
     if config.dp:
         check_private(method)
         steps.append(private_rounds(config.dp, method, clients, config.seed))
-    return Chain(tuple(steps), masked=config.secure_aggregation)
+    coding = upload_coding(config.upload, config.seed) if config.upload else None
+    return Chain(tuple(steps), masked=config.secure_aggregation, coding=coding)
 
 
 def private_rounds(dp: DP, method: Method, clients: ClientData, seed: int) -> PrivateRounds:

@@ -164,7 +164,7 @@ class Recommender:
         federation, me = self._federation, np.array([0])
         method, shared, seed = federation.method, federation.state.shared, 0
         if isinstance(federation, Simulation):
-            seed = federation.seed
+            seed, shared = federation.seed, federation.received
             shared = {n: v.mean(0) if n in federation.method.tailored else v for n, v in shared.items()}
         dtype = next(value.dtype for value in shared.values() if value.is_floating_point())
         alone, known = newcomer(method, shared, history, self._data.n_items, seed=seed, dtype=dtype)

@@ -98,6 +98,8 @@ class RunResult(Frozen):
     engine: str | None = None
     precision: str | None = None
     secure_aggregation: bool | None = None
+    upload: str | None = None  # how uploads and downloads are coded, as on the command line
+    download: str | None = None
     privacy: dict[str, Any] | None = None  # the run's privacy statement
 
     @classmethod

@@ -88,7 +88,9 @@ class Training:
         """Record data of the following rounds for figures, in the run's folder."""
         assert isinstance(self.simulation, Simulation)
         # Noise on the wire accumulates in a table that the server only knows as the sum of what was sent.
-        adds_up = self.config.wire and any(leaf.feeds for leaf in self.simulation.method.leaves)
+        adds_up = (self.config.wire or self.config.upload) and any(
+            leaf.feeds for leaf in self.simulation.method.leaves
+        )
         seen = not (self.config.secure_aggregation or self.config.dp or adds_up)
         self._recorder = Recorder(self.simulation, path, self.config.rounds, uploads=seen)
 
@@ -215,6 +217,8 @@ class Training:
             engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
+            upload=self.config.upload,
+            download=self.config.download,
             privacy=self.config.statement(self.method),
         )
         saved = self._saved(self.best) if folder or self.ranks else None
@@ -240,7 +244,7 @@ class Training:
         if self.ranks or isinstance(state, Solution):
             return self._saved(state)
         personal = state.personal
-        return StateToSave(state.shared | state.memory, personal.whole | personal.tables, personal.rows)
+        return StateToSave(state.shared | state.memory, personal.without_rows, personal.rows)
 
     def _save(self, folder: RunFolder | None, *, now: bool) -> None:
         start = time.perf_counter()
