@@ -12,7 +12,8 @@ from solera.core.neighbours import COMPACT, COUNTS, LEVELS, SCALES, SOURCES, WEI
 from solera.core.spec import Params
 from solera.device.bundle import Bundle
 
-_KEPT = 6  # weights per item on average, times the square root of the number of sources
+_KEPT = 6  # weights per item on average, times the square root of the number of sources,
+_LEAST = 300  # and at least this many
 
 _KINDS = {
     COUNTS: (torch.int32,),
@@ -25,7 +26,7 @@ _KINDS = {
 def compacted(method: ClosedForm, tensors: Params, n_items: int) -> Params:
     """The compact form of a solved model."""
     channels = method.scorer.channels
-    each = math.ceil(_KEPT * math.sqrt(channels * n_items))
+    each = max(_LEAST, math.ceil(_KEPT * math.sqrt(channels * n_items)))
     found = Neighbours.of(tensors, channels) or Neighbours.largest(tensors[WEIGHTS], channels, each)
     return found.compact(each)
 
