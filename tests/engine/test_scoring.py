@@ -50,7 +50,7 @@ def dense(simulation: Simulation, clients: np.ndarray) -> torch.Tensor:
 def test_scores_are_those_of_whole_tables(name, table_bytes, monkeypatch):
     if not table_bytes and name.startswith("fedem"):
         pytest.skip("the simulated server of fedem needs whole tables")
-    monkeypatch.setattr(store.PersonalStore.__init__, "__defaults__", (table_bytes,))
+    monkeypatch.setattr(store, "TABLE_BYTES", table_bytes)
     simulation = trained(name)
     for clients in (np.arange(N_CLIENTS), np.array([7, 2, 2, 11])):
         expected = dense(simulation, clients)

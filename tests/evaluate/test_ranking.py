@@ -314,3 +314,22 @@ def test_neither_chunks_nor_what_is_kept_change_anything(kept, chunk, monkeypatc
     some = sampled.validation(lambda users: scores[users]).full_ranking
     whole = expected.validation(lambda users: scores[users]).full_ranking
     assert some.places.tolist() == whole.places[np.isin(whole.users, some.users)].tolist()
+
+
+def test_several_threads_rank_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of users end in any order; places and progress are in the order of the users."""
+    monkeypatch.setattr(ranking, "DRAWN", 7)
+    draw = np.random.default_rng(4)
+    parts = split(table([draw.choice(30, 6, replace=False).tolist() for _ in range(100)], 30), "strict")
+    vectors, items = torch.randn(100, 8), torch.randn(8, 30)
+
+    def score(users: Ints) -> torch.Tensor:
+        time.sleep(0.002 * float(np.random.default_rng(users[0]).random()))
+        return vectors[torch.from_numpy(users)] @ items
+
+    heard: list[tuple[int, int]] = []
+    one = Evaluator(parts, seed=0, chunk=60).test(score)
+    three = Evaluator(parts, seed=0, chunk=60, threads=3).test(score, lambda *done: heard.append(done))
+    for each in ("full_ranking", "sampled99_ranking"):
+        assert np.array_equal(getattr(one, each).places, getattr(three, each).places)
+    assert heard == [(min(done, 100), 100) for done in range(6, 106, 6)]

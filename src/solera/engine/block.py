@@ -8,10 +8,7 @@ change a result.
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +19,7 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.choices import Move, Stage, View, ViewDerives, ViewSettles
 from solera.core.history import remembers
+from solera.core.parallel import in_order
 from solera.core.spec import Params
 from solera.core.upload import Upload
 from solera.engine.optimizers import Gradient, Step, step_of
@@ -60,29 +58,11 @@ class BlockTraining:
         else:
             blocks = partition(samples, task.context.batch_size, size, self.whole_up_to)
         with torch_threads(1):  # blocks run in parallel; torch's own threads would only interfere
-            yield from _in_order(
+            yield from in_order(
                 partial(train_block, task, self.whole_up_to),
                 [clients[block] for block in blocks],
                 self.threads,
             )
-
-
-def _in_order(
-    work: Callable[[Ints], ClientResult], parts: list[Ints], threads: int
-) -> Iterator[ClientResult]:
-    """Process the parts on several threads and yield results in the order of the parts."""
-    threads = threads or os.cpu_count() or 1
-    if threads == 1:
-        yield from map(work, parts)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[ClientResult]] = deque()
-        for part in parts:
-            if len(waiting) > 2 * threads:  # limit the number of finished blocks in memory
-                yield waiting.popleft().result()
-            waiting.append(pool.submit(work, part))
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: int) -> list[Ints]:
@@ -101,7 +81,6 @@ def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: i
 
 def train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
     """Train some clients together. The largest must come first."""
-    torch.set_num_threads(1)  # a new thread starts with torch's default
     method = task.method
     stages = method.update.stages(task.context)
     plan: BlockPlan | SequencePlan

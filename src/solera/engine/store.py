@@ -46,7 +46,6 @@ class PersonalStore:
         method: Method,
         initial: Params,
         n_clients: int,
-        table_bytes: int = TABLE_BYTES,
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
         self.device = next(iter(initial.values())).device
@@ -59,7 +58,7 @@ class PersonalStore:
         self.rows: dict[str, RowStore] = {name: self._empty() for name in method.view.keeps}
         for leaf in method.select(home=Home.PERSONAL):
             start = self.initial[leaf.name]
-            if leaf.per_item and n_clients * start.nbytes > table_bytes:
+            if leaf.per_item and n_clients * start.nbytes > TABLE_BYTES:
                 self.rows[leaf.name] = self._empty()
                 continue
             place = self.tables if leaf.per_item else self.whole

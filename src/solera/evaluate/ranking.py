@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import DivergedError
+from solera.core.parallel import in_order
 from solera.core.randomness import Bits, Purpose, below, client_keys, draws, generator
 from solera.data.ragged import Ragged
 from solera.data.split import Part, Split, history
@@ -87,7 +89,10 @@ class Evaluator:
         *,
         validated: int | None = None,
         chunk: int = CHUNK,
+        threads: int = 1,
     ) -> None:
+        """Scores of at most `chunk` items are computed at a time, on each of so many threads."""
+        self._threads = threads
         self.cutoffs = metrics.with_always(cutoffs)
         self.n_items = split.data.n_items
         self._users_at_a_time = max(1, chunk // self.n_items)
@@ -97,7 +102,7 @@ class Evaluator:
             self._parts["validation"].limit(validated)
 
     def restrict(self, users: Ints) -> None:
-        """Rank only some of the users."""
+        """Rank only some of the users. To be called before any are ranked."""
         for part in self._parts.values():
             part.users = part.users[np.isin(part.users, users)]
 
@@ -120,20 +125,27 @@ class Evaluator:
         some = part.first(2 * self._users_at_a_time)
         start = time.perf_counter()
         self._evaluate(score, some)
-        return (time.perf_counter() - start) / max(1, len(some.users))
+        at_once = min(self._threads or os.cpu_count() or 1, len(part.batches(self._users_at_a_time)))
+        return (time.perf_counter() - start) / max(1, len(some.users)) / max(1, at_once)
 
     def _evaluate(self, score: Score, part: _Prepared, on_users: OnUsers | None = None) -> Evaluation:
-        full, sampled, done = [], [], 0
-        for chunk in part.chunks(self._users_at_a_time):
-            scores = _checked(score(chunk.users), len(chunk.users), self.n_items)
-            targets = _gather(scores, chunk.targets)
-            full.append(_ranks(scores, targets, chunk.targets, chunk.hidden))
-            sampled.append(_ranks(_negative_scores(scores, chunk.negatives), targets, chunk.targets))
-            done += len(chunk.users)
+        def ranked(users: Ints) -> tuple[int, list[Floats], list[Floats]]:
+            full, sampled = [], []
+            for chunk in part.chunks(users, self._users_at_a_time):
+                scores = _checked(score(chunk.users), len(chunk.users), self.n_items)
+                targets = _gather(scores, chunk.targets)
+                full.append(_ranks(scores, targets, chunk.targets, chunk.hidden))
+                sampled.append(_ranks(_negative_scores(scores, chunk.negatives), targets, chunk.targets))
+            return len(users), full, sampled
+
+        done, ranks = 0, ([np.zeros(0)], [np.zeros(0)])
+        for users, full, sampled in in_order(ranked, part.batches(self._users_at_a_time), self._threads):
+            ranks[0].extend(full)
+            ranks[1].extend(sampled)
+            done += users
             if on_users:
                 on_users(done, len(part.users))
-        ranks = (np.concatenate(each) if each else np.zeros(0) for each in (full, sampled))
-        return Evaluation(*(part.ranking(each, self.cutoffs) for each in ranks))
+        return Evaluation(*(part.ranking(np.concatenate(each), self.cutoffs) for each in ranks))
 
 
 class _Chunk(NamedTuple):
@@ -152,7 +164,7 @@ class _Prepared:
         self._split, self._part, self._seed = split, part, seed
         self._held_out = split.validation if part == "validation" else split.test
         self.users: Ints = np.flatnonzero(self._held_out.lengths)
-        self._kept: dict[int, list[_Chunk]] = {}
+        self._kept: dict[tuple[int, int], list[_Chunk]] = {}
 
     def limit(self, count: int) -> None:
         """Keep a sample of the users in which all degrees of activity have their share."""
@@ -165,26 +177,30 @@ class _Prepared:
         some.users = self.users[:count]
         return some
 
-    def chunks(self, size: int) -> Iterator[_Chunk]:
-        if len(self.users) > KEPT:
-            yield from self._made(size)
-            return
-        if size not in self._kept:
-            self._kept = {size: list(self._made(size))}
-        yield from self._kept[size]
-
-    def _made(self, size: int) -> Iterator[_Chunk]:
+    def batches(self, size: int) -> list[Ints]:
+        """The users in batches, each of some chunks of `size` users."""
         batch = max(1, DRAWN // size) * size
-        for start in range(0, len(self.users), batch):
-            whole = self._chunk(self.users[start : start + batch])
-            for begin in range(0, len(whole.users), size):
-                rows = np.arange(begin, min(begin + size, len(whole.users)))
-                yield _Chunk(
-                    whole.users[rows],
-                    whole.targets.take(rows),
-                    whole.hidden.take(rows),
-                    whole.negatives[rows],
-                )
+        return [self.users[start : start + batch] for start in range(0, len(self.users), batch)]
+
+    def chunks(self, users: Ints, size: int) -> Iterable[_Chunk]:
+        """A batch in chunks of `size` users."""
+        if len(self.users) > KEPT:
+            return self._made(users, size)
+        key = int(users[0]), size
+        if key not in self._kept:
+            self._kept[key] = list(self._made(users, size))
+        return self._kept[key]
+
+    def _made(self, users: Ints, size: int) -> Iterator[_Chunk]:
+        whole = self._chunk(users)
+        for begin in range(0, len(users), size):
+            rows = np.arange(begin, min(begin + size, len(users)))
+            yield _Chunk(
+                users[rows],
+                whole.targets.take(rows),
+                whole.hidden.take(rows),
+                whole.negatives[rows],
+            )
 
     def _chunk(self, users: Ints) -> _Chunk:
         split = self._split

@@ -71,6 +71,7 @@ class Training:
             config.at,
             validated=config.evaluate_users or VALIDATED,
             chunk=CHUNK if memory is None else min(CHUNK, memory // _OF_SCORES),
+            threads=threads,
         )
         self._validated = self.evaluator.users("validation")
         self.simulation = federation(
