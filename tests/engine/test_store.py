@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.method import Method
+from solera.engine import store as stores
 from solera.engine.store import PersonalStore, TouchedRows
 from solera.methods import build
 
@@ -19,7 +22,8 @@ FORMS = pytest.mark.parametrize("form", [ROWS, TABLES], ids=["rows", "tables"])
 
 def store_of(name: str, form: int = ROWS) -> tuple[Method, PersonalStore]:
     method = build(name, {"embedding_size": 2})
-    return method, PersonalStore(method, initial(method, seed=0), N_CLIENTS, form)
+    with patch.object(stores, "TABLE_BYTES", form):
+        return method, PersonalStore(method, initial(method, seed=0), N_CLIENTS)
 
 
 def initial(method: Method, seed: int) -> dict[str, torch.Tensor]:
