@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -215,14 +216,15 @@ def train(
         download=download,
     )
     limit = parse_memory(memory) if memory else None
+    loaded = partial(
+        load,
+        config.dataset,
+        data_dir=data_dir,
+        min_interactions=config.min_interactions,
+        columns=config.columns,
+    )
     if plan:
-        given = load(
-            config.dataset,
-            data_dir=data_dir,
-            min_interactions=config.min_interactions,
-            columns=config.columns,
-        )
-        _print_plan(plan_run(config, given, threads=threads, device=device, memory=limit), json)
+        _print_plan(plan_run(config, loaded(), threads=threads, device=device, memory=limit), json)
         return
     folder = out_dir or _default_folder(config, resume)
     if not is_rank():  # the first rank checks it itself, and may be started again
@@ -233,9 +235,7 @@ def train(
             raise ConfigError("several workers cannot record figures", "omit --workers or --record-figures")
         start_workers(workers, folder)
         return
-    interactions = load(
-        config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
-    )
+    interactions = loaded()
     title = f"{config.full_method} on {interactions.name}"
     with step_progress(title, config.rounds) as show_step:
         run = tracked_train(

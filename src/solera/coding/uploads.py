@@ -67,7 +67,7 @@ class LargestRows:
 
     def coded(self, upload: Upload, leaves: tuple[Leaf, ...], round_: int) -> Upload:
         """The upload without the other rows. Of equal rows the one with the lower number comes first."""
-        per_item = [leaf.sent_as for leaf in leaves if leaf.sent_as and leaf.per_item]
+        per_item = [leaf.sent_as for leaf in _tables(leaves)]
         if not per_item:
             return upload
         squares = sum(upload.changes[name].double().flatten(1).square().sum(1) for name in per_item)
@@ -101,7 +101,7 @@ class LowRank:
         """The best approximation of this rank of each client's table."""
         counts = upload.row_counts.tolist()
         changes = dict(upload.changes)
-        for leaf in (leaf for leaf in leaves if leaf.sent_as and leaf.per_item):
+        for leaf in _tables(leaves):
             change = upload.changes[leaf.sent_as]
             parts = torch.split(change.flatten(1).double(), counts)
             factored = [self._factored(part) if self._pays(leaf, len(part)) else part for part in parts]
@@ -120,12 +120,11 @@ class LowRank:
 
     def bytes_per_client(self, sent: Upload, leaves: tuple[Leaf, ...]) -> Ints:
         """The two factors, or the table where that is shorter, and row numbers."""
+        total = sent.bytes_per_client(leaves)
         rows = sent.row_counts.cpu().numpy().astype(np.int64)
-        tables = [leaf for leaf in leaves if leaf.sent_as and leaf.per_item]
-        total = rows * (ROW_ID if tables else 0)
-        for leaf in tables:
-            total += FLOAT * np.minimum(self.rank * (rows + leaf.size), rows * leaf.size)
-        return total + FLOAT * sum(leaf.size for leaf in leaves if leaf.sent_as and not leaf.per_item)
+        for leaf in _tables(leaves):
+            total -= FLOAT * np.maximum(0, rows * leaf.size - self.rank * (rows + leaf.size))
+        return total
 
     def numbers(self, leaf: Leaf) -> int:
         """As many as there are."""

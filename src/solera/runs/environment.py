@@ -25,21 +25,22 @@ def package_version(name: str) -> str | None:
 
 def used_bytes() -> int | None:
     """The memory that this process has now, or its peak if the system does not report more."""
-    return _reported("VmRSS") or peak_bytes()
+    return reported_bytes("VmRSS") or peak_bytes()
 
 
-def _reported(name: str) -> int | None:
-    """What Linux reports of this process alone; `ru_maxrss` starts from the parent's memory."""
-    status = Path("/proc/self/status")
-    if not status.exists():
+def reported_bytes(name: str, process: int | str = "self") -> int | None:
+    """What Linux reports of a process alone; `ru_maxrss` starts from the parent's memory."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    except OSError:
         return None
-    found = re.search(rf"^{name}:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
     return int(found[1]) * 1024 if found else None
 
 
 def peak_bytes() -> int | None:
     """The peak memory of this process, or None if the system does not report it."""
-    if found := _reported("VmHWM"):
+    if found := reported_bytes("VmHWM"):
         return found
     try:
         import resource  # noqa: PLC0415 - not on every system

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -78,22 +80,9 @@ def federation(
             secure_aggregation=config.secure_aggregation,
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
         )
-    rows_in_memory = IN_MEMORY if memory is None else memory // 8
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
-    if ranks:
-        return DistributedSimulation(
-            method,
-            clients,
-            train,
-            ranks,
-            seed=config.seed,
-            device=place,
-            dtype=dtype,
-            protection=protection(config, method, clients),
-            download=download,
-            rows_in_memory=rows_in_memory,
-        )
-    return Simulation(
+    make = partial(DistributedSimulation, ranks=ranks) if ranks else Simulation
+    return make(
         method,
         clients,
         train,
@@ -102,7 +91,7 @@ def federation(
         dtype=dtype,
         protection=protection(config, method, clients),
         download=download,
-        rows_in_memory=rows_in_memory,
+        rows_in_memory=IN_MEMORY if memory is None else memory // 8,
     )
 
 

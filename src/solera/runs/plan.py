@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
 from solera.data.split import history
 from solera.engine import OneRound, Simulation
@@ -121,10 +122,18 @@ def _rows(training: Training, simulation: Simulation) -> float:
     able = lengths[lengths > 0]
     share = min(1.0, len(simulation.choose(0)) / len(able))
     took_part = 1 - (1 - share) ** training.config.rounds
-    others = np.maximum(1.0, training.split.data.n_items - able)
-    negatives = able * float(simulation.task(0).context.negatives)
-    drawn = others * -np.expm1(-negatives / others)  # distinct ones, if they were drawn independently
-    return float((able + drawn).sum()) * took_part
+    touched = touched_rows(able, training.split.data.n_items, simulation.task(0).context.negatives)
+    return float(touched.sum()) * took_part
+
+
+def touched_rows(items: ArrayLike, n_items: float, negatives: int) -> Floats:
+    """Rows that a client with so many training items trains: of these, and of distinct negatives.
+
+    Expected, if negatives were drawn independently.
+    """
+    own = np.asarray(items, dtype=float)
+    others = np.maximum(1.0, n_items - own)
+    return np.asarray(own - others * np.expm1(-own * negatives / others))
 
 
 def _seconds(training: Training) -> dict[str, float]:

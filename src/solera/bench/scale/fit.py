@@ -32,6 +32,7 @@ from solera.bench.scale.points import INTERACTIONS
 from solera.bench.scale.records import ScaleRecord, size_of
 from solera.core.arrays import Floats
 from solera.core.errors import RunError
+from solera.runs.plan import touched_rows
 
 _BETTER = 0.5  # share of the squared errors that a further term may leave
 _ENOUGH = 1e-7  # squared relative errors that need no further term: 0.03 %
@@ -81,9 +82,8 @@ class Size:
     @property
     def touched(self) -> float:
         """Numbers in the rows that a client trains in a round: of its items and of distinct negatives."""
-        others = max(1.0, self.items - self.training_items)
-        drawn = -others * np.expm1(-_NEGATIVES * self.training_items / others)
-        return float(self.training_items + drawn) * self.embedding_size
+        rows = touched_rows(self.training_items, self.items, _NEGATIVES)
+        return float(rows) * self.embedding_size
 
     @classmethod
     def of(cls, record: ScaleRecord) -> Size:
@@ -223,7 +223,8 @@ def coefficients(given: Sequence[Terms], wanted: Sequence[float]) -> Terms:
             found, _, rank, _ = np.linalg.lstsq(part / scale, ones, rcond=1e-9)
             if rank < count or (found < 0).any():
                 continue
-            error = float(((part / scale) @ found - ones) @ ((part / scale) @ found - ones))
+            left = (part / scale) @ found - ones
+            error = float(left @ left)
             limit = np.inf if best is None else best[0] * (_BETTER if count > len(best[1]) else 1.0)
             if error < limit and (best is None or best[0] > _ENOUGH):
                 best = (error, chosen, found / scale)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from solera.bench.scale.worlds import prepare
 from solera.core.errors import RunError
 from solera.runs import RunFolder
 from solera.runs.config import VALIDATED
+from solera.runs.environment import reported_bytes
 from solera.runs.interrupt import interruptible
 
 _EVERY = 0.1  # seconds between looks at the memory of processes
@@ -122,7 +122,7 @@ def _watch(process: subprocess.Popen[bytes], stopped: threading.Event) -> list[i
     peaks: dict[int, int] = {}
     while process.poll() is None and not stopped.is_set():
         for pid in _family(process.pid):
-            peaks[pid] = max(peaks.get(pid, 0), _peak(pid))
+            peaks[pid] = max(peaks.get(pid, 0), reported_bytes("VmHWM", pid) or 0)
         time.sleep(_EVERY)
     return [peak for peak in peaks.values() if peak]
 
@@ -132,16 +132,6 @@ def _family(pid: int) -> list[int]:
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except psutil.Error:
         return [pid]
-
-
-def _peak(pid: int) -> int:
-    """The peak of a process so far; 0 if the system does not say."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except OSError:
-        return 0
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -118,7 +118,7 @@ def _of_method(method: str, sizes: Sizes) -> Iterator[Point]:
     less, more = sizes.items
     # One process with two threads along users and items; one thread each to compare numbers of ranks.
     shapes = [(few, more, 1, 2), (some, less, 1, 2), (some, more, 1, 2), (some, more, 1, 1)]
-    shapes += [] if solved else [(some, more, sizes.ranks, 1)]  # closed forms run in one process
+    shapes += [] if solved else [(some, more, sizes.ranks, 1)]  # the server takes the time of a closed form
     for users, items, ranks, threads in (*shapes, (many, more, 1, 2)):
         yield Point(
             method=method,

@@ -88,7 +88,7 @@ def write(record: ScaleRecord, folder: Path) -> Path:
 
 
 def read_all(folder: Path) -> list[ScaleRecord]:
-    """All records in a folder: methods in order, small points first. None if there is no such folder."""
+    """All records in a folder: methods in order, small points first."""
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
