@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -223,12 +224,18 @@ def test_figures_are_means_over_the_records(copy):
 # What the pages tell people to type
 
 
+@cache
+def all_commands() -> Any:
+    """They take a while to build, and there are many lines to check."""
+    program: Any = typer.main.get_command(app)
+    return program.commands
+
+
 def check(command: str) -> None:
     """Parse a command as the program would, and look up all it names; nothing is trained."""
     program, name, *rest = shlex.split(command)
     assert program == "solera"
-    program_of: Any = typer.main.get_command(app)
-    given = program_of.commands[name].make_context(name, rest).params
+    given = all_commands()[name].make_context(name, rest).params
     options = parse_pairs(given.get("option") or [], "")
     match name:
         case "train" | "attack" | "poison":

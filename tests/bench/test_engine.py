@@ -22,6 +22,7 @@ def clients() -> ClientData:
     return ClientData(Ragged.from_lists(train), Ragged.from_lists(train), 70)
 
 
+@pytest.mark.slow
 def test_compiled_loop_does_what_the_block_engine_does(clients):
     """Two rounds in single precision, where Adam amplifies what rounding leaves."""
     compiled = pytest.importorskip("solera.bench.compiled")

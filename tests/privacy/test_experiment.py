@@ -155,7 +155,10 @@ def test_an_observer_sees_every_upload_and_changes_nothing(small):
     assert all(len(who) == upload.n_clients for _, who, upload in seen)
 
 
-@pytest.mark.parametrize("method", ["fedem", "plgc", "pfedrec", "fedrap", "fedncf"])
+@pytest.mark.parametrize(
+    "method",
+    ["fedem", *(pytest.param(each, marks=pytest.mark.slow) for each in ("plgc", "fedrap", "fedncf"))],
+)
 def test_other_methods_can_be_attacked(small, method):
     """One table per client and dense uploads, two tables, several leaves."""
     found = attacked(small, config(method, options={"local_epochs": 1}), clients=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from made_ratings import write_ratings
@@ -64,6 +65,15 @@ def test_a_closed_form_says_what_its_matrices_take(data):
     found = plan(run_config("fedease", data.origin.dataset), data)
     assert found.memory["sums and solution"] == 3 * 8 * data.n_items**2
     assert found.seconds == {}
+
+
+def test_sparse_sums_take_an_entry_for_every_pair_of_items():
+    """Histories of 3 and 5 items have (9 + 25) / 2 = 17 entries of 12 bytes in a symmetric matrix."""
+    method = find("fedease", {"neighbours": 5})
+    one = method.bytes_needed(10**6, np.array([3, 5]))
+    many = method.bytes_needed(10**6, np.tile([3, 5], 1000))
+    assert many - one == 999 * 17 * 12
+    assert one - method.bytes_needed(10**6) == 48 * 2**23 + 17 * 12
 
 
 def test_a_limit_changes_no_result(data):

@@ -26,7 +26,7 @@ from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS
-from solera.core.sparse import Rows
+from solera.core.sparse import Rows, bytes_of_total
 from solera.core.spec import Home, Leaf
 
 MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
@@ -198,15 +198,25 @@ class ClosedForm:
             return dict.fromkeys((NEIGHBOURS, WEIGHTS), (n_items, self.neighbours))
         return {WEIGHTS: (self.scorer.channels * n_items, n_items)}
 
-    def bytes_needed(self, n_items: int) -> int:
+    def bytes_needed(self, n_items: int, lengths: Ints | None = None) -> int:
         """An estimate: all sums, the solution and as much again while it is solved, in doubles.
 
-        The size of sparse sums depends on the data, so this only has their solution.
+        The size of sparse sums depends on the `lengths` of histories: every pair of a client's items is
+        counted, also if other clients have it too. Without them, only the solution is counted.
         """
         if self.neighbours:
-            return 16 * n_items * self.neighbours
+            sums = 0 if lengths is None else self._sparse_bytes(n_items, lengths)
+            return 16 * n_items * self.neighbours + sums
         sums = sum(prod(each.shape(n_items)) for each in self.update.sums.values())
         return 8 * (sums + 2 * self.scorer.channels * n_items**2)
+
+    def _sparse_bytes(self, n_items: int, lengths: Ints) -> int:
+        pairs = int(np.square(lengths, dtype=np.int64).sum())
+        found = 0
+        for each in self.update.sums.values():
+            held = each.rows * each.columns / (2 if each.symmetric else 1)  # of a pair
+            found += bytes_of_total(int(held * pairs), int(held * n_items**2))
+        return found
 
     def check(self, n_items: int) -> None:
         """Raise an error if matrices of item × item would be too large."""

@@ -49,6 +49,13 @@ class Rows(NamedTuple):
         return self.columns[place], self.values[place]
 
 
+def bytes_of_total(entries: int, cells: int) -> int:
+    """Memory that a total takes, about: of a batch while it is sorted, and of so many entries."""
+    if cells <= _FEW_CELLS:
+        return 8 * cells
+    return 48 * _BATCH + 12 * min(entries, cells)
+
+
 class SparseTotal:
     """The sum of many sparse matrices of one shape."""
 

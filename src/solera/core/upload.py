@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -157,6 +157,8 @@ class Totals:
     Sums are kept in double precision, so that the order of the clients does not affect the result.
     """
 
+    DTYPE: ClassVar[torch.dtype] = torch.float64
+
     def __init__(
         self, leaves: tuple[Leaf, ...], n_items: int, device: torch.device, rounding: Rounding | None = None
     ) -> None:
@@ -166,7 +168,7 @@ class Totals:
         self._leaves = {leaf.sent_as: leaf for leaf in leaves if leaf.sent_as}
         self._sums = {
             name: torch.zeros(
-                (n_items, *leaf.shape) if leaf.per_item else leaf.shape, dtype=torch.float64, device=device
+                (n_items, *leaf.shape) if leaf.per_item else leaf.shape, dtype=self.DTYPE, device=device
             )
             for name, leaf in self._leaves.items()
         }
@@ -181,16 +183,21 @@ class Totals:
             each = None if weights is None else weights.repeat_interleave(upload.row_counts)
             self._row_weight += torch.bincount(upload.rows, each, minlength=len(self._row_weight))
         for name, leaf in self._leaves.items():
-            change = upload.changes[name].double()
+            change = upload.changes[name]
             if weights is not None:
                 each = weights.repeat_interleave(upload.row_counts) if leaf.per_item else weights
                 change = change * each.view(-1, *[1] * len(leaf.shape))  # leaves the upload unchanged
             if self._rounding:
                 change = self._rounding.rounded(change)
-            if leaf.per_item:
-                self._sums[name].index_add_(0, upload.rows, change)
-            else:
-                self._sums[name] += change.sum(0)
+            self._put(name, upload.rows if leaf.per_item else None, change)
+
+    def _put(self, name: str, rows: Tensor | None, change: Tensor) -> None:
+        """Add clients' changes of rows, or of a whole leaf."""
+        change = change.to(self.DTYPE)
+        if rows is None:
+            self._sums[name] += change.sum(0)
+        else:
+            self._sums[name].index_add_(0, rows, change)
 
     def merge(self, sums: Sums) -> None:
         """Add the sums of several clients."""

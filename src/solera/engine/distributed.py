@@ -11,12 +11,15 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.download import Download
+from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.spec import Params
+from solera.core.upload import Totals
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.ranks import SHARDS, Ranks, Share, exact
+from solera.engine.exact_totals import ExactTotals
+from solera.engine.ranks import SHARDS, Ranks, Share
 from solera.engine.row_store import IN_MEMORY, STORED, RowStore
 from solera.engine.server import Server
 from solera.engine.simulation import LocalTraining, Simulation, choose
@@ -71,22 +74,19 @@ class DistributedSimulation(Simulation):
         """The round's clients in the whole federation."""
         return choose(self.share.able, self.method.config.clients_per_round, self.seed, round_)
 
+    def _totals(self, clients: int, masked: FixedPoint | None) -> Totals:
+        """Sums that are the same for any number of ranks."""
+        return ExactTotals(self.method, self.data.n_items, self.state.device, clients)
+
     def _collect(
         self, server: Server, round_: int, clients: Ints, protection: RoundChain
     ) -> tuple[float, int]:
         """Train the own clients shard by shard, and add what all ranks have."""
-        share, method = self.share, self.method
+        share = self.share
         mine = np.flatnonzero(np.isin(share.clients, clients, assume_unique=True))
         told = torch.zeros(2, SHARDS, dtype=torch.float64)  # loss and bytes, each shard in its own place
-        sums = []
         for shard, some in _by_shard(mine, share.shards[mine]):
-            part = Server(method, self.state.shared, self.data.n_items, self.state.device)
-            loss, sent = super()._collect(part, round_, some, protection)
-            told[0, shard], told[1, shard] = loss, sent
-            sums.append(part.sums())
-            server.take_over(part)
-        for each in exact(share.ranks, sums, [leaf.sent_as for leaf in method.leaves if leaf.sent_as]):
-            server.merge(each)
+            told[:, shard] = torch.tensor(super()._collect(server, round_, some, protection))
         server.reduce(share.ranks.add)
         share.ranks.add(told)
         return float(told[0].sum()), int(told[1].sum())

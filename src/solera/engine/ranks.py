@@ -23,7 +23,6 @@ from solera.core.arrays import Ints
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import rounded
 from solera.core.spec import Params
-from solera.core.upload import Sums
 
 SHARDS = 30  # divisible by 2, 3, 5, 6, 10 and 15 ranks
 EXACT_BITS = 52  # a sum of multiples of 2^-f below 2^(52-f) is exact in double precision
@@ -140,24 +139,10 @@ def deal(sizes: Ints, shards: int) -> Ints:
     return result
 
 
-def exact(ranks: Ranks, sums: Sequence[Sums], names: Sequence[str]) -> list[Sums]:
-    """The sums of this rank's shards, rounded so that adding those of all shards is exact in any order."""
-    peaks = torch.zeros(len(names), dtype=torch.float64)
-    for place, name in enumerate(names):
-        values = [each.changes[name].abs().max() for each in sums if each.changes[name].numel()]
-        if values:
-            peaks[place] = torch.stack(values).max()
-    bits = dict(zip(names, _fraction_bits(ranks, peaks), strict=True))
-    return [
-        each._replace(changes={name: rounded(value, bits[name]) for name, value in each.changes.items()})
-        for each in sums
-    ]
-
-
 def added(ranks: Ranks, parts: Sequence[Tensor]) -> Tensor:
     """The sum of the parts of all ranks' shards, in double precision, exact in any order."""
     peak = torch.stack([part.abs().max() for part in parts]).max().double()
-    (bits,) = _fraction_bits(ranks, peak[None])
+    bits = _fraction_bits(ranks, peak[None])
     total = torch.zeros(parts[0].shape, dtype=torch.float64)
     for part in parts:
         total += rounded(part.double(), bits)
@@ -165,9 +150,9 @@ def added(ranks: Ranks, parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _fraction_bits(ranks: Ranks, peaks: Tensor) -> list[int]:
-    """How many bits after the point leave sums over all shards exact, given the largest absolute values."""
-    peaks = ranks.largest(peaks)
-    if not bool(torch.isfinite(peaks).all()):
-        raise DivergedError("the clients' changes are not finite", "lower the learning rate")
-    return [EXACT_BITS - math.frexp(peak * SHARDS)[1] for peak in peaks.tolist()]
+def _fraction_bits(ranks: Ranks, peak: Tensor) -> int:
+    """How many bits after the point leave sums over all shards exact, given the largest absolute value."""
+    largest = float(ranks.largest(peak))
+    if not math.isfinite(largest):
+        raise DivergedError("the clients' tables are not finite", "lower the learning rate")
+    return EXACT_BITS - math.frexp(largest * SHARDS)[1]

@@ -11,7 +11,6 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
-from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
@@ -40,7 +39,7 @@ class Server:
         n_items: int,
         device: torch.device,
         *,
-        masked: FixedPoint | None = None,
+        totals: Totals | None = None,
         heaviest: float | None = None,
         protection: RoundChain = _UNPROTECTED,
         tailor: Tailor = _ALONE,
@@ -48,7 +47,8 @@ class Server:
     ) -> None:
         """`shared` includes the aggregate's state.
 
-        With `masked`, uploads are added as under masks. Sums go through the server half of `protection`.
+        `totals` are empty sums of another kind, for example under masks. Sums go through the server half of
+        `protection`.
         `tailor` mixes personalized tables; `on_mixing` receives the clients and the mixing weights.
         """
         self._tailor = tailor
@@ -56,7 +56,7 @@ class Server:
         self._protection = protection
         self._method, self._shared = method, shared
         self._heaviest = n_items if heaviest is None else heaviest
-        self._totals = Totals(method.leaves, n_items, device, masked)
+        self._totals = totals or Totals(method.leaves, n_items, device)
         self._clients: list[Ints] = []
         self._sizes: list[Ints] = []
         self._single: list[tuple[Ints, Upload]] = []
@@ -80,12 +80,6 @@ class Server:
     def merge(self, sums: Sums) -> None:
         """Add the sum of several clients. Not possible if single uploads are needed."""
         self._totals.merge(self._protection.take_sums(sums))
-
-    def take_over(self, part: Server) -> None:
-        """Take the clients, and single uploads if they are needed, of a part of this server; not its sums."""
-        self._clients += part._clients
-        self._sizes += part._sizes
-        self._single += part._single
 
     def sums(self) -> Sums:
         """What has been added so far."""

@@ -25,7 +25,7 @@ from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Leaf, Params
-from solera.core.upload import Upload
+from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.receiving import Receiving
@@ -160,7 +160,7 @@ class Simulation:
             state.shared | state.memory,
             self.data.n_items,
             state.device,
-            masked=masked,
+            totals=self._totals(len(clients), masked),
             heaviest=self.heaviest,
             protection=protection,
             tailor=self.tailor,
@@ -188,6 +188,10 @@ class Simulation:
             numbers = lengths(method, self.data.n_items, coding.numbers if coding else None)
             up = sum(numbers.values()) * masked.bits / 8
         return RoundResult(round_, len(clients), losses / n, up + asked, down, seconds)
+
+    def _totals(self, clients: int, masked: FixedPoint | None) -> Totals:
+        """Empty sums for a round of so many clients."""
+        return Totals(self.method.leaves, self.data.n_items, self.state.device, masked)
 
     def _collect(
         self, server: Server, round_: int, clients: Ints, protection: RoundChain

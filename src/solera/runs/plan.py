@@ -87,7 +87,8 @@ def _memory(training: Training, threads: int) -> dict[str, int]:
     found = {"program and data": used_bytes() or 0}
     simulation, n_items = training.simulation, training.split.data.n_items
     if isinstance(simulation, OneRound):
-        found["sums and solution"] = simulation.method.bytes_needed(n_items)
+        lengths = training.split.train.lengths
+        found["sums and solution"] = simulation.method.bytes_needed(n_items, lengths)
     else:
         found |= _of_rounds(training, simulation, threads)
     users = int(np.count_nonzero(training.split.test.lengths))
