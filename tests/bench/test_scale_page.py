@@ -45,6 +45,7 @@ def test_with_all_of_two_methods(tmp_path):
     assert "\n- fedmf: " not in text
     assert "\n- fedrap: `u1e4-i1e5-r1x2`" in text
     assert len(list((tmp_path / "docs/images").glob("*.svg"))) == 9
+    assert "| fedmf | 1e6 × 1e5 |" in text
     row = next(
         line for line in text.splitlines() if "`fedmf-u1e6-i1e5-r1x2`" in line and "of a round" in line
     )

@@ -72,6 +72,10 @@ options have their defaults. Ten rounds are too few for good recommendations: qu
 the runs learn.""",
         scale.machines(records),
         scale.missing(records),
+        "## In short",
+        scale.in_short(records),
+        """The largest point of each method, and the throughput of two ranks against one process, with one
+thread each, at 1e5 users and 1e5 items.""",
         "## Time",
         scale.time(records),
         """Seconds of a round are the median and include the server. The test ranks every item for every

@@ -9,7 +9,7 @@ from blocks.markdown import NONE_YET, table
 from solera.bench.scale.fit import Check, CostModel, Size, check, models
 from solera.bench.scale.forecast import SOURCE, ByFormula, Limits, Prices, amount, by_formula, forecast
 from solera.bench.scale.points import FULL, points, short
-from solera.bench.scale.records import ScaleRecord
+from solera.bench.scale.records import ScaleRecord, size_of
 from solera.methods import names
 
 Records = Sequence[ScaleRecord]
@@ -64,6 +64,39 @@ def time(records: Records) -> str:
             for each in records
         ),
     )
+
+
+def in_short(records: Records) -> str:
+    """The largest point of every method, and how much faster two ranks are than one process."""
+    rows = []
+    for label in dict.fromkeys(each.point.label for each in records):
+        own = [each for each in records if each.point.label == label]
+        largest = max(own, key=lambda each: size_of(each.point))
+        by_ranks = {each.point.ranks: each for each in own if each.point.threads == 1}
+        faster = "–"
+        if {1, 2} <= by_ranks.keys():
+            faster = f"{by_ranks[2].clients_per_second / by_ranks[1].clients_per_second:.2f}"
+        rows.append(
+            (
+                label,
+                f"{short(largest.point.users)} × {short(largest.point.items)}",
+                figure(largest.seconds.training),
+                figure(largest.seconds.wall / 60),
+                amount(largest.peak_bytes),
+                f"{largest.clients_per_second / largest.point.cores:,.0f}",
+                faster,
+            )
+        )
+    head = (
+        "method",
+        "users × items",
+        "s of training",
+        "minutes in all",
+        "peak of a process",
+        "clients a second and core",
+        "two ranks / one process",
+    )
+    return _table(head, rows)
 
 
 def memory(records: Records) -> str:
