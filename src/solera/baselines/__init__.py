@@ -19,6 +19,7 @@ from solera.baselines.mf import MF, MFConfig
 from solera.baselines.ncf import NCF, NCFConfig
 from solera.baselines.popularity import Popularity
 from solera.baselines.sasrec import SASRec, SASRecConfig
+from solera.baselines.slist import SLIST, SLISTConfig
 from solera.baselines.training import Epoch, OnEpoch
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, closest
@@ -49,6 +50,7 @@ class NoOptions(BaseModel):
 BASELINES: dict[str, Recipe] = {
     "popularity": Recipe(NoOptions, lambda split, *_: Popularity.fit(split)),
     "ease": Recipe(EaseConfig, lambda split, config, *_: Ease.fit(split, config)),
+    "slist": Recipe(SLISTConfig, lambda split, config, *_: SLIST.fit(split, config)),
     "ials": Recipe(IALSConfig, IALS.fit),
     "mf": Recipe(MFConfig, MF.fit),
     "ncf": Recipe(NCFConfig, NCF.fit),
@@ -86,6 +88,7 @@ __all__ = [
     "IALS",
     "MF",
     "NCF",
+    "SLIST",
     "Baseline",
     "CentRAP",
     "CentRAPConfig",
@@ -103,5 +106,6 @@ __all__ = [
     "Recipe",
     "SASRec",
     "SASRecConfig",
+    "SLISTConfig",
     "configure",
 ]
