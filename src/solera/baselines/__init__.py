@@ -6,7 +6,7 @@ To add one, write the file and name it here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
@@ -32,6 +32,17 @@ class Baseline(Protocol):
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """Scores [len(users), n_items]. `history` is what each user of the data has at that time."""
+
+
+@runtime_checkable
+class Refreshing(Protocol):
+    """A fitted baseline whose users have trained parameters instead of being scored by their histories."""
+
+    def refreshed(self, split: Split, epochs: int) -> Baseline:
+        """The model with users' parameters trained on, all others fixed, for the training items of a split.
+
+        These are the items it was trained on and newer ones. The model itself does not change.
+        """
 
 
 class Recipe(NamedTuple):
@@ -104,6 +115,7 @@ __all__ = [
     "OnEpoch",
     "Popularity",
     "Recipe",
+    "Refreshing",
     "SASRec",
     "SASRecConfig",
     "SLISTConfig",

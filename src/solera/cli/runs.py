@@ -111,6 +111,10 @@ def train(
         typer.Option(help="Users that are validated in a round (default: all, up to 10,000).", min=1),
     ] = None,
     evaluate_every: Annotated[int, typer.Option(help="Validate after every so many rounds.", min=1)] = 1,
+    test_once: Annotated[
+        bool,
+        typer.Option("--test-once", help="Rank test items only with the model as trained; see results.md."),
+    ] = False,
     seed: Seed = 0,
     option: Options = None,
     out_dir: Annotated[
@@ -204,6 +208,7 @@ def train(
         select_by=select_by,
         evaluate_users=evaluate_users,
         evaluate_every=evaluate_every,
+        test_twice=not test_once,
         seed=seed,
         engine=engine,
         precision=precision,

@@ -66,6 +66,10 @@ class RunConfig(BaseModel):
         default=None, ge=1, description=f"users validated in a round; None is all up to {VALIDATED:,}"
     )
     evaluate_every: int = Field(default=1, ge=1, description="rounds from one validation to the next")
+    test_twice: bool = Field(
+        default=True,
+        description="rank test items with and without the validation item in the model, unless leaky",
+    )
     wire: PaperLaplace | None = Field(default=None, description="noise on single uploads; no guarantee")
     upload: str | None = Field(default=None, description="coding of what clients send, e.g. int8")
     download: str | None = Field(default=None, description="coding of what clients receive, e.g. pq:8")
