@@ -113,7 +113,7 @@ def train(
     select_by: str | None = None,
     evaluate_users: int | None = None,
     evaluate_every: int = 1,
-    test_twice: bool = True,
+    test_twice: bool | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -142,12 +142,12 @@ def train(
     keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
     is always among them. `select_by` is the validation metric that selects the round, for example "hr@20";
     without it the protocol decides. Validation takes `evaluate_users` users, by default all up to 10,000,
-    every `evaluate_every` rounds; the test takes everybody. Unless `test_twice` is False, test items are
-    ranked with and without the validation item in the model. With `memory`, for example "8GB", a run that
-    would take more is refused. `upload` and `download` code what clients send and receive in fewer bytes, for
-    example "int8" and "pq:8"; see docs/communication.md. Nothing is written to disk unless `out` names a
-    folder, from which `solera.open_run` reads the run again. A notebook shows progress below the cell, unless
-    `progress` is False.
+    every `evaluate_every` rounds; the test takes everybody. With `test_twice`, test items are ranked with and
+    without the validation item in the model; by default up to 100,000 users. With `memory`, for example
+    "8GB", a run that would take more is refused. `upload` and `download` code what clients send and receive
+    in fewer bytes, for example "int8" and "pq:8"; see docs/communication.md. Nothing is written to disk
+    unless `out` names a folder, from which `solera.open_run` reads the run again. A notebook shows progress
+    below the cell, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP

@@ -65,6 +65,12 @@ def test_popular_negatives_are_those_of_training(data, tmp_path):
     assert again.full == pytest.approx(result.test_validation.full)
 
 
+def test_many_users_are_tested_twice_only_if_asked(data, monkeypatch):
+    monkeypatch.setattr("solera.runs.rounds.TWICE_UP_TO", 24)
+    assert train(config("fedmf"), data, threads=1).result.test_validation is None
+    assert train(config("fedmf", test_twice=True), data, threads=1).result.test_validation is not None
+
+
 @pytest.mark.parametrize("changes", [{"test_twice": False}, {"protocol": "paper"}])
 def test_one_test(data, changes):
     result = train(config("fedmf", **changes), data, threads=1).result

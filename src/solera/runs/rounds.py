@@ -23,7 +23,7 @@ from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, OnUsers, Score, get, split
 from solera.evaluate.ranking import CHUNK
-from solera.runs.config import VALIDATED, RunConfig
+from solera.runs.config import TWICE_UP_TO, VALIDATED, RunConfig
 from solera.runs.environment import peak_bytes
 from solera.runs.federation import clients_of, federation
 from solera.runs.folder import Checkpoint, RunFolder, RunProgress, StateToSave
@@ -231,9 +231,15 @@ class Training:
         path = folder.path if folder else None
         return Run(result, self.split.data, self.simulation, path, self.history)
 
+    @property
+    def tests_twice(self) -> bool:
+        """Whether there is a second test. Leaky figures are compared with published ones, which have one."""
+        few = np.count_nonzero(self.split.test.lengths) <= TWICE_UP_TO
+        return not self.protocol.leaky and (few if self.config.test_twice is None else self.config.test_twice)
+
     def _second_test(self, first: Evaluation, on_users: OnUsers | None) -> dict[str, Any]:
-        """The figures of both histories. Leaky ones are there to be compared with published ones alone."""
-        if self.protocol.leaky or not self.config.test_twice:
+        """The figures of both histories."""
+        if not self.tests_twice:
             return {}
         asked = second_test(self.simulation, self.split, self.best_round + 1)
         score = asked.score() if asked.score else None
