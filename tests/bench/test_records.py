@@ -76,10 +76,10 @@ def test_which_history_a_figure_is_of():
     both = other.model_copy(
         update={"result": other.result.model_copy(update=fields), "second_ranks": (1.0, 1.0)}
     )
-    assert (both.test("train"), both.test("validation")) == (other.result.test, best)
-    assert (other.ndcg.tolist(), both.ndcg.tolist()) == ([1, 0], [1, 1])
     fields = {"validation_item": READ, "test_train": best, "test_validation": other.result.test}
     read_it = both.model_copy(update={"result": other.result.model_copy(update=fields)})
+    assert (both.test("train"), both.test("validation")) == (other.result.test, best)
+    assert (other.ndcg.tolist(), both.ndcg.tolist()) == ([1, 0], [1, 1])
     assert read_it.test("train") == best
     assert read_it.ndcg.tolist() == [1, 0], "the first test has the longer history"
 
