@@ -139,13 +139,13 @@ def train(
     """Train a method and return the finished run.
 
     `data` is anything that `solera.load` takes or returns; a `preset` names method and data itself. Further
-    keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics, with
-    10. `select_by` is the validation metric that selects the round, not the protocol's. Validation takes `evaluate_users` users, by default all up to 10,000,
-    every `evaluate_every` rounds; the test takes everybody, with and without the validation item in the model
-    if `test_twice`, by default up to 100,000 users. With `memory`, for example "8GB", a run that would take
-    more is refused. `upload` and `download` code what clients send and receive in fewer bytes, for example
-    "int8" and "pq:8". `out` names a folder to write to, from which `solera.open_run` reads the run again.
-    A notebook shows progress, unless `progress` is False.
+    keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
+    is always among them. `select_by` is the validation metric that selects the round, for example "hr@20".
+    Validation takes `evaluate_users` users, by default all up to 10,000, every `evaluate_every` rounds. The
+    test takes everybody, with and without the validation item in the model if `test_twice`, by default up to
+    100,000 users. With `memory`, for example "8GB", a run that would take more is refused. `upload` and
+    `download` code what clients send and receive in fewer bytes, for example "int8" and "pq:8". `out` names a
+    folder, from which `solera.open_run` reads the run. A notebook shows progress, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
