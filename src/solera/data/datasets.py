@@ -118,8 +118,14 @@ def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactio
         data = replace(data, one_clock=form.one_clock)
         return (data.core(entry.core) if entry.core else data).min_interactions(least)
 
-    how = {"name": entry.name, "files": form.files, "titles": titles and titles.name, "least": least}
-    how |= {"core": entry.core} if entry.core else {}
+    how: dict[str, object] = {
+        "name": entry.name,
+        "files": form.files,
+        "titles": titles and titles.name,
+        "least": least,
+    }
+    if entry.core:
+        how["core"] = entry.core
     return converted([*files, *([titles] if titles else [])], how, read)
 
 

@@ -166,11 +166,14 @@ class Evaluator:
             done += users
             if on_users:
                 on_users(done, len(part.users))
-        both = [np.concatenate(each) for each in ranks]
-        rankings = [part.ranking(each, self.cutoffs) for each in both]
-        if not part.is_test:
-            return Evaluation(*rankings)
-        return Evaluation(*rankings, part.warm(both[0], self.cutoffs), lists)
+        of_all, of_sampled = (np.concatenate(each) for each in ranks)
+        warm = part.warm(of_all, self.cutoffs) if part.is_test else None
+        return Evaluation(
+            part.ranking(of_all, self.cutoffs),
+            part.ranking(of_sampled, self.cutoffs),
+            warm,
+            lists if part.is_test else None,
+        )
 
     def _part(self, users: Ints, best: Ints) -> tuple[Ints, Ints, Ints]:
         """How often items are among the best of some users, and the best items of those in the sample."""

@@ -165,7 +165,7 @@ class RunResult(Frozen):
     def rows(self) -> list[tuple[str | float, ...]]:
         """The metrics in `shown`, one row for each part and ranking, with its name first."""
         named = list(zip(RANKINGS, ("full ranking", "99 negatives"), strict=True))
-        shown = [("test", self.test, each) for each in named]
+        shown: list[tuple[str, Rankings, tuple[Ranking, str]]] = [("test", self.test, each) for each in named]
         shown += [(part, figures, named[0]) for part, figures in self.other_tests.items()]
         shown += [("validation", self.validation, each) for each in named]
         return [
