@@ -113,6 +113,7 @@ def train(
     select_by: str | None = None,
     evaluate_users: int | None = None,
     evaluate_every: int = 1,
+    test_twice: bool | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -139,13 +140,12 @@ def train(
 
     `data` is anything that `solera.load` takes or returns; a `preset` names method and data itself. Further
     keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
-    is always among them. `select_by` is the validation metric that selects the round, for example "hr@20";
-    without it the protocol decides. Validation takes `evaluate_users` users, by default all up to 10,000,
-    every `evaluate_every` rounds; the test takes everybody. With `memory`, for example "8GB", a run that
-    would take more is refused. `upload` and `download` code what clients send and receive in fewer bytes, for
-    example "int8" and "pq:8"; see docs/communication.md. Nothing is written to disk unless `out` names a
-    folder, from which `solera.open_run` reads the run again. A notebook shows progress below the cell, unless
-    `progress` is False.
+    is always among them. `select_by` is the validation metric that selects the round, for example "hr@20".
+    Validation takes `evaluate_users` users, by default all up to 10,000, every `evaluate_every` rounds. The
+    test takes everybody, with and without the validation item in the model if `test_twice`, by default up to
+    100,000 users. With `memory`, for example "8GB", a run that would take more is refused. `upload` and
+    `download` code what clients send and receive in fewer bytes, for example "int8" and "pq:8". `out` names a
+    folder, from which `solera.open_run` reads the run. A notebook shows progress, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
@@ -173,6 +173,7 @@ def train(
         select_by=select_by,
         evaluate_users=evaluate_users,
         evaluate_every=evaluate_every,
+        test_twice=test_twice,
         seed=seed,
         engine=engine,
         precision=precision,
@@ -300,7 +301,8 @@ def evaluate(
     """
     interactions = load(data)
     evaluator = Evaluator(split(interactions, protocol), seed, at)
-    return metrics_table(Rankings.of(evaluator.test(score)), Rankings.of(evaluator.validation(score)))
+    parts = {"test": evaluator.test, "validation": evaluator.validation}
+    return metrics_table({part: Rankings.of(rank(score)) for part, rank in parts.items()})
 
 
 @_in_python

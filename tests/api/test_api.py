@@ -252,7 +252,7 @@ def test_a_report_of_runs(data, tmp_path):
 def test_baselines_and_comparisons(data):
     fitted = solera.baseline("ease", data, reg=20.0)
     assert fitted.result.options["reg"] == 20
-    assert fitted.metrics.height == 4
+    assert fitted.metrics.height == 6
     table = solera.compare(["fedmf", "fedease"], data, baselines=["popularity"], rounds=1)
     assert set(table["method"]) == {"fedmf", "fedease", "popularity"}
     assert "ndcg@10" in table.columns

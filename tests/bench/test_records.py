@@ -30,6 +30,7 @@ from solera.evaluate import split
 from solera.runs import RunConfig, train
 from solera.runs.config import BaselineConfig
 from solera.runs.environment import peak_bytes
+from solera.runs.result import READ
 
 COLUMNS = {"user": "who", "item": "what", "time": "when"}
 
@@ -54,13 +55,33 @@ def test_a_record_has_what_the_run_had(run):
     assert (record.label, record.kind, record.dataset, record.seed) == ("mine", "method", "ratings", 2)
     assert record.code.commit == "c0ffee"
     assert record.users == len(record.ranks) == 30
-    assert record.ndcg.mean() == pytest.approx(result["test"]["full"]["ndcg@10"])
+    assert record.ndcg.mean() == pytest.approx(result["test_validation"]["full"]["ndcg@10"])
+    assert len(record.second_ranks) == 30
     assert sum(rank <= 10 for rank in record.ranks) / 30 == result["test"]["full"]["hr@10"]
     sizes = split(data, "strict").train.lengths
     assert (record.by_activity[0].least, record.by_activity[-1].most) == (sizes.min(), sizes.max())
     for metric in ("hr@10", "ndcg@10"):
         whole = sum(group.users * group.full[metric] for group in record.by_activity) / 30
-        assert whole == pytest.approx(result["test"]["full"][metric])
+        assert whole == pytest.approx(result["test_validation"]["full"][metric])
+
+
+def test_which_history_a_figure_is_of():
+    """An old record has one test: of the longer history if its model reads histories."""
+    reader, other, popular = (made(name, [1.0, 11.0]) for name in ("fedease", "fedmf", "popularity"))
+    assert (reader.test("train"), reader.test("validation")) == (None, reader.result.test)
+    assert (other.test("train"), other.test("validation")) == (other.result.test, None)
+    assert popular.test("train") == popular.test("validation") == popular.result.test
+    best = made("fedmf", [1.0, 1.0]).result.test
+    fields = {"validation_item": "user refreshed", "test_train": other.result.test, "test_validation": best}
+    both = other.model_copy(
+        update={"result": other.result.model_copy(update=fields), "second_ranks": (1.0, 1.0)}
+    )
+    fields = {"validation_item": READ, "test_train": best, "test_validation": other.result.test}
+    read_it = both.model_copy(update={"result": other.result.model_copy(update=fields)})
+    assert (both.test("train"), both.test("validation")) == (other.result.test, best)
+    assert (other.ndcg.tolist(), both.ndcg.tolist()) == ([1, 0], [1, 1])
+    assert read_it.test("train") == best
+    assert read_it.ndcg.tolist() == [1, 0], "the first test has the longer history"
 
 
 def test_traffic_and_seconds_by_hand(run):

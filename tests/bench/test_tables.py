@@ -14,6 +14,7 @@ from solera.bench.records import Failure, RunRequest, failure_path, write
 from solera.bench.tables import Table, blocks, make_tables
 from solera.cli import bench as commands
 from solera.core.errors import RunError
+from solera.evaluate.beyond import NAMES
 
 # NDCG@10 of ranks 1, 3 and 11: 1, ½ and 0.
 RECORDS = [
@@ -44,18 +45,20 @@ def rows(table: Table) -> dict[str, list[str]]:
 
 def test_what_there_is():
     names = ["other--strict", "toy--strict", "toy--paper--leaky"]
-    parts = ["", "--activity-full", "--activity-sampled"]
-    assert list(tables()) == [name + part for name in names for part in parts] + ["overview--strict"]
+    parts = ["", "--activity-full", "--activity-sampled", "--warm", "--beyond"]
+    overviews = ["overview--strict--train", "overview--strict--validation"]
+    assert list(tables()) == [name + part for name in names for part in parts] + overviews
 
 
 def test_main_table_by_hand():
     """Of `a`, NDCG@10 is ½ and ¾: 0.625 ± 0.25/√2. Averaged over seeds, its users have 1 and ¼.
 
-    EASE's users have ½ and 0. The differences, ½ and ¼, have resampled means of ¼, ⅜ and ½.
+    EASE's users have ½ and 0. The differences, ½ and ¼, have resampled means of ¼, ⅜ and ½. These records
+    are of before there were two tests: EASE's figures are with the validation item, those of others without.
     """
     found = rows(tables()["toy--strict"])
     assert [label for label in found if label != "method"] == [
-        "---|---|---|---|---|---|---|---|---|---",
+        "---|---|---|---|---|---|---|---|---|---|---|---",
         "paper:a/toy",
         "a",
         "ease (centralized)",
@@ -65,6 +68,8 @@ def test_main_table_by_hand():
     assert found["a"] == [
         "0.7500 ± 0.3536",
         "0.6250 ± 0.1768",
+        "not run",
+        "not run",
         "0.3750 ± 0.1768",
         "0.3125 ± 0.0884",
         "2",
@@ -73,18 +78,18 @@ def test_main_table_by_hand():
         "6",
         "0.5",
     ]
-    assert found["ease (centralized)"][4:] == ["1", "best centralized", "–", "–", "–"]
-    assert found["mf (centralized)"][5] == "-0.2500 [-0.5000, +0.0000]"
-    assert found["ease (centralized)"][1] == "0.2500"
+    assert found["ease (centralized)"][6:] == ["1", "best centralized", "–", "–", "–"]
+    assert found["mf (centralized)"][7] == "-0.2500 [-0.5000, +0.0000]"
+    assert found["ease (centralized)"][1:4] == ["not run", "0.5000", "0.2500"]
 
 
 def test_numbers_in_csv():
     lines = tables()["toy--strict"].csv().splitlines()
     found = {line["method"]: line for line in csv.DictReader(lines)}
     a = found["a"]
-    assert float(a["NDCG@10, full ranking mean"]) == 0.625
-    assert float(a["NDCG@10, full ranking sd"]) == pytest.approx(0.25 / 2**0.5)
-    assert found["b_1"]["NDCG@10, full ranking sd"] == ""
+    assert float(a["NDCG@10, train mean"]) == 0.625
+    assert float(a["NDCG@10, train sd"]) == pytest.approx(0.25 / 2**0.5)
+    assert found["b_1"]["NDCG@10, train sd"] == ""
     difference = "NDCG@10 − best centralized [95 %]"
     assert [float(a[difference + part]) for part in ("", " low", " high")] == [0.375, 0.25, 0.5]
     assert (found["ease (centralized)"][difference], found["ease (centralized)"]["MB up"]) == (
@@ -113,19 +118,45 @@ def test_leaky_tables_say_so():
 def test_what_was_not_run_and_what_failed():
     found = tables(failures=[failure(), failure(dataset="other", label="b_1")])
     other = rows(found["other--strict"])
-    assert other["a"][5] == "not run", "there is no centralized baseline"
-    assert other["ease"] == ["not run"] * 4 + ["0"] + ["not run"] * 4
+    assert other["a"][7] == "not run", "there is no centralized baseline"
+    assert other["ease"] == ["not run"] * 6 + ["0"] + ["not run"] * 4
     assert other["b_1"][0] == "failed"
     assert "unlucky" not in other
     assert "paper:a/toy" not in other, "a preset is at home on its own data set"
     assert rows(found["toy--strict"])["unlucky"][1] == "failed"
     assert rows(found["other--strict--activity-full"])["mf"] == ["not run"] * 4
-    overview = rows(found["overview--strict"])
+    assert rows(found["overview--strict--validation"])["ease (centralized)"] == ["not run", "0.2500"]
+    overview = rows(found["overview--strict--train"])
     assert overview["method"] == ["other", "toy"]
     assert "paper:a/toy" not in overview
     assert overview["a"] == ["0.5000", "0.6250 ± 0.1768"]
     assert overview["b_1"] == ["failed", "0.0000"]
-    assert overview["ease (centralized)"] == ["not run", "0.2500"]
+    assert overview["ease (centralized)"] == ["not run", "not run"]
+
+
+def test_both_tests_by_hand():
+    """Of `a`, NDCG@10 is ½ without the validation item and 1 with it: it is then before EASE with ¾."""
+    a, ease = made("a", [1.0, 11.0]), made("ease", [1.0, 3.0], kind="baseline")
+    better = made("a", [1.0, 1.0]).result.test.model_copy(
+        update={
+            "cold": 0.25,
+            "warm": {"hr@10": 1.0, "ndcg@10": 0.5},
+            "beyond": {f"{name}@10": 0.125 for name in NAMES},
+        }
+    )
+    fields = {"validation_item": "user refreshed", "test_train": a.result.test, "test_validation": better}
+    both = a.model_copy(update={"result": a.result.model_copy(update=fields), "second_ranks": (1.0, 1.0)})
+    made_of = tables([both, ease])
+    found = rows(made_of["toy--strict"])
+    assert list(found)[2:] == ["a", "ease (centralized)"]
+    assert found["a"][:4] == ["0.5000", "0.5000", "1.0000", "1.0000"]
+    assert found["a"][7] == "+0.2500 [+0.0000, +0.5000]"
+    warm = rows(made_of["toy--strict--warm"])
+    assert warm["a"] == ["1.0000", "1.0000", "1.0000", "0.5000", "25.0%"]
+    assert warm["ease (centralized)"] == ["1.0000", "0.7500", "not run", "not run", "not run"]
+    beyond = rows(made_of["toy--strict--beyond"])
+    assert beyond["method"] == [f"{name}@10" for name in NAMES]
+    assert (beyond["a"], beyond["ease (centralized)"]) == (["0.1250"] * 5, ["not run"] * 5)
 
 
 def test_activity_by_hand():

@@ -65,6 +65,10 @@ def test_the_whole_set_has_the_expected_counts(name: str) -> None:
         ("amazon-video", 10, (1_372, 7_957, 23_181, 23_181)),
         ("douban-book", None, (1_696, 6_777, 95_107, 95_107)),  # PLGC: no item is lost with the users
         ("gowalla", None, (29_858, 40_981, 1_027_370, 1_027_370)),
+        ("ml-1m-5core", None, (6_040, 3_416, 999_611, 999_611)),
+        ("beauty", None, (22_363, 12_101, 198_502, 198_502)),  # S3-Rec, SASRec's successors
+        ("sports", None, (35_598, 18_357, 296_337, 296_337)),
+        ("toys", None, (19_412, 11_924, 167_597, 167_597)),
         # measured: no paper's table says these
         ("lastfm-2k", 10, (1_269, 12_322, 183_415, 69_279)),  # the papers' 1,600 users are those of 5 rows
         ("filmtrust", 0, (1_508, 2_071, 35_497, 35_494)),
@@ -72,6 +76,7 @@ def test_the_whole_set_has_the_expected_counts(name: str) -> None:
         ("douban-book", 0, (2_110, 6_777, 96_041, 96_041)),
         ("tafeng", None, (13_652, 11_997, 571_198, 503_767)),
         ("pinterest", None, (37_501, 9_836, 1_025_709, 1_000_154)),  # the usual count is of distinct pairs
+        ("yelp", None, (30_431, 20_033, 316_354, 304_524)),  # 11,830 visits again
         ("amazon-book", None, (70_595, 24_915, 846_098, 846_098)),  # 84 users have 4 rows
     ],
 )
@@ -136,6 +141,30 @@ def test_gowalla_without_a_validation_file(tmp_path: Path) -> None:
     home = folder(tmp_path, "gowalla", {"train.txt": "0 5 4\n", "test.txt": "0 3\n"})
     data = load("gowalla", data_dir=home, min_interactions=0)
     assert [data.item_map.id(i) for i in data.by_user.row(0)] == ["5", "4", "3"]
+
+
+@pytest.mark.parametrize("file", ["Beauty.txt", "sequences.txt"])
+def test_sequences_are_in_order_of_time(tmp_path: Path, file: str) -> None:
+    home = folder(tmp_path, "beauty", {file: "2 7 5 7 9\n1 5 9 7\n"})
+    data = load("beauty", data_dir=home, min_interactions=0)
+    assert [data.item_map.id(i) for i in data.by_user.row(1)] == ["7", "5", "7", "9"]
+    assert [data.item_map.id(i) for i in data.by_user.row(0)] == ["5", "9", "7"]
+    assert data.times is not None
+    assert not data.one_clock, "places in a line are no dates"
+    assert load("beauty", data_dir=home, min_interactions=4).n_users == 1
+
+
+def test_a_core_has_items_with_enough_rows(tmp_path: Path) -> None:
+    """Film 9 has four ratings. Without it user 6 has four as well; all others keep five."""
+    rows = [(user, film) for user in range(1, 7) for film in range(1, 6)]
+    rows += [(user, 9) for user in (1, 2, 3, 6)]
+    rows.remove((6, 5))
+    ratings = "".join(f"{user}::{film}::3::{n}\n" for n, (user, film) in enumerate(rows))
+    home = folder(tmp_path, "ml-1m", {"ratings.dat": ratings})
+    core = load("ml-1m-5core", data_dir=home)
+    assert (core.n_users, core.n_items, len(core), core.name) == (5, 5, 25, "ml-1m-5core")
+    assert load("ml-1m", data_dir=home).n_items == 6
+    assert available("ml-1m-5core", home) == "folder"
 
 
 # --- names, own files, figures ------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_a_run_shows_its_figures(notebook):
     made, _ = notebook
     shown = made.cells[3].outputs[0]["data"]["text/html"]
     assert "fedmf on ratings, protocol strict, seed 0" in shown
-    assert shown.count("<td>") == 4 * 5
+    assert shown.count("<td>") == 5 * 5
 
 
 def test_a_leaky_one_says_so():

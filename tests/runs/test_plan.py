@@ -55,8 +55,9 @@ def test_rows_of_clients_are_foreseen(data):
 
 def test_a_plan_has_time_for_training_validation_and_test(data):
     seconds = plan(config(data, evaluate_every=2), data).seconds
-    assert seconds.keys() == {"training", "validation", "test"}
+    assert seconds.keys() == {"training", "validation", "test", "second test"}
     assert all(value > 0 for value in seconds.values())
+    assert "second test" not in plan(config(data, test_twice=False), data).seconds
     twice = plan(config(data, evaluate_every=1), data).seconds
     assert twice["validation"] / twice["test"] == pytest.approx(2 * seconds["validation"] / seconds["test"])
 

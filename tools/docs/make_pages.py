@@ -54,7 +54,7 @@ from blocks.settings import (
 )
 
 from solera.bench.records import Failure, read_all, read_failures
-from solera.bench.tables import main_table
+from solera.bench.tables import beyond_table, main_table, warm_table
 from solera.privacy.inference.records import read_all as read_attacks
 from solera.privacy.poisoning.records import read_all as read_poisoning
 
@@ -120,10 +120,12 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "reproduction": lambda *datasets: reproduction(records, datasets),
         "leaderboard": lambda dataset: grid(main_table, strict(records, failures), dataset),
         "activity": lambda dataset: grid(by_activity, strict(records, failures), dataset),
+        "warm": lambda dataset: grid(warm_table, strict(records, failures), dataset),
+        "beyond": lambda dataset: grid(beyond_table, strict(records, failures), dataset),
         "ablation": lambda dataset, first: ablation(ablations, dataset, first),
         "leaky": lambda dataset: grid(main_table, leaky_blocks(records), dataset),
         "headline": lambda: headline(records),
-        "overview": lambda: overview(strict(records, failures)),
+        "overview": lambda known: overview(strict(records, failures), known),
         "tuned": tuned,
         "attacks on single uploads": lambda dataset: attacks_on_single(plain(attacks, dataset)),
         "attacks among touched rows": lambda dataset: attacks_among_touched(plain(attacks, dataset)),

@@ -6,7 +6,7 @@ To add one, write the file and name it here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
@@ -19,6 +19,7 @@ from solera.baselines.mf import MF, MFConfig
 from solera.baselines.ncf import NCF, NCFConfig
 from solera.baselines.popularity import Popularity
 from solera.baselines.sasrec import SASRec, SASRecConfig
+from solera.baselines.slist import SLIST, SLISTConfig
 from solera.baselines.training import Epoch, OnEpoch
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, closest
@@ -31,6 +32,17 @@ class Baseline(Protocol):
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """Scores [len(users), n_items]. `history` is what each user of the data has at that time."""
+
+
+@runtime_checkable
+class Refreshing(Protocol):
+    """A fitted baseline whose users have trained parameters instead of being scored by their histories."""
+
+    def refreshed(self, split: Split, epochs: int) -> Baseline:
+        """The model with users' parameters trained on, all others fixed, for the training items of a split.
+
+        These are the items it was trained on and newer ones. The model itself does not change.
+        """
 
 
 class Recipe(NamedTuple):
@@ -49,6 +61,7 @@ class NoOptions(BaseModel):
 BASELINES: dict[str, Recipe] = {
     "popularity": Recipe(NoOptions, lambda split, *_: Popularity.fit(split)),
     "ease": Recipe(EaseConfig, lambda split, config, *_: Ease.fit(split, config)),
+    "slist": Recipe(SLISTConfig, lambda split, config, *_: SLIST.fit(split, config)),
     "ials": Recipe(IALSConfig, IALS.fit),
     "mf": Recipe(MFConfig, MF.fit),
     "ncf": Recipe(NCFConfig, NCF.fit),
@@ -86,6 +99,7 @@ __all__ = [
     "IALS",
     "MF",
     "NCF",
+    "SLIST",
     "Baseline",
     "CentRAP",
     "CentRAPConfig",
@@ -101,7 +115,9 @@ __all__ = [
     "OnEpoch",
     "Popularity",
     "Recipe",
+    "Refreshing",
     "SASRec",
     "SASRecConfig",
+    "SLISTConfig",
     "configure",
 ]

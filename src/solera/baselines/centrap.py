@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
+from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
 from solera.core.arrays import Ints
 from solera.core.errors import DataError
 from solera.data.ragged import Ragged
@@ -50,11 +50,15 @@ class CentRAPConfig(TrainedConfig):
 class CentRAP:
     """A fitted CentRAP: W [n_users, d], b [n_users], C [n_items, d] and D [n_users · n_items, d]."""
 
-    def __init__(self, weights: Tensor, biases: Tensor, shared: Tensor, own: Tensor) -> None:
-        self.weights = weights
-        self.biases = biases
+    def __init__(
+        self, of_users: tuple[Tensor, Tensor], shared: Tensor, own: Tensor, config: CentRAPConfig, seed: int
+    ) -> None:
+        """`of_users` are W and b."""
+        self.weights, self.biases = of_users
         self.shared = shared
         self.own = own
+        self.config = config
+        self.seed = seed
 
     @classmethod
     def fit(
@@ -81,7 +85,25 @@ class CentRAP:
             torch.optim.SparseAdam([own], config.own_learning_rate),
         ]
         train(loss, Draws(split, config.negatives, seed).labelled, optimizers, config, on_epoch)
-        return cls(weights.detach(), biases.detach().squeeze(-1), shared.detach(), own.detach())
+        of_users = weights.detach(), biases.detach().squeeze(-1)
+        return cls(of_users, shared.detach(), own.detach(), config, seed)
+
+    def refreshed(self, split: Split, epochs: int) -> CentRAP:
+        """Train every w_u and b_u on for the training items of a split, with C and D fixed."""
+        config, n_items = self.config, len(self.shared)
+        weights = self.weights.clone().requires_grad_()
+        biases = self.biases.unsqueeze(-1).clone().requires_grad_()
+
+        def loss(u: Tensor, i: Tensor, labels: Tensor) -> Tensor:
+            w, b = embedding(u, weights), embedding(u, biases).squeeze(-1)
+            seen = embedding(i, self.shared) + embedding(u * n_items + i, self.own)
+            size = w.square().sum(-1).mean()
+            return binary_cross_entropy_with_logits((w * seen).sum(-1) + b, labels) + config.reg * size
+
+        draw = Draws(split, config.negatives, self.seed).labelled
+        refresh(loss, draw, [weights, biases], config, epochs)
+        of_users = weights.detach(), biases.detach().squeeze(-1)
+        return CentRAP(of_users, self.shared, self.own, config, self.seed)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """⟨w_u, c_i + d_ui⟩ + b_u for all items."""

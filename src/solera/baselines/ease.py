@@ -4,6 +4,9 @@ Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019. With the
 X, it minimises ‖X − XB‖² + reg·‖B‖² over B with a zero diagonal:
 
     P = (XᵀX + reg·I)⁻¹,    B = I − P · diag(1 / diag(P)),    score(u, ·) = x_u B
+
+With `recency` below 1, an item of the history counts recency^age instead of 1 when items are scored, as in
+`fedease`. The newest item has age 0.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from solera.baselines.slist import fading
 from solera.core.arrays import Ints
 from solera.core.errors import DataError
 from solera.core.linear import without_diagonal
@@ -30,12 +34,16 @@ class EaseConfig(BaseModel):
     reg: float = Field(default=500.0, gt=0)
     """Weight of ‖B‖², in units of interactions: larger trusts rare items less."""
 
+    recency: float = Field(default=1.0, gt=0, le=1)
+    """Weight of an item against that of the next newer one."""
+
 
 class Ease:
     """A fitted EASE: `weights` is B, [n_items, n_items]."""
 
-    def __init__(self, weights: Tensor) -> None:
+    def __init__(self, weights: Tensor, recency: float = 1.0) -> None:
         self.weights = weights
+        self.recency = recency
 
     @classmethod
     def fit(cls, split: Split, config: EaseConfig | None = None) -> Ease:
@@ -47,12 +55,15 @@ class Ease:
                 f"{split.data.name!r} (at most {MAX_ITEMS:,})",
                 "use popularity here, or keep fewer items with a higher --min-interactions",
             )
+        config = config or EaseConfig()
         gram = _gram(split.train.sorted_unique(), n_items)
-        return cls(without_diagonal(gram, (config or EaseConfig()).reg).float())
+        return cls(without_diagonal(gram, config.reg).float(), config.recency)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """x_u B, where x_u marks the items in the user's row of `history` (one row per user of the data)."""
-        return _dense(history.take(users), len(self.weights)) @ self.weights
+        """x_u B, where x_u has the items in the user's row of `history` (one row per user of the data)."""
+        if self.recency == 1:
+            return _dense(history.take(users), len(self.weights)) @ self.weights
+        return fading(history.take(users), (self.recency,), len(self.weights)) @ self.weights
 
 
 def _gram(train: Ragged, n_items: int) -> Tensor:

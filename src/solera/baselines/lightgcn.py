@@ -9,7 +9,8 @@ Users and items are the nodes, training interactions the edges; E⁰ holds a vec
 
 The loss is a mean over pairs of a positive i and a negative j. As in the authors' code, the penalty applies
 to the vectors of the batch. Only E⁰ is trained, with Adam, with larger steps and fewer epochs than the
-authors use. A user's vector comes from training alone, as in `mf`.
+authors use. A user's vector comes from training alone, as in `mf`. A refresh trains e_u itself on, with all
+e_i fixed and the penalty on e_u.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
+from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
 from solera.core.arrays import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
@@ -44,9 +45,11 @@ class LightGCNConfig(TrainedConfig):
 class LightGCN:
     """A fitted LightGCN: the final vectors of `users`, [n_users, d], and `items`, [n_items, d]."""
 
-    def __init__(self, users: Tensor, items: Tensor) -> None:
+    def __init__(self, users: Tensor, items: Tensor, config: LightGCNConfig, seed: int) -> None:
         self.users = users
         self.items = items
+        self.config = config
+        self.seed = seed
 
     @classmethod
     def fit(
@@ -71,7 +74,18 @@ class LightGCN:
         optimizer = torch.optim.Adam([start], config.learning_rate, fused=True)
         train(loss, Draws(split, config.negatives, seed).pairs, [optimizer], config, on_epoch)
         users, items = propagate(graph, start.detach(), config.layers).tensor_split([n_users])
-        return cls(users, items)
+        return cls(users, items, config, seed)
+
+    def refreshed(self, split: Split, epochs: int) -> LightGCN:
+        """Train users' final vectors on for the training items of a split, with those of items fixed."""
+        config, users = self.config, self.users.clone().requires_grad_()
+
+        def loss(u: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            user, apart = embedding(u, users), embedding(i, self.items) - embedding(j, self.items)
+            return (config.reg / 2 * user.square().sum(-1) - logsigmoid((user * apart).sum(-1))).mean()
+
+        refresh(loss, Draws(split, config.negatives, self.seed).pairs, [users], config, epochs)
+        return LightGCN(users.detach(), self.items, config, self.seed)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """⟨e_u, e_i⟩ for all items."""

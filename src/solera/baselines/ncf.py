@@ -7,7 +7,7 @@ counterpart.
     loss        = binary cross-entropy + reg · (‖p_u‖² + ‖q_i‖²)           mean over the samples (u, i)
 
 Left out: the generalized matrix factorization branch, and pre-training. A user's vector comes from training
-alone, as in `mf`.
+alone and can be refreshed, as in `mf`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, linear, relu
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train, uniform
+from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train, uniform
 from solera.core.arrays import Ints
 from solera.core.context import Widths
 from solera.data.ragged import Ragged
@@ -44,10 +44,14 @@ class NCFConfig(TrainedConfig):
 class NCF:
     """A fitted NCF: user and item vectors, and weight and bias of every layer."""
 
-    def __init__(self, users: Tensor, items: Tensor, layers: list[tuple[Tensor, Tensor]]) -> None:
+    def __init__(
+        self, users: Tensor, items: Tensor, layers: list[tuple[Tensor, Tensor]], config: NCFConfig, seed: int
+    ) -> None:
         self.users = users
         self.items = items
         self.layers = layers
+        self.config = config
+        self.seed = seed
 
     @classmethod
     def fit(
@@ -63,19 +67,30 @@ class NCF:
                 (uniform(seed, f"weight {n}", out, into, bound=1 / math.sqrt(into)), _zeros(out))
                 for n, (into, out) in enumerate(pairwise((2 * d, *config.hidden, 1)))
             ],
+            config,
+            seed,
         )
         parameters = [model.users, model.items, *(tensor for layer in model.layers for tensor in layer)]
 
-        def loss(u: Tensor, i: Tensor, labels: Tensor) -> Tensor:
-            p, q = embedding(u, model.users), embedding(i, model.items)
-            size = p.square().sum(-1) + q.square().sum(-1)
-            return binary_cross_entropy_with_logits(model.score(p, q), labels) + config.reg * size.mean()
-
         optimizer = torch.optim.Adam(parameters, config.learning_rate, fused=True)
-        train(loss, Draws(split, config.negatives, seed).labelled, [optimizer], config, on_epoch)
+        train(model._loss, Draws(split, config.negatives, seed).labelled, [optimizer], config, on_epoch)
         for parameter in parameters:
             parameter.requires_grad_(False)
         return model
+
+    def refreshed(self, split: Split, epochs: int) -> NCF:
+        """Train users' vectors on for the training items of a split, with all else fixed."""
+        config, seed = self.config, self.seed
+        users = self.users.clone().requires_grad_()
+        model = NCF(users, self.items, self.layers, config, seed)
+        refresh(model._loss, Draws(split, config.negatives, seed).labelled, [users], config, epochs)
+        users.requires_grad_(False)
+        return model
+
+    def _loss(self, u: Tensor, i: Tensor, labels: Tensor) -> Tensor:
+        p, q = embedding(u, self.users), embedding(i, self.items)
+        size = p.square().sum(-1) + q.square().sum(-1)
+        return binary_cross_entropy_with_logits(self.score(p, q), labels) + self.config.reg * size.mean()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """The perceptron's output for broadcastable vectors [..., d]. W_1 is applied in two halves."""

@@ -109,6 +109,19 @@ def train(
             on_epoch(Epoch(epoch + 1, config.epochs, total / len(columns[0])))
 
 
+def refresh(
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+    draw: Callable[[int], Columns],
+    of_users: Sequence[Tensor],
+    config: TrainedConfig,
+    epochs: int,
+) -> None:
+    """Train users' parameters on, for so many epochs, with negatives that training has not drawn."""
+    optimizer = torch.optim.Adam(of_users, config.learning_rate, fused=True)
+    more = config.model_copy(update={"epochs": epochs})
+    train(loss, lambda epoch: draw(config.epochs + epoch), [optimizer], more, None)
+
+
 def normal(seed: int, name: str, *shape: int, scale: float = 0.1) -> Tensor:
     """A parameter initialized from N(0, scale²)."""
     draw = generator(seed, Purpose.INIT, *name.encode())

@@ -16,7 +16,7 @@ from solera.evaluate import Evaluation
 from solera.runs import Run, RunFolder
 from solera.runs.baseline import BaselineRun
 from solera.runs.presets import preset as find_preset
-from solera.runs.result import RANKINGS, Bytes, Rankings, RoundEntry, RunResult
+from solera.runs.result import RANKINGS, READ, Bytes, Rankings, RoundEntry, RunResult, Tested
 
 _CLOSE = 0.002  # what rounding on another machine may do to a mean
 
@@ -46,8 +46,9 @@ def record_of(
         _check_preset(wanted, preset)
     test = run.evaluate()
     _check_same(folder.path, Rankings.of(test), result.test)
+    second = run.evaluate_again() if result.validation_item else None
     return Record(
-        **_common(wanted, result.model_copy(update={"peak_bytes": peak_bytes}), run.parts, test),
+        **_common(wanted, result.model_copy(update={"peak_bytes": peak_bytes}), run.parts, test, second),
         environment=anonymous(folder.environment),
         code=code or Code(),
         seconds=sum(entry.seconds.train + entry.seconds.evaluate for entry in history),
@@ -62,21 +63,25 @@ def record_of_baseline(
     result = run.result.model_copy(update={"peak_bytes": peak_bytes})
     assert result.seconds_to_fit is not None  # every baseline says
     return Record(
-        **_common(wanted, result, run.split, run.test),
+        **_common(wanted, result, run.split, run.test, run.second),
         environment=anonymous(environment),
         code=code,
         seconds=result.seconds_to_fit,
     )
 
 
-def _common(wanted: RunRequest, result: RunResult, parts: Split, test: Evaluation) -> dict[str, Any]:
+def _common(
+    wanted: RunRequest, result: RunResult, parts: Split, test: Evaluation, second: Evaluation | None
+) -> dict[str, Any]:
     counts = test.full_ranking.counts
+    with_validation = test if second is None or result.validation_item == READ else second
     return {
         **wanted.model_dump(exclude={"format"}),
-        "result": result.model_copy(update={"dataset": wanted.dataset, "test": Rankings.of(test)}),
-        "by_activity": by_activity(parts.train.lengths[test.full_ranking.users], test),
+        "result": result.model_copy(update={"dataset": wanted.dataset, "test": Tested.of(test)}),
+        "by_activity": by_activity(parts.train.lengths[test.full_ranking.users], with_validation),
         "counts": None if (counts == 1).all() else counts.tolist(),
         "ranks": test.full_ranking.places.tolist(),
+        "second_ranks": second.full_ranking.places.tolist() if second else None,
     }
 
 

@@ -25,9 +25,11 @@ from solera.core.frozen import Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.runs.config import BaselineConfig, RunConfig
-from solera.runs.result import Bytes, Metrics, RunResult
+from solera.runs.result import READ, Bytes, Metrics, RunResult, Tested
 
 Kind = Literal["method", "baseline"]
+History = Literal["train", "validation"]  # what a tested model knows of a user: up to these items
+_READERS = ("fedease", "fedslist", "fedhist", "ease", "ials", "sasrec")
 Content = TypeVar("Content", bound="RunRequest")
 
 
@@ -106,11 +108,18 @@ class Record(RunRequest):
         default=None, description="test items of every user, None if one each"
     )
     ranks: tuple[float, ...] = Field(description="full-ranking places of all test items, in user order")
+    second_ranks: tuple[float, ...] | None = Field(
+        default=None, description="the same of the second test, with the other history"
+    )
 
     @model_validator(mode="after")
     def _users(self) -> Self:
         if self.counts is not None and sum(self.counts) != len(self.ranks):
             raise ValueError(f"{len(self.ranks)} ranks for {sum(self.counts)} test items")
+        if self.second_ranks is not None and len(self.second_ranks) != len(self.ranks):
+            raise ValueError(
+                f"{len(self.second_ranks)} ranks in the second test, {len(self.ranks)} in the first"
+            )
         if sum(group.users for group in self.by_activity) != self.users:
             raise ValueError("the groups in by_activity do not cover all users")
         return self
@@ -120,11 +129,27 @@ class Record(RunRequest):
         """Number of evaluated users."""
         return len(self.ranks if self.counts is None else self.counts)
 
+    @property
+    def reads_histories(self) -> bool:
+        """Whether the model scores by histories. Older records do not say."""
+        how = self.result.validation_item
+        return self.result.method.split("+")[0] in _READERS if how is None else how == READ
+
+    def test(self, history: History) -> Tested | None:
+        """Test figures of a model that knows these items of a user; None if it was not tested so."""
+        result = self.result
+        if result.validation_item is None and (self.reads_histories is (history == "validation")):
+            return result.test
+        if result.method == "popularity":  # histories change nothing
+            return result.test
+        return result.test_validation if history == "validation" else result.test_train
+
     @cached_property
     def ndcg(self) -> Floats:
-        """Full-ranking NDCG@10 of every user."""
+        """Full-ranking NDCG@10 of every user, by a model that knows the validation item if there is one."""
         counts = np.ones(self.users, np.int64) if self.counts is None else np.array(self.counts, np.int64)
-        return metrics.per_user(np.array(self.ranks), counts)["ndcg@10"]
+        second = None if self.reads_histories else self.second_ranks
+        return metrics.per_user(np.array(second or self.ranks), counts)["ndcg@10"]
 
 
 def asked(label: str, config: RunConfig | BaselineConfig, preset: str | None = None) -> RunRequest:
@@ -154,8 +179,9 @@ def slug(label: str) -> str:
 def write(content: RunRequest, path: Path) -> None:
     """Write the record with one line per field, for readable diffs."""
     fields = content.model_dump(mode="json")
-    if "ranks" in fields:
-        fields["ranks"] = [int(rank) if rank == int(rank) else rank for rank in fields["ranks"]]
+    for name in ("ranks", "second_ranks"):
+        if fields.get(name):
+            fields[name] = [int(rank) if rank == int(rank) else rank for rank in fields[name]]
     lines = ",\n".join(f"  {_json(key)}: {_json(value)}" for key, value in fields.items())
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, f"{{\n{lines}\n}}\n")

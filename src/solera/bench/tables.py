@@ -1,122 +1,31 @@
-"""Tables made from records: Markdown, CSV and LaTeX."""
+"""Tables made from records."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from solera.bench.records import Failure, Record, UserGroup
+from solera.bench.forms import NONE, Cell, Table
+from solera.bench.records import Failure, History, Record, UserGroup
 from solera.bench.statistics import Interval, Spread, interval, spread
 from solera.core.arrays import Floats
 from solera.core.errors import RunError
+from solera.evaluate.beyond import NAMES, K
+from solera.runs.result import Tested
 
-NOT_RUN, FAILED, NONE = "not run", "failed", "–"
+NOT_RUN, FAILED = "not run", "failed"
 RANKINGS = {"full": "full ranking", "sampled99": "99 negatives"}
 METRICS = {"hr@10": "HR@10", "ndcg@10": "NDCG@10"}
+HISTORIES: dict[History, str] = {"train": "train", "validation": "train + validation"}
+KNOWN = (
+    "train, train + validation: full ranking of test items by a model that knows a user's training items "
+    "alone, and by one that also knows the validation item."
+)
+BEYOND = tuple(f"{name}@{K}" for name in NAMES)
 LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."
-SIGNS = {"±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "–": "--", "^": r"\^{}", "~": r"\~{}"}  # in LaTeX
-
-Cell = str | int | float | Spread | Interval
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, a head and rows; the same cells in three forms."""
-
-    name: str  # of its files
-    title: str
-    head: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
-    note: str
-
-    def markdown(self) -> str:
-        """With title and note."""
-        return f"# {self.title}\n\n{self.grid()}\n\n{self.note}\n"
-
-    def grid(self) -> str:
-        """In Markdown, head and rows alone."""
-        rows = [self.head, *(tuple(map(_text, row)) for row in self.rows)]
-        first, *others = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-        return "\n".join((first, "|---" * len(self.head) + "|", *others))
-
-    def csv(self) -> str:
-        """A column for every number: a spread takes two, an interval three."""
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        parts = [max((_parts(row[column]) for row in self.rows), key=len) for column in range(len(self.head))]
-        named = zip(self.head, parts, strict=True)
-        writer.writerow(f"{title} {part}".rstrip() for title, names in named for part in names)
-        for row in self.rows:
-            filled = (_values(cell, len(names)) for cell, names in zip(row, parts, strict=True))
-            writer.writerow(value for values in filled for value in values)
-        return file.getvalue()
-
-    def latex(self) -> str:
-        """A `table` for the package booktabs."""
-        rows = [self.head, *(tuple(map(_text, row)) for row in self.rows)]
-        first, *others = (" & ".join(map(_latex, row)) + r" \\" for row in rows)
-        return "\n".join(
-            (
-                r"\begin{table}",
-                rf"\caption{{{_latex(self.title)}. {_latex(self.note)}}}",
-                rf"\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}",
-                r"\toprule",
-                first,
-                r"\midrule",
-                *others,
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-                "",
-            )
-        )
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write the Markdown, CSV and LaTeX files."""
-        texts = {"md": self.markdown(), "csv": self.csv(), "tex": self.latex()}
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{self.name}.{suffix}" for suffix in texts]
-        for path, text in zip(paths, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
-        return paths
-
-
-def _text(cell: Cell) -> str:
-    match cell:
-        case Spread(mean, None):
-            return f"{mean:.4f}"
-        case Spread(mean, sd):
-            return f"{mean:.4f} ± {sd:.4f}"
-        case Interval(mean, low, high):
-            return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
-        case float():
-            return f"{cell:.3g}" if cell < 100 else f"{cell:.0f}"
-        case _:
-            return str(cell)
-
-
-def _parts(cell: Cell) -> tuple[str, ...]:
-    return {Spread: ("mean", "sd"), Interval: ("", "low", "high")}.get(type(cell), ("",))
-
-
-def _values(cell: Cell, width: int) -> list[str]:
-    values = cell if isinstance(cell, tuple) else (cell,)
-    texts = ["" if value in (None, NONE) else str(value) for value in values]
-    return texts + [""] * (width - len(texts))
-
-
-def _latex(text: str) -> str:
-    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "/").replace("`", ""))
-    for sign, written in SIGNS.items():
-        escaped = escaped.replace(sign, written)
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
 
 
 @dataclass(frozen=True)
@@ -140,10 +49,21 @@ class Row:
         """A test figure over the seeds."""
         return spread([getattr(record.result.test, ranking)[metric] for record in self.records])
 
+    def known(self, history: History, metric: str) -> Spread | str:
+        """A full-ranking test figure of models that know these items of a user, over the seeds."""
+        found = [record.test(history) for record in self.records]
+        each = [rankings.full[metric] for rankings in found if rankings]
+        return spread(each) if len(each) == len(found) else NOT_RUN
+
+    @property
+    def tested(self) -> list[Tested]:
+        """The test figures of every seed: of models that know the validation item, where there are such."""
+        return [each.test("validation") or each.test("train") or each.result.test for each in self.records]
+
     @property
     def ndcg(self) -> float:
-        """Mean full-ranking NDCG@10, by which rows are ordered."""
-        return self.spread("full", "ndcg@10").mean
+        """Mean full-ranking NDCG@10 with the validation item, if known, by which rows are ordered."""
+        return float(self.per_user.mean())
 
     @property
     def per_user(self) -> Floats:
@@ -244,17 +164,23 @@ def make_tables(all_blocks: Sequence[Block]) -> Iterator[Table]:
         yield main_table(block)
         for ranking in RANKINGS:
             yield activity_table(block, ranking)
+        yield warm_table(block)
+        yield beyond_table(block)
     for protocol in dict.fromkeys(block.protocol for block in all_blocks):
         same = [block for block in all_blocks if block.protocol == protocol]
         if len(same) > 1 and any(not row.at_home for block in same for row in block.rows):
-            yield overview_table(same)
+            histories: Sequence[History] = ["validation"] if same[0].leaky else list(HISTORIES)
+            yield from (overview_table(same, history) for history in histories)
 
 
 def main_table(block: Block) -> Table:
-    """All labels, best first."""
-    figures = [(ranking, metric) for ranking in RANKINGS for metric in METRICS]
+    """All labels, best first. An honest table has full-ranking figures of both histories."""
+    rankings = list(RANKINGS) if block.leaky else ["sampled99"]
+    figures = [(ranking, metric) for ranking in rankings for metric in METRICS]
+    histories = [(history, metric) for history in HISTORIES for metric in METRICS if not block.leaky]
     head = (
         "method",
+        *(f"{METRICS[metric]}, {HISTORIES[history]}" for history, metric in histories),
         *(f"{METRICS[metric]}, {RANKINGS[ranking]}" for ranking, metric in figures),
         "seeds",
         "NDCG@10 − best centralized [95 %]",
@@ -271,6 +197,7 @@ def main_table(block: Block) -> Table:
         rows.append(
             (
                 _named(row),
+                *(row.known(history, metric) for history, metric in histories),
                 *(row.spread(ranking, metric) for ranking, metric in figures),
                 len(row.records),
                 block.difference(row),
@@ -279,13 +206,59 @@ def main_table(block: Block) -> Table:
                 statistics.median(seconds) if seconds else NONE,
             )
         )
-    rows += [(label, *[why] * len(figures), 0, why, why, why, why) for label, why in block.missing.items()]
+    many = len(histories) + len(figures)
+    rows += [(label, *[why] * many, 0, why, why, why, why) for label, why in block.missing.items()]
     note = (
         "Mean ± standard deviation over seeds; paired bootstrap over users of the difference in full-ranking "
         "NDCG@10 (seeds averaged first); MB up and down: sent and received by an average client until the "
         "selected round."
     )
+    if histories:
+        note += f" {KNOWN} Rows are ordered and compared by the latter; where it was not run, by the former."
     return Table(block.name, block.title, head, rows, _note(block, note))
+
+
+def warm_table(block: Block) -> Table:
+    """All labels, on all test items and on those with a training row, in full ranking."""
+    rows: list[tuple[Cell, ...]] = []
+    for row in block.rows:
+        cold = [each.cold for each in row.tested if each.cold is not None]
+        warm = [each.warm for each in row.tested if each.warm]
+        complete = len(warm) == len(row.tested)
+        rows.append(
+            (
+                _named(row),
+                *(spread([each.full[metric] for each in row.tested]) for metric in METRICS),
+                *(spread([each[metric] for each in warm]) if complete else NOT_RUN for metric in METRICS),
+                f"{statistics.fmean(cold):.1%}" if cold else NOT_RUN,
+            )
+        )
+    names = METRICS.values()
+    head = ("method", *(f"{name}, all" for name in names), *(f"{name}, warm" for name in names), "cold items")
+    note = (
+        "Full ranking; mean ± standard deviation over seeds. Warm: test items that occur in training. Cold: "
+        "share of those that do not, which no model here can know; they are rivals of the warm ones."
+    )
+    title = f"{block.title}: warm and cold test items"
+    return Table(f"{block.name}--warm", title, head, rows, _note(block, note))
+
+
+def beyond_table(block: Block) -> Table:
+    """All labels, by what they recommend to all users together."""
+    rows: list[tuple[Cell, ...]] = []
+    for row in block.rows:
+        found = [each.beyond for each in row.tested if each.beyond]
+        complete = len(found) == len(row.tested)
+        each = (spread([one[name] for one in found]) if complete else NOT_RUN for name in BEYOND)
+        rows.append((_named(row), *each))
+    note = (
+        "Lists of the ten best items of every user. Coverage: share of the catalogue in any list. Gini: 0 "
+        "if all items are recommended equally often. Popularity: mean share of users who have a recommended "
+        "item in training. Novelty: the mean of -log2 of that share, in bits. Diversity: mean of 1 - cosine "
+        "of the training users of two items in a list."
+    )
+    title = f"{block.title}: beyond accuracy"
+    return Table(f"{block.name}--beyond", title, ("method", *BEYOND), rows, _note(block, note))
 
 
 def activity_table(block: Block, ranking: str) -> Table:
@@ -312,14 +285,18 @@ def _range(group: UserGroup) -> str:
     return f"{group.least}–{group.most}" if group.least < group.most else str(group.least)
 
 
-def overview_table(same_protocol: Sequence[Block]) -> Table:
-    """All labels on all data sets, by their mean place; but for presets, which are at home on one."""
+def overview_table(same_protocol: Sequence[Block], history: History = "validation") -> Table:
+    """All labels on all data sets, by their mean place; but for presets, which are at home on one.
+
+    Under an honest protocol, figures are of models that know these items of a user.
+    """
     first = same_protocol[0]
     found: dict[str, dict[str, Cell]] = {}
     places: dict[str, list[float]] = {}
     for block in same_protocol:
         for place, row in enumerate(row for row in block.rows if not row.at_home):
-            found.setdefault(_named(row), {})[block.dataset] = row.spread("full", "ndcg@10")
+            figure = row.spread("full", "ndcg@10") if first.leaky else row.known(history, "ndcg@10")
+            found.setdefault(_named(row), {})[block.dataset] = figure
             places.setdefault(_named(row), []).append(place / len(block.rows))
     for block in same_protocol:
         for label, why in block.missing.items():
@@ -330,11 +307,11 @@ def overview_table(same_protocol: Sequence[Block]) -> Table:
             found.items(), key=lambda each: (statistics.fmean(places[each[0]]), each[0])
         )
     ]
-    leaky = "--leaky" if first.leaky else ""
-    title = f"Full-ranking NDCG@10, protocol {first.protocol}" + (" · LEAKY" if first.leaky else "")
+    known = " · LEAKY" if first.leaky else f", {HISTORIES[history]}"
+    name = f"overview--{first.protocol}--{'leaky' if first.leaky else history}"
     note = _note(first, "Mean ± standard deviation over seeds.")
     head = ("method", *(block.dataset for block in same_protocol))
-    return Table(f"overview--{first.protocol}{leaky}", title, head, rows, note)
+    return Table(name, f"Full-ranking NDCG@10, protocol {first.protocol}{known}", head, rows, note)
 
 
 def _named(row: Row) -> str:

@@ -293,7 +293,8 @@ def _try_method(
             heard(now.entry.selection)
 
     if test:
-        run = train(config, data, threads=1, on_round=on_round, stop=stop)
+        once = config.model_copy(update={"test_twice": False})
+        run = train(once, data, threads=1, on_round=on_round, stop=stop)
         best, rounds = run.validation.full, run.result.rounds
     else:
         history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)

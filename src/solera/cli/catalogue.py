@@ -47,6 +47,7 @@ def made() -> dict[str, list[dict[str, Any]]]:
         "datasets": [
             {
                 "name": entry.name,
+                "folder": entry.home,
                 "about": entry.about,
                 "page": entry.page,
                 "licence": {"terms": entry.licence.terms, "page": entry.licence.page},

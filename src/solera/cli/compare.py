@@ -15,6 +15,7 @@ from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:
     from solera.bench.records import Record
+    from solera.runs.result import Tested
 
 
 def compare(
@@ -93,10 +94,17 @@ def _row(record: Record) -> dict[str, Any]:
         "rounds": result.rounds,
         "validation": result.validation.model_dump(),
         "test": result.test.model_dump(),
+        "test_train": result.test_train and result.test_train.model_dump(),
+        "test_validation": result.test_validation and result.test_validation.model_dump(),
         "seconds": record.seconds,
         "bytes_up": result.bytes.up if result.bytes else None,
         "bytes_down": result.bytes.down if result.bytes else None,
     }
+
+
+def _both(record: Record) -> tuple[Tested | None, Tested | None]:
+    """Test figures of models that know training items alone, and the validation item as well."""
+    return record.result.test_train, record.result.test_validation
 
 
 def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, leaky: bool) -> None:
@@ -106,6 +114,7 @@ def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, 
                 record.label if record.kind == "method" else f"{record.label} (centralized)",
                 *(record.result.validation.full[name] for name in ("hr@10", "ndcg@10")),
                 *(record.result.test.full[name] for name in ("hr@10", "ndcg@10")),
+                *(each and each.full["ndcg@10"] for each in _both(record)),
                 f"{record.seconds:.1f}",
                 f"{record.result.bytes.up / 1024:,.1f}" if record.result.bytes else "–",
             )
@@ -114,11 +123,15 @@ def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, 
         first = records[0]
         table(
             f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
-            ("at 10", "val. HR", "val. NDCG", "test HR", "test NDCG", "s", "KiB up"),
+            ("at 10", "val. HR", "val. NDCG", "test HR", "test NDCG", "train", "+ val.", "s", "KiB up"),
             rows,
             leaky=leaky,
         )
     for each in failed:
         said = f"failed: {each['run']} · {each['error']}"
         out.print(said, style="red", highlight=False, markup=False, soft_wrap=True)
+    said = (
+        "train, + val.: test NDCG of models that know training items alone, and the validation item as well"
+    )
+    out.print(said, highlight=False)
     out.print(f"KiB up: of a client in a round; records: {folder}", highlight=False, soft_wrap=True)

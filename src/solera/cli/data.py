@@ -71,7 +71,7 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
     from solera.data.fetch import find
 
     known = catalogue()["datasets"]
-    places = [find(each["name"], each["layouts"], each["archive"], data_dir) for each in known]
+    places = [find(each["folder"], each["layouts"], each["archive"], data_dir) for each in known]
     if json:
         shown = ("name", "about", "page", "licence", "has_time")
         print_json(

@@ -78,6 +78,8 @@ def show(value: Any) -> str:
 def print_result(result: RunResult) -> None:
     """Print the metrics of a run or a baseline."""
     table(result.title, ("", *result.shown), result.rows, leaky=result.leaky)
+    for remark in result.remarks:
+        out.print(remark, highlight=False)
     if result.privacy:
         out.print(privacy_line(result.privacy), highlight=False)
     if result.bytes:

@@ -111,6 +111,15 @@ def train(
         typer.Option(help="Users that are validated in a round (default: all, up to 10,000).", min=1),
     ] = None,
     evaluate_every: Annotated[int, typer.Option(help="Validate after every so many rounds.", min=1)] = 1,
+    test_twice: Annotated[
+        bool | None,
+        typer.Option(
+            "--test-twice/--test-once",
+            help="Rank test items with and without the validation item in the model, or only with the model "
+            "as trained (default: twice up to 100,000 users).",
+            show_default=False,
+        ),
+    ] = None,
     seed: Seed = 0,
     option: Options = None,
     out_dir: Annotated[
@@ -204,6 +213,7 @@ def train(
         select_by=select_by,
         evaluate_users=evaluate_users,
         evaluate_every=evaluate_every,
+        test_twice=test_twice,
         seed=seed,
         engine=engine,
         precision=precision,

@@ -36,7 +36,7 @@ def info(name: str) -> DataSet:
 def available(name: str, data_dir: Path | None = None) -> Place:
     """Where a data set would be loaded from at present."""
     entry = info(name)
-    return find(name, [form.files for form in entry.forms], entry.archive is not None, data_dir)
+    return find(entry.home, [form.files for form in entry.forms], entry.archive is not None, data_dir)
 
 
 def load(
@@ -115,9 +115,17 @@ def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactio
         rows = form.read(files)
         known = form.titles.read(titles) if form.titles and titles else rows.titles
         data = Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, known)
-        return replace(data, one_clock=form.one_clock).min_interactions(least)
+        data = replace(data, one_clock=form.one_clock)
+        return (data.core(entry.core) if entry.core else data).min_interactions(least)
 
-    how = {"name": entry.name, "files": form.files, "titles": titles and titles.name, "least": least}
+    how: dict[str, object] = {
+        "name": entry.name,
+        "files": form.files,
+        "titles": titles and titles.name,
+        "least": least,
+    }
+    if entry.core:
+        how["core"] = entry.core
     return converted([*files, *([titles] if titles else [])], how, read)
 
 
@@ -146,8 +154,8 @@ def _kinds() -> str:
 
 
 def _locate(entry: DataSet, data_dir: Path | None) -> tuple[Path, Form]:
-    cached = cache_dir() / entry.name
-    for folder in [*(root / entry.name for root in user_dirs(data_dir)), cached]:
+    cached = cache_dir() / entry.home
+    for folder in [*(root / entry.home for root in user_dirs(data_dir)), cached]:
         form = _form_in(folder, entry)
         if form:
             return folder, form
@@ -156,7 +164,7 @@ def _locate(entry: DataSet, data_dir: Path | None) -> tuple[Path, Form]:
             f"data set {entry.name!r} is not on this machine and has to be downloaded by hand",
             _by_hand(entry),
         )
-    download(entry.name, entry.archive, _wanted(entry))
+    download(entry.home, entry.archive, _wanted(entry))
     form = _form_in(cached, entry)
     if not form:
         raise DataError(f"{entry.archive.url} does not contain the files of {entry.name!r}", _by_hand(entry))
@@ -177,7 +185,7 @@ def _wanted(entry: DataSet) -> list[str]:
 def _by_hand(entry: DataSet) -> str:
     files = " and ".join(entry.forms[0].files)
     where = f"{entry.page} ({entry.notes})" if entry.notes else entry.page
-    put = f"put into <dir>/{entry.name}/ and give --data-dir <dir> or {ENVIRONMENT}=<dir>"
+    put = f"put into <dir>/{entry.home}/ and give --data-dir <dir> or {ENVIRONMENT}=<dir>"
     return f"get {files} from {where}; {put}"
 
 

@@ -163,6 +163,23 @@ class Interactions:
             )
         return kept._renumbered()
 
+    def core(self, least: int) -> Interactions:
+        """The largest part of the data in which every user and every item has `least` rows or more."""
+        kept = self
+        while True:
+            users = np.bincount(kept.users, minlength=self.n_users)
+            items = np.bincount(kept.items, minlength=self.n_items)
+            stays = (users[kept.users] >= least) & (items[kept.items] >= least)
+            if stays.all():
+                break
+            kept = kept.select(stays)
+        if not len(kept):
+            raise DataError(
+                f"no users and items of {self.name!r} have {least} or more interactions with each other",
+                "use a lower number",
+            )
+        return kept._renumbered()
+
     def _renumbered(self) -> Interactions:
         users, user_index = _renumber(self.users, self.n_users)
         items, item_index = _renumber(self.items, self.n_items)

@@ -86,3 +86,10 @@ class Ragged:
         values[np.arange(len(self.values)) + np.repeat(other.offsets[:-1], self.lengths)] = self.values
         values[np.arange(len(other.values)) + np.repeat(self.offsets[1:], other.lengths)] = other.values
         return Ragged(self.offsets + other.offsets, values)
+
+
+def ages(histories: Ragged) -> Ints:
+    """The age of every item; the most recent one of a history has age 0."""
+    last = np.repeat(histories.offsets[1:], histories.lengths) - 1
+    found: Ints = last - np.arange(len(histories.values))
+    return found

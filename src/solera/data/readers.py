@@ -73,6 +73,12 @@ def read_lists(paths: list[Path]) -> Rows:
     return Rows(pl.concat(users), pl.concat(items))
 
 
+def read_sequences(paths: list[Path]) -> Rows:
+    """Read lines `user item item …` that are in order of time. A row's place in the file is its time."""
+    rows = read_lists(paths)
+    return replace(rows, times=pl.int_range(len(rows.users), eager=True).to_numpy())
+
+
 def read_baskets(paths: list[Path]) -> Rows:
     """Read a JSON object with every user's baskets, oldest first. The basket's number is the time."""
     path = paths[0]

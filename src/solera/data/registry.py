@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from solera.data.fetch import Archive
-from solera.data.readers import Rows, delimited, read_baskets, read_lists, titles
+from solera.data.readers import Rows, delimited, read_baskets, read_lists, read_sequences, titles
 
 LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to train on
 
@@ -62,6 +62,13 @@ class DataSet:
     archive: Archive | None = None  # None: downloaded by hand, because no trusted checksum is known
     min_interactions: int = LEAST
     notes: str = ""
+    core: int = 0  # rows that every user and every item has to have in what is left; 0: any
+    folder: str = ""  # of the files, if it is another set's
+
+    @property
+    def home(self) -> str:
+        """The name of the folder of its files."""
+        return self.folder or self.name
 
 
 _RATED = ("user", "item", "rating", "time")
@@ -79,6 +86,37 @@ _MOVIELENS = "non-commercial research, no redistribution, no implied endorsement
 _LASTFM_LICENCE = Licence(
     "non-commercial use; cite Last.fm", _GROUPLENS + "hetrec2011/hetrec2011-lastfm-readme.txt"
 )
+
+_ML_1M = DataSet(
+    name="ml-1m",
+    about="MovieLens 1M: film ratings, 2000-03",
+    page="https://grouplens.org/datasets/movielens/1m/",
+    licence=Licence(_MOVIELENS, _GROUPLENS + "movielens/ml-1m-README.txt"),
+    archive=Archive(
+        "https://files.grouplens.org/datasets/movielens/ml-1m.zip", "md5:c4d9eecfca2ab87c1945afe126590906"
+    ),
+    forms=tuple(
+        Form(
+            (file,),
+            delimited("::", _RATED),
+            Titles("movies.dat", titles("::", encoding="latin-1")),
+            one_clock=file == "ratings.dat",
+        )
+        for file in ("ratings.dat", "ratings_order.dat")
+    ),
+    expected=Counts(users=6_040, items=3_706, rows=1_000_209, least=0),
+    has_time=True,
+    notes="ratings_order.dat has each row's rank by time in the time's place",
+)
+
+
+def _sequences(file: str) -> tuple[Form, ...]:
+    """The publisher's file, or a copy with another name."""
+    return tuple(Form((name,), read_sequences, one_clock=False) for name in (file, "sequences.txt"))
+
+
+_S3REC = _GITHUB + "RUCAIBox/CIKM2020-S3Rec"
+_REVIEWS = Licence(_UNSTATED + "; cite the papers the page names", "https://jmcauley.ucsd.edu/data/amazon/")
 
 _SETS = (
     DataSet(
@@ -101,26 +139,15 @@ _SETS = (
         expected=Counts(users=943, items=1_682, rows=100_000, least=0),
         has_time=True,
     ),
-    DataSet(
-        name="ml-1m",
-        about="MovieLens 1M: film ratings, 2000-03",
-        page="https://grouplens.org/datasets/movielens/1m/",
-        licence=Licence(_MOVIELENS, _GROUPLENS + "movielens/ml-1m-README.txt"),
-        archive=Archive(
-            "https://files.grouplens.org/datasets/movielens/ml-1m.zip", "md5:c4d9eecfca2ab87c1945afe126590906"
-        ),
-        forms=tuple(
-            Form(
-                (file,),
-                delimited("::", _RATED),
-                Titles("movies.dat", titles("::", encoding="latin-1")),
-                one_clock=file == "ratings.dat",
-            )
-            for file in ("ratings.dat", "ratings_order.dat")
-        ),
-        expected=Counts(users=6_040, items=3_706, rows=1_000_209, least=0),
-        has_time=True,
-        notes="ratings_order.dat has each row's rank by time in the time's place",
+    _ML_1M,
+    replace(
+        _ML_1M,
+        name="ml-1m-5core",
+        about="MovieLens 1M, films with at least 5 ratings",
+        folder="ml-1m",
+        core=5,
+        expected=Counts(users=6_040, items=3_416, rows=999_611, least=0),
+        notes="the files of ml-1m, in the form that papers on sequential recommendation use",
     ),
     DataSet(
         name="lastfm-2k",
@@ -252,6 +279,49 @@ _SETS = (
         expected=Counts(users=70_679, items=24_915, rows=846_434, least=0),
         has_time=False,
         notes="its folder Data/amazon-book",
+    ),
+    DataSet(
+        name="beauty",
+        about="Amazon Beauty: reviews up to 2014, 5-core",
+        page=_S3REC,
+        licence=_REVIEWS,
+        forms=_sequences("Beauty.txt"),
+        expected=Counts(users=22_363, items=12_101, rows=198_502, least=0),
+        has_time=True,
+        notes="data/Beauty.txt there; the time is the place in the sequence",
+    ),
+    DataSet(
+        name="sports",
+        about="Amazon Sports and Outdoors: reviews up to 2014, 5-core",
+        page=_S3REC,
+        licence=_REVIEWS,
+        forms=_sequences("Sports_and_Outdoors.txt"),
+        expected=Counts(users=35_598, items=18_357, rows=296_337, least=0),
+        has_time=True,
+        notes="data/Sports_and_Outdoors.txt there; the time is the place in the sequence",
+    ),
+    DataSet(
+        name="toys",
+        about="Amazon Toys and Games: reviews up to 2014, 5-core",
+        page=_S3REC,
+        licence=_REVIEWS,
+        forms=_sequences("Toys_and_Games.txt"),
+        expected=Counts(users=19_412, items=11_924, rows=167_597, least=0),
+        has_time=True,
+        notes="data/Toys_and_Games.txt there; the time is the place in the sequence",
+    ),
+    DataSet(
+        name="yelp",
+        about="Yelp: reviews of businesses, 2019, 5-core",
+        page=_S3REC,
+        licence=Licence(
+            "academic and personal use under Yelp's dataset terms, no redistribution",
+            "https://www.yelp.com/dataset",
+        ),
+        forms=_sequences("Yelp.txt"),
+        expected=Counts(users=30_431, items=20_033, rows=316_354, least=0),
+        has_time=True,
+        notes="data/Yelp.txt there; the time is the place in the sequence; 11,830 rows repeat a pair",
     ),
 )
 REGISTRY = {entry.name: entry for entry in _SETS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from solera.core.arrays import Ints
@@ -38,3 +38,9 @@ def history(split: Split, part: Part, users: Ints | None = None) -> Ragged:
         rows if users is None else rows.take(users) for rows in (split.train, split.validation)
     )
     return train if part == "validation" else train.concat(validation)
+
+
+def with_validation(split: Split) -> Split:
+    """The split whose training items also have the validation items, newest last."""
+    train, excluded = history(split, "test"), split.excluded.concat(split.validation).sorted_unique()
+    return replace(split, train=train, excluded=excluded)

@@ -82,7 +82,7 @@ def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: i
 def train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
     """Train some clients together. The largest must come first."""
     method = task.method
-    stages = method.update.stages(task.context)
+    stages = task.stages
     plan: BlockPlan | SequencePlan
     if remembers(method.scorer):
         plan = SequencePlan(task, clients)

@@ -15,9 +15,9 @@ from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.fixed_point import rounded
 from solera.core.neighbours import WEIGHTS
 from solera.core.spec import Params
-from solera.data.ragged import Ragged
+from solera.data.ragged import Ragged, ages
 from solera.data.sampling import ClientData
-from solera.engine.one_round import Change, OneRound, ages
+from solera.engine.one_round import Change, OneRound
 from solera.engine.ranks import EXACT_BITS, Ranks, Share
 from solera.engine.sums import Sum
 

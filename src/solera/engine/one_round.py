@@ -21,7 +21,7 @@ from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours
 from solera.core.protection import SumStep
 from solera.core.spec import Params
 from solera.core.tensor_files import Writable
-from solera.data.ragged import Ragged
+from solera.data.ragged import Ragged, ages
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
 from solera.engine.sums import Cover, Sum, rounded, sum_for
@@ -159,13 +159,6 @@ def numbers(shared: Params) -> int:
     if NEIGHBOURS in shared:
         return 2 * int(shared[WEIGHTS].count_nonzero())
     return shared[WEIGHTS].numel()
-
-
-def ages(histories: Ragged) -> Ints:
-    """The age of every item; the most recent one of a history has age 0."""
-    last = np.repeat(histories.offsets[1:], histories.lengths) - 1
-    found: Ints = last - np.arange(len(histories.values))
-    return found
 
 
 def _warn_of_memory(method: ClosedForm, n_items: int) -> None:

@@ -52,7 +52,7 @@ def _train_client(task: Task, client: int) -> ClientResult:
     before = start(task, group)
     training = _Training(task, before, place_of, labels)
 
-    stages = method.update.stages(context)
+    stages = task.stages
     draws = task.data.drawn_by(who)
     orders = shuffles(samples.items.lengths, draws, sum(s.epochs for s in stages), seed, context.round)
     epochs = torch.split(torch.from_numpy(orders), [stage.epochs for stage in stages])

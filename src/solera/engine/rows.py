@@ -33,7 +33,11 @@ def start(task: Task, group: TouchedRows) -> Params:
             return shared.view(-1, *leaf.shape).index_select(0, places)
         return shared.index_select(0, group.items) if leaf.per_item else shared.expand(n, *leaf.shape)
 
-    return {leaf.name: value(leaf) for leaf in task.method.leaves}
+    found = {leaf.name: value(leaf) for leaf in task.method.leaves}
+    if task.refresh:  # the rows that the client is served with
+        for name in task.method.view.keeps:
+            found[name] = state.personal.kept(name, group, found[name], task.data.n_items)
+    return found
 
 
 class Trained(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.choices import Stage
 from solera.core.context import RoundContext
 from solera.core.download import Download
 from solera.core.errors import DivergedError
@@ -24,7 +25,7 @@ from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Leaf, Params
+from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -56,13 +57,27 @@ class ClientResult:
 
 @dataclass(frozen=True)
 class Task:
-    """The input of local training."""
+    """The input of local training. In a `refresh`, clients train their personal leaves alone."""
 
     method: Method
     data: ClientData
     state: State
     context: RoundContext
     seed: int
+    refresh: bool = False
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the method's update; in a refresh, what they do to personal leaves."""
+        stages = self.method.update.stages(self.context)
+        if not self.refresh:
+            return stages
+        personal = {leaf.name for leaf in self.method.select(home=Home.PERSONAL)}
+        mine = (
+            replace(stage, settle=False, moves=tuple(filter(None, (m.only(personal) for m in stage.moves))))
+            for stage in stages
+        )
+        return tuple(stage for stage in mine if stage.moves)
 
 
 class LocalTraining(Protocol):

@@ -72,6 +72,10 @@ class PersonalStore:
         values = start.index_select(0, group.items)
         return self.rows[name].overlay(_tensor(group.clients), group.items, group.counts, values, len(start))
 
+    def kept(self, name: str, group: TouchedRows, values: Tensor, n_items: int) -> Tensor:
+        """The group's rows of a shared leaf, with the rows that clients keep in place of theirs."""
+        return self.rows[name].overlay(_tensor(group.clients), group.items, group.counts, values, n_items)
+
     def put(self, name: str, group: TouchedRows, values: Tensor) -> None:
         """Store the group's rows. Rows of a shared leaf replace all earlier ones; a personal leaf grows."""
         if name in self.tables:

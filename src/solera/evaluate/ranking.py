@@ -16,10 +16,12 @@ from torch import Tensor
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import DivergedError
 from solera.core.parallel import in_order
-from solera.core.randomness import Bits, Purpose, below, client_keys, draws, generator
+from solera.core.randomness import Purpose, client_keys
 from solera.data.ragged import Ragged
 from solera.data.split import Part, Split, history
 from solera.evaluate import metrics
+from solera.evaluate.beyond import DIVERSE, K, Lists, best_items
+from solera.evaluate.drawing import sample_unmet, spread_by_activity
 from solera.evaluate.protocols import Protocol
 
 N_NEGATIVES = 99
@@ -49,13 +51,23 @@ class Ranking:
 
 
 class Evaluation:
-    """One evaluation: mean metrics in `full` and `sampled99`, and the rankings behind them."""
+    """One evaluation: mean metrics in `full` and `sampled99`, and the rankings behind them.
 
-    def __init__(self, full: Ranking, sampled99: Ranking) -> None:
+    Of a test, `warm` are the full-ranking metrics on items with a training row, `cold` the share of test
+    items without one, and `lists` what users are recommended.
+    """
+
+    def __init__(
+        self, full: Ranking, sampled99: Ranking, warm: Ranking | None = None, lists: Lists | None = None
+    ) -> None:
         self.full_ranking = full
         self.sampled99_ranking = sampled99
+        self.warm_ranking = warm
+        self.lists = lists
         self.full = metrics.mean(full.per_user)
         self.sampled99 = metrics.mean(sampled99.per_user)
+        self.warm = metrics.mean(warm.per_user) if warm and len(warm.places) else None
+        self.cold = 1 - len(warm.places) / len(full.places) if warm else None
 
     def selected(self, protocol: Protocol, metric: str | None = None) -> float:
         """The metric that selects a round: the protocol's, or the given one in the protocol's ranking."""
@@ -98,6 +110,9 @@ class Evaluator:
         self._users_at_a_time = max(1, chunk // self.n_items)
         self.scores_at_once = self._users_at_a_time * self.n_items
         self._parts = {part: _Prepared(split, part, seed) for part in PARTS}
+        self._lists = Lists(split.train, self.n_items, np.zeros(self.n_items, np.int64))
+        tested, lengths = self._parts["test"].users, split.train.lengths
+        self._diverse = spread_by_activity(tested, lengths, DIVERSE, seed)
         if validated is not None:
             self._parts["validation"].limit(validated)
 
@@ -129,23 +144,41 @@ class Evaluator:
         return (time.perf_counter() - start) / max(1, len(some.users)) / max(1, at_once)
 
     def _evaluate(self, score: Score, part: _Prepared, on_users: OnUsers | None = None) -> Evaluation:
-        def ranked(users: Ints) -> tuple[int, list[Floats], list[Floats]]:
-            full, sampled = [], []
+        def ranked(users: Ints) -> tuple[int, list[Floats], list[Floats], Ints]:
+            full, sampled, best = [], [], []
             for chunk in part.chunks(users, self._users_at_a_time):
                 scores = _checked(score(chunk.users), len(chunk.users), self.n_items)
                 targets = _gather(scores, chunk.targets)
                 full.append(_ranks(scores, targets, chunk.targets, chunk.hidden))
                 sampled.append(_ranks(_negative_scores(scores, chunk.negatives), targets, chunk.targets))
-            return len(users), full, sampled
+                if part.is_test:
+                    best.append(best_items(scores, chunk.known))
+            return len(users), full, sampled, np.concatenate(best) if best else np.zeros((0, K), np.int64)
 
-        done, ranks = 0, ([np.zeros(0)], [np.zeros(0)])
-        for users, full, sampled in in_order(ranked, part.batches(self._users_at_a_time), self._threads):
+        done, ranks, lists = 0, ([np.zeros(0)], [np.zeros(0)]), self._lists
+        for users, full, sampled, best in in_order(
+            ranked, part.batches(self._users_at_a_time), self._threads
+        ):
             ranks[0].extend(full)
             ranks[1].extend(sampled)
+            if len(best):
+                lists = lists.joined([lists.part, self._part(part.users[done : done + users], best)])
             done += users
             if on_users:
                 on_users(done, len(part.users))
-        return Evaluation(*(part.ranking(np.concatenate(each), self.cutoffs) for each in ranks))
+        of_all, of_sampled = (np.concatenate(each) for each in ranks)
+        warm = part.warm(of_all, self.cutoffs) if part.is_test else None
+        return Evaluation(
+            part.ranking(of_all, self.cutoffs),
+            part.ranking(of_sampled, self.cutoffs),
+            warm,
+            lists if part.is_test else None,
+        )
+
+    def _part(self, users: Ints, best: Ints) -> tuple[Ints, Ints, Ints]:
+        """How often items are among the best of some users, and the best items of those in the sample."""
+        sampled = np.isin(users, self._diverse)
+        return np.bincount(best[best >= 0], minlength=self.n_items), users[sampled], best[sampled]
 
 
 class _Chunk(NamedTuple):
@@ -153,6 +186,7 @@ class _Chunk(NamedTuple):
 
     users: Ints
     targets: Ragged
+    known: Ragged  # the history, which is not recommended
     hidden: Ragged  # items that do not compete under full ranking: the history and the targets themselves
     negatives: Ints  # [users, N_NEGATIVES], padded with -1
 
@@ -165,11 +199,11 @@ class _Prepared:
         self._held_out = split.validation if part == "validation" else split.test
         self.users: Ints = np.flatnonzero(self._held_out.lengths)
         self._kept: dict[tuple[int, int], list[_Chunk]] = {}
+        self.is_test = part == "test"
 
     def limit(self, count: int) -> None:
         """Keep a sample of the users in which all degrees of activity have their share."""
-        if count < len(self.users):
-            self.users = spread_by_activity(self.users, self._split.train.lengths, count, self._seed)
+        self.users = spread_by_activity(self.users, self._split.train.lengths, count, self._seed)
 
     def first(self, count: int) -> _Prepared:
         """The first users alone."""
@@ -198,6 +232,7 @@ class _Prepared:
             yield _Chunk(
                 users[rows],
                 whole.targets.take(rows),
+                whole.known.take(rows),
                 whole.hidden.take(rows),
                 whole.negatives[rows],
             )
@@ -207,10 +242,12 @@ class _Prepared:
         met = split.data.by_user.take(users).sorted_unique()
         keys = client_keys(self._seed, Purpose.EVALUATION, PARTS.index(self._part), users)
         held_out = self._held_out.take(users)
+        known = history(split, self._part, users)
         return _Chunk(
             users,
             held_out,
-            history(split, self._part, users).concat(held_out).sorted_unique(),
+            known,
+            known.concat(held_out).sorted_unique(),
             sample_unmet(met, split.data.n_items, N_NEGATIVES, keys),
         )
 
@@ -218,45 +255,15 @@ class _Prepared:
         counts = self._held_out.lengths[self.users]
         return Ranking(self.users, counts, metrics.places(ranks, counts), cutoffs)
 
-
-def spread_by_activity(users: Ints, lengths: Ints, count: int, seed: int) -> Ints:
-    """A fixed sample of users, ascending: one of each of `count` groups of users with like activity."""
-    draw = generator(seed, Purpose.EVALUATION, len(PARTS))
-    shuffled = draw.permutation(users)
-    ordered = shuffled[np.argsort(lengths[shuffled], kind="stable")]
-    bounds = np.linspace(0, len(users), count + 1).astype(np.int64)
-    return np.sort(ordered[draw.integers(bounds[:-1], bounds[1:])])
-
-
-def sample_unmet(met: Ragged, n_items: int, size: int, keys: Bits) -> Ints:
-    """Draw `size` items that are not in `met` (sorted, unique) for every user, uniformly without repetition.
-
-    Returns [users, size], with -1 where a user has fewer unmet items. The result for a user depends only on
-    the key of the user's own stream. Uses Floyd's algorithm, one step for all users at a time: step j draws t
-    from 0…j and takes t, or j if t was taken before.
-    """
-    bits = draws(keys, np.full(len(met), size)).reshape(len(met), size)
-    unmet = n_items - met.lengths
-    drawn = np.full((len(met), size), -1, dtype=np.int64)
-    for step in range(size):
-        j = unmet - size + step  # negative if fewer than `size` items can be drawn
-        t = below(bits[:, step], j + 1)
-        taken = (drawn[:, :step] == t[:, None]).any(axis=1)
-        drawn[:, step] = np.where(j < 0, -1, np.where(taken, j, t))
-    return _nth_unmet(met, n_items, drawn)
-
-
-def _nth_unmet(met: Ragged, n_items: int, nth: Ints) -> Ints:
-    """The nth[u, ·]-th item (from 0) that user u has not met: n plus the number of met items below it.
-
-    The i-th met item a_i has a_i − i unmet items below it, so it lies below the n-th unmet one exactly
-    if a_i − i ≤ n. a_i − i never decreases along a row, so one sorted search serves all users.
-    """
-    below = met.values - (np.arange(len(met.values)) - np.repeat(met.offsets[:-1], met.lengths))
-    rows = np.arange(len(met))[:, None]
-    keys = met.rows * (n_items + 1) + below
-    found = np.searchsorted(keys, rows * (n_items + 1) + nth, side="right") - met.offsets[:-1, None]
-    return np.where(nth < 0, -1, nth + found)
+    def warm(self, ranks: Floats, cutoffs: tuple[int, ...]) -> Ranking:
+        """The ranking of held-out items that occur in training; cold ones are still among their rivals."""
+        targets = self._held_out.take(self.users)
+        known = np.bincount(self._split.train.values, minlength=self._split.data.n_items) > 0
+        warm = known[targets.values]
+        counts = np.bincount(targets.rows[warm], minlength=len(self.users))
+        some = counts > 0
+        places = metrics.places(ranks[warm], counts[some])
+        return Ranking(self.users[some], counts[some], places, cutoffs)
 
 
 def _checked(scores: Tensor, n_users: int, n_items: int) -> Tensor:

@@ -12,12 +12,7 @@ every position t but the last, with one memory per decay a:
 n are the items' popularities as known to the server, the diagonal of S for the first memory: with decay 0,
 how often an item occurred other than as the last one.
 
-The s_t are not computed one by one, because the sums over t are geometric. For positions k ≤ l and decays a,
-c
-
-    S[k, l] = a^(l−k) · Σ_{m < L−1−l} (ac)^m,         T[k, l] = Σ_{j < min(F, l−k)} b^j a^(l−k−1−j),
-
-so T depends only on l − k, and S on l − k and on how many positions follow.
+The sums over t are geometric, so the s_t are not computed one by one (`core.next_items`).
 
 With `neighbours` = k the sums stay sparse, and every item j has weights from k rows N of S only, those with
 the largest normalised T (`core.support`): (S[N, N] + λ · mean diag(S) · I) b = T[N, j].
@@ -29,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
@@ -39,6 +33,7 @@ from torch import Tensor
 from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, by_item
 from solera.core.context import Decays
+from solera.core.next_items import memory_products, next_item_weights, next_products
 from solera.core.sparse import Rows
 from solera.core.support import diagonal, of_rows, solved
 
@@ -98,51 +93,11 @@ class NextItems:
     def of(self, sequence: Ints) -> Contribution:
         """S_u and T_u of a client's items."""
         length = len(sequence)
-        powers = np.stack([_later(_rounded_up(length), a)[:length, :length] for a in self.decays])
-        follow = np.arange(length - 1, -1, -1)  # positions that follow and have a next item
-        products = np.multiply.outer(self.decays, self.decays)
-        steps = _geometric(products, follow)  # [a, c, position]
-        # a^(l−k) times the sum from l on if k ≤ l; otherwise c^(k−l) times the sum from k on.
-        memories = powers[:, None] * steps[:, :, None]
-        earlier = np.swapaxes(powers, 1, 2) * (1 - np.eye(length))
-        memories += earlier[None] * steps[..., None]
-        nexts = np.stack(
-            [
-                _next(_rounded_up(length), a, self.horizon, self.horizon_decay)[:length, :length]
-                for a in self.decays
-            ]
-        )
-        return by_item(sequence, {"memories": memories.transpose(0, 2, 1, 3), "next": nexts[:, :, None]})
-
-
-def _rounded_up(length: int) -> int:
-    return 1 << max(4, (length - 1).bit_length())
-
-
-@cache
-def _later(length: int, decay: float) -> Floats:
-    """decay^(l − k) where k ≤ l, else 0."""
-    lag = np.arange(length) - np.arange(length)[:, None]
-    return np.where(lag >= 0, np.power(decay, np.maximum(lag, 0)), 0.0)
-
-
-@cache
-def _next(length: int, decay: float, horizon: int, horizon_decay: float) -> Floats:
-    """Σ_{j < min(F, l − k)} b^j a^(l − k − 1 − j) where k < l, else 0."""
-    lag = np.arange(length) - np.arange(length)[:, None] - 1
-    terms = (
-        np.where(lag >= j, horizon_decay**j * np.power(decay, np.maximum(lag - j, 0)), 0.0)
-        for j in range(min(horizon, length))
-    )
-    total: Floats = np.sum(list(terms), axis=0)
-    return total
-
-
-def _geometric(ratio: Floats, terms: Ints) -> Floats:
-    """Σ_{m < terms} ratio^m, for all pairs of both: [..., len(terms)]."""
-    ratio = ratio[..., None]
-    below = np.where(ratio < 1, ratio, 0.5)
-    return np.where(ratio < 1, (1 - np.power(below, terms)) / (1 - below), terms)
+        blocks = {
+            "memories": memory_products(length, self.decays),
+            "next": next_products(length, self.decays, self.horizon, self.horizon_decay),
+        }
+        return by_item(sequence, blocks)
 
 
 @dataclass(frozen=True)
@@ -155,11 +110,7 @@ class Ridge:
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
         """Solve for B."""
-        memories, following = totals["memories"], totals["next"]
-        popularity = memories.diagonal()[: following.shape[1]].clone()
-        memories.diagonal().add_(self.ridge * memories.diagonal().mean())
-        weights = torch.cholesky_solve(following, torch.linalg.cholesky(memories))
-        return weights / (1 + popularity).pow(self.popularity_discount)
+        return next_item_weights(totals["memories"], totals["next"], self.ridge, self.popularity_discount)
 
 
 @dataclass(frozen=True)

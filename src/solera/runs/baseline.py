@@ -13,6 +13,7 @@ from solera.data.interactions import Interactions
 from solera.data.split import Part, Split, history
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS, with_always
+from solera.runs.histories import second_test_of_baseline
 from solera.runs.result import Rankings, RunResult
 
 
@@ -22,6 +23,7 @@ class BaselineRun(NamedTuple):
     result: RunResult
     split: Split
     test: Evaluation
+    second: Evaluation | None = None  # with the other of the two histories
 
     @property
     def metrics(self) -> pl.DataFrame:
@@ -41,11 +43,13 @@ def run_baseline(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     at: Iterable[int] = CUTOFFS,
+    test_twice: bool = True,
     on_epoch: OnEpoch | None = None,
 ) -> BaselineRun:
     """Fit a baseline on all users' training items and evaluate it.
 
-    `at` are the cutoffs of the metrics. `on_epoch` is called after every epoch.
+    `at` are the cutoffs of the metrics. With `test_twice`, an honest protocol ranks test items with and
+    without the validation item in the model. `on_epoch` is called after every epoch.
     """
     config = configure(name, options)
     cutoffs = with_always(at)
@@ -55,16 +59,19 @@ def run_baseline(
     seconds = time.perf_counter() - start
     evaluator = Evaluator(parts, seed, cutoffs)
     test = evaluator.test(_score(model, parts, "test"))
+    asked = second_test_of_baseline(model, parts) if test_twice and not parts.leaky else None
+    second = evaluator.test(asked.score()) if asked and asked.score else None
     result = RunResult.of(
         name,
         parts,
         seed,
         test=test,
+        **(asked.figures(test, second) if asked else {}),
         validation=Rankings.of(evaluator.validation(_score(model, parts, "validation"))),
         seconds_to_fit=seconds,
         options=config.model_dump(mode="json"),
     )
-    return BaselineRun(result, parts, test)
+    return BaselineRun(result, parts, test, second)
 
 
 def validate_baseline(

@@ -18,6 +18,7 @@ from solera.evaluate.metrics import CUTOFFS, NAMES, with_always
 from solera.methods import find
 
 ROUNDS = 100  # default for federated training
+TWICE_UP_TO = 100_000  # users who are tested twice, unless told: everybody's parameters are refreshed for it
 VALIDATED = 10_000  # users at most that are validated in a round, unless told
 
 
@@ -66,6 +67,11 @@ class RunConfig(BaseModel):
         default=None, ge=1, description=f"users validated in a round; None is all up to {VALIDATED:,}"
     )
     evaluate_every: int = Field(default=1, ge=1, description="rounds from one validation to the next")
+    test_twice: bool | None = Field(
+        default=None,
+        description="rank test items with and without the validation item in the model, under an honest "
+        f"protocol; None is up to {TWICE_UP_TO:,} users",
+    )
     wire: PaperLaplace | None = Field(default=None, description="noise on single uploads; no guarantee")
     upload: str | None = Field(default=None, description="coding of what clients send, e.g. int8")
     download: str | None = Field(default=None, description="coding of what clients receive, e.g. pq:8")

@@ -15,9 +15,11 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
+from solera.core.history import remembers
 from solera.data.split import history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
+from solera.engine.refresh import REFRESH_ROUNDS
 from solera.engine.row_store import SPARE
 from solera.evaluate.metrics import NAMES
 from solera.runs.environment import used_bytes
@@ -151,11 +153,17 @@ def _seconds(training: Training) -> dict[str, float]:
     validations = len(
         {*range(config.evaluate_every, config.rounds + 1, config.evaluate_every), config.rounds}
     )
-    return {
+    found = {
         "training": config.rounds * a_round,
         "validation": validations * evaluator.users("validation") * a_user,
         "test": evaluator.users("test") * a_user,
     }
+    if training.tests_twice:
+        found["second test"] = found["test"]
+        if not remembers(simulation.method.scorer):
+            of_all = lengths[training.split.validation.lengths > 0].sum() / max(1, lengths[chosen].sum())
+            found["second test"] += REFRESH_ROUNDS * a_round * of_all
+    return found
 
 
 def _like(clients: Ints, lengths: Ints, items: int) -> Ints:

@@ -14,6 +14,7 @@ from solera.evaluate import Evaluation
 from solera.evaluate.metrics import CUTOFFS
 
 Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
+READ = "read with the history"  # how a model that scores by histories uses the validation item
 Ranking = Literal["full", "sampled99"]
 RANKINGS: tuple[Ranking, ...] = ("full", "sampled99")
 
@@ -41,6 +42,25 @@ class Rankings(Frozen):
         """Metrics of one ranking: `run.test["full"]["ndcg@10"]`."""
         found: Metrics = getattr(self, ranking)
         return found
+
+
+class Tested(Rankings):
+    """The same of test items, with what is asked of a test alone. Older results do not have it."""
+
+    warm: Metrics | None = None  # full ranking, on items with a training row
+    cold: float | None = None  # share of the test items without one
+    beyond: Metrics | None = None  # "coverage@10" and others; see `solera.evaluate.beyond`
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Tested:
+        """The mean metrics of a test."""
+        return cls(
+            full=evaluation.full,
+            sampled99=evaluation.sampled99,
+            warm=evaluation.warm,
+            cold=evaluation.cold,
+            beyond=evaluation.lists.metrics if evaluation.lists else None,
+        )
 
 
 class Bytes(Frozen):
@@ -85,7 +105,10 @@ class RunResult(Frozen):
     users: int = Field(ge=1)
     items: int = Field(ge=1)
     evaluated_users: int
-    test: Rankings
+    test: Tested  # of the model as trained, which reads the validation item if it reads histories
+    test_train: Tested | None = None  # of a model that knows the training items alone
+    test_validation: Tested | None = None  # of one that also knows the validation item
+    validation_item: str | None = None  # how it does: READ, what was refreshed, or why not
     validation: Rankings
     options: dict[str, Any]
     rounds: int | None = None
@@ -116,7 +139,7 @@ class RunResult(Frozen):
             users=split.data.n_users,
             items=split.data.n_items,
             evaluated_users=len(test.full_ranking.users),
-            test=Rankings.of(test),
+            test=Tested.of(test),
             validation=validation,
             **more,
         )
@@ -141,16 +164,27 @@ class RunResult(Frozen):
     @property
     def rows(self) -> list[tuple[str | float, ...]]:
         """The metrics in `shown`, one row for each part and ranking, with its name first."""
+        named = list(zip(RANKINGS, ("full ranking", "99 negatives"), strict=True))
+        shown: list[tuple[str, Rankings, tuple[Ranking, str]]] = [("test", self.test, each) for each in named]
+        shown += [(part, figures, named[0]) for part, figures in self.other_tests.items()]
+        shown += [("validation", self.validation, each) for each in named]
         return [
             (f"{part}, {name}", *(figures[key][metric] for metric in self.shown))
-            for part, figures in (("test", self.test), ("validation", self.validation))
-            for key, name in zip(RANKINGS, ("full ranking", "99 negatives"), strict=True)
+            for part, figures, (key, name) in shown
         ]
+
+    @property
+    def other_tests(self) -> dict[str, Tested]:
+        """The second test by what it is: empty if there was none."""
+        of_train = self.validation_item == READ
+        other = self.test_train if of_train else self.test_validation
+        name = "test without validation item" if of_train else "test, refreshed with validation item"
+        return {} if other is None else {name: other}
 
     @property
     def table(self) -> pl.DataFrame:
         """All metrics: one row for each part and ranking, one column for each metric."""
-        return metrics_table(self.test, self.validation)
+        return metrics_table({"test": self.test, **self.other_tests, "validation": self.validation})
 
     def __repr__(self) -> str:
         """The result in one line."""
@@ -161,17 +195,28 @@ class RunResult(Frozen):
             f"test HR@10 {test['hr@10']:.4f}, NDCG@10 {test['ndcg@10']:.4f}>"
         )
 
+    @property
+    def remarks(self) -> list[str]:
+        """What else there is to say of the test: cold items, and metrics beyond accuracy."""
+        said, test = [], self.test
+        if test.cold and test.warm:
+            on_others = ", ".join(f"{name} {test.warm[name]:.4f}" for name in ("hr@10", "ndcg@10"))
+            said.append(f"{test.cold:.1%} of the test items have no training row; on the others {on_others}")
+        if test.beyond:
+            said.append(", ".join(f"{name} {value:.4g}" for name, value in test.beyond.items()))
+        return said
+
     def document(self) -> dict[str, Any]:
         """The result as JSON types, without empty fields."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def metrics_table(test: Rankings, validation: Rankings) -> pl.DataFrame:
+def metrics_table(parts: Mapping[str, Rankings]) -> pl.DataFrame:
     """Metrics as a table: one row for each part and ranking, one column for each metric."""
     return pl.DataFrame(
         [
             {"items": part, "ranking": ranking, **figures[ranking]}
-            for part, figures in (("test", test), ("validation", validation))
+            for part, figures in parts.items()
             for ranking in RANKINGS
         ]
     )

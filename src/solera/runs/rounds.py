@@ -23,10 +23,11 @@ from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, OnUsers, Score, get, split
 from solera.evaluate.ranking import CHUNK
-from solera.runs.config import VALIDATED, RunConfig
+from solera.runs.config import TWICE_UP_TO, VALIDATED, RunConfig
 from solera.runs.environment import peak_bytes
 from solera.runs.federation import clients_of, federation
 from solera.runs.folder import Checkpoint, RunFolder, RunProgress, StateToSave
+from solera.runs.histories import second_test
 from solera.runs.interrupt import interruptible
 from solera.runs.progress import Progress
 from solera.runs.recording import Recorder
@@ -199,6 +200,7 @@ class Training:
         start = time.perf_counter()
         test = self._together(self.evaluator.test(self._score("test"), on_users))
         seconds_to_test = time.perf_counter() - start
+        both = self._second_test(test, on_users)
         chosen = self.history[self.best_round]
         assert chosen.validation is not None  # the last round always has one
         sent = [entry.bytes for entry in self.history]
@@ -207,6 +209,7 @@ class Training:
             self.split,
             self.config.seed,
             test=test,
+            **both,
             validation=chosen.validation,
             rounds=len(self.history),
             selected_round=chosen.round,
@@ -227,6 +230,20 @@ class Training:
             folder.finish(result, saved)
         path = folder.path if folder else None
         return Run(result, self.split.data, self.simulation, path, self.history)
+
+    @property
+    def tests_twice(self) -> bool:
+        """Whether there is a second test. Leaky figures are compared with published ones, which have one."""
+        few = np.count_nonzero(self.split.test.lengths) <= TWICE_UP_TO
+        return not self.protocol.leaky and (few if self.config.test_twice is None else self.config.test_twice)
+
+    def _second_test(self, first: Evaluation, on_users: OnUsers | None) -> dict[str, Any]:
+        """The figures of both histories."""
+        if not self.tests_twice:
+            return {}
+        asked = second_test(self.simulation, self.split, self.best_round + 1)
+        score = asked.score() if asked.score else None
+        return asked.figures(first, self._together(self.evaluator.test(score, on_users)) if score else None)
 
     def _score(self, part: Part) -> Score:
         return self.simulation.serve(history(self.split, part))

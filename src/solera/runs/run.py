@@ -20,9 +20,10 @@ from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
+from solera.runs.histories import second_test
 from solera.runs.notebook import result_html
 from solera.runs.recommending import NEWCOMER_ROUNDS, OnUsers, Recommendation, Recommender, Shown
-from solera.runs.result import Rankings, RoundEntry, RunResult, flat
+from solera.runs.result import Rankings, RoundEntry, RunResult, Tested, flat
 from solera.runs.table_owners import THEIR_OWN, owners, scores_with
 from solera.runs.tables import Table, item_tables, user_vector
 
@@ -72,7 +73,7 @@ class Run:
         return result_html(self.result)
 
     @property
-    def test(self) -> Rankings:
+    def test(self) -> Tested:
         """Metrics on the test items: `test.full` and `test.sampled99`."""
         return self.result.test
 
@@ -109,6 +110,14 @@ class Run:
                 )
             score = partial(scores_with, simulation, tables)
         return self._evaluator.test(score)
+
+    def evaluate_again(self) -> Evaluation | None:
+        """The second test: with the validation item in the model if `evaluate` is without, and the reverse.
+
+        None if the model cannot use the validation item.
+        """
+        score = second_test(self._simulation, self.parts, self.result.selected_round or 0).score
+        return self._evaluator.test(score()) if score else None
 
     @cached_property
     def parts(self) -> Split:

@@ -13,7 +13,12 @@ from solera.evaluate.ranking import Ranking
 
 def together(ranks: Ranks, own: Evaluation) -> Evaluation:
     """The evaluation of all ranks' users, on every rank."""
-    return Evaluation(_joined(ranks, own.full_ranking), _joined(ranks, own.sampled99_ranking))
+    rankings = _joined(ranks, own.full_ranking), _joined(ranks, own.sampled99_ranking)
+    if own.warm_ranking is None or own.lists is None:
+        return Evaluation(*rankings)
+    return Evaluation(
+        *rankings, _joined(ranks, own.warm_ranking), own.lists.joined(ranks.gathered(own.lists.part))
+    )
 
 
 def _joined(ranks: Ranks, own: Ranking) -> Ranking:

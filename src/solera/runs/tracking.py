@@ -63,7 +63,7 @@ class Tracker:
             for name in FILES:
                 self._client.log_artifact(self.run_id, str(run.path / name))
         selected = run.result.selected_round or 0
-        self._log({"test": run.test.model_dump()}, selected)
+        self._log({"test": run.test.model_dump(exclude_none=True)}, selected)
         self._client.set_tag(self.run_id, "leaky", str(run.result.leaky).lower())
         self._client.set_tag(self.run_id, "selected_round", str(selected))
 

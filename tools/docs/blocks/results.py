@@ -9,8 +9,17 @@ from statistics import mean, median, stdev
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS, published
 
-from solera.bench.records import Failure, Record
-from solera.bench.tables import NOT_RUN, Block, Table, activity_table, blocks, main_table, overview_table
+from solera.bench.records import Failure, History, Record
+from solera.bench.tables import (
+    HISTORIES,
+    NOT_RUN,
+    Block,
+    Table,
+    activity_table,
+    blocks,
+    main_table,
+    overview_table,
+)
 from solera.runs.presets import preset, presets
 
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
@@ -27,23 +36,26 @@ HEADLINE = {  # label: how it is called, and whose published row it has
     "fedhist": ("**FedHist**", ""),
     "fedslist": ("**FedSLIST**, one round", ""),
 }
+FULL = [f"full ranking, {known}" for known in HISTORIES.values()]
 Records = Sequence[Record]
 
 
 def figures(name: str, records: Records) -> str:
     """A preset's published and measured figures, and the commands that make the latter."""
-    rows = [("published", published(preset(name)), "", "")]
+    rows = [("published", published(preset(name)), "", "", "")]
     for protocol, label in PROTOCOLS.items():
         runs = _runs(records, name, protocol)
         seeds = ", ".join(map(str, sorted(run.seed for run in runs)))
-        rows.append((label, _measured(runs, "sampled99"), _measured(runs, "full"), seeds))
+        of_both = (_measured(runs, "full"), "") if protocol == "paper" else _of_both(runs)
+        rows.append((label, _measured(runs, "sampled99"), *of_both, seeds))
     command = f"solera train --preset {name} --seed S --protocol"
     below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
     seconds = [
         run.result.seconds_per_round for run in records if run.preset == name and run.result.seconds_per_round
     ]
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
-    return table(("", f"99 negatives, {PAIR}", f"full ranking, {PAIR}", "seeds"), rows) + f"\n\n{below}{time}"
+    head = ("", f"99 negatives, {PAIR}", *(f"{each}, {PAIR}" for each in FULL), "seeds")
+    return table(head, rows) + f"\n\n{below}{time}"
 
 
 def headline(records: Records) -> str:
@@ -59,10 +71,11 @@ def headline(records: Records) -> str:
                 f"{there:.3f}" if there else "",
                 _hr(leaky, "sampled99") if source else "",
                 _hr(best, "sampled99"),
-                _measured(best, "full"),
+                *_of_both(best),
             )
         )
-    head = ("", "published", "`paper` (leaky)", "`strict`", f"`strict`, whole catalogue: {PAIR}")
+    whole = (f"`strict`, whole catalogue, {known}: {PAIR}" for known in HISTORIES.values())
+    head = ("", "published", "`paper` (leaky)", "`strict`", *whole)
     return table(head, rows)
 
 
@@ -95,9 +108,10 @@ def strict(records: Records, failures: Sequence[Failure]) -> list[Block]:
     return blocks([run for run in records if run.protocol == "strict" and run.label != run.preset], failures)
 
 
-def overview(found: Sequence[Block]) -> str:
-    """All methods on all data sets."""
-    return overview_table(found).grid() if found else NONE_YET
+def overview(found: Sequence[Block], known: str) -> str:
+    """All methods on all data sets, by models that know these items of a user."""
+    history = next(history for history, words in HISTORIES.items() if words == known)
+    return overview_table(found, history).grid() if found else NONE_YET
 
 
 def leaky_blocks(records: Records) -> list[Block]:
@@ -135,8 +149,8 @@ def reproduction(records: Records, datasets: Sequence[str]) -> str:
         )
         difference = " / ".join(f"{each:+.3f}" for each in away)
         row = (f"`{entry.name}`", published(entry), _measured(leaky, "sampled99"), difference)
-        rows.append((*row, _measured(strict, "sampled99"), _measured(strict, "full")))
-    honest = ("`strict`, 99 negatives", "`strict`, full ranking")
+        rows.append((*row, _measured(strict, "sampled99"), *_of_both(strict)))
+    honest = ("`strict`, 99 negatives", *(f"`strict`, {each}" for each in FULL))
     return table(("preset", "published", PROTOCOLS["paper"], "difference", *honest), rows)
 
 
@@ -147,6 +161,19 @@ def _runs(records: Records, name: str, protocol: str) -> Records:
 def _measured(runs: Records, part: str) -> str:
     each = ([getattr(run.result.test, part)[metric] for run in runs] for metric in METRICS.values())
     return " / ".join(map(_spread, each)) if runs else "not measured yet"
+
+
+def _of_both(runs: Records) -> tuple[str, str]:
+    """Full-ranking figures of models that know training items alone, and the validation item as well."""
+    return _known(runs, "train"), _known(runs, "validation")
+
+
+def _known(runs: Records, history: History) -> str:
+    found = [run.test(history) for run in runs]
+    tested = [each for each in found if each]
+    if not tested or len(tested) < len(found):
+        return "not measured yet"
+    return " / ".join(_spread([each.full[metric] for each in tested]) for metric in METRICS.values())
 
 
 def _spread(values: Sequence[float]) -> str:

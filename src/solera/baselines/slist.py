@@ -1,0 +1,95 @@
+"""SLIST: predicts the next items in closed form from fading memories of a history.
+
+After the session-aware linear models of Choi et al. (WWW 2021), in the form of `fedslist`, whose centralized
+twin this is: with equal options both have the same model. With the memories s_t and the next items y_t of all
+histories (`core.next_items`),
+
+    B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^popularity_discount,   S = Σ s_t s_tᵀ, T = Σ s_t y_tᵀ
+    score = s B with the memory s of the whole history
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from solera.core.arrays import Floats, Ints
+from solera.core.context import Decays
+from solera.core.errors import DataError
+from solera.core.frozen import Frozen
+from solera.core.next_items import memory_products, next_item_weights, next_products
+from solera.data.ragged import Ragged, ages
+from solera.data.split import Split
+
+MAX_BYTES = 6 << 30  # of S, as in the federated form
+
+
+class SLISTConfig(Frozen):
+    """Settings of SLIST: those of FedSLIST that change its model."""
+
+    decays: Decays = (0.6, 0.95)
+    """Of the memories, as in -o decays=0.6,0.95; 0 is the last item alone, 1 forgets nothing."""
+    horizon: int = Field(default=3, ge=1)
+    """How many of the next items are learned from."""
+    horizon_decay: float = Field(default=0.5, ge=0, le=1)
+    """Weight of an item against the one before it."""
+    ridge: float = Field(default=0.5, gt=0)
+    """Weight of ‖B‖², in units of the mean diagonal of S."""
+    popularity_discount: float = Field(default=0.0, ge=0)
+    """Scores are divided by (1 + popularity) to this power."""
+
+
+class SLIST:
+    """A fitted SLIST: `weights` is B, [decays · n_items, n_items]."""
+
+    def __init__(self, weights: Tensor, decays: tuple[float, ...]) -> None:
+        self.weights = weights
+        self.decays = decays
+
+    @classmethod
+    def fit(cls, split: Split, config: SLISTConfig | None = None) -> SLIST:
+        """Solve for B on the training items."""
+        config = config or SLISTConfig()
+        decays, n_items = config.decays, split.data.n_items
+        size = len(decays) * n_items
+        if 8 * size**2 > MAX_BYTES:
+            raise DataError(
+                f"SLIST needs a matrix of {size:,} × {size:,} for {len(decays)} decays and the {n_items:,} "
+                f"items of {split.data.name!r} (at most {MAX_BYTES / 2**30:.0f} GiB)",
+                "give one decay, as in -o decays=0.8, or keep fewer items with a higher --min-interactions",
+            )
+        memories, following = np.zeros((size, size)), np.zeros((size, n_items))
+        for user in np.flatnonzero(split.train.lengths):
+            items = split.train.row(int(user))
+            channels = np.concatenate([items + channel * n_items for channel in range(len(decays))])
+            m, nexts = len(items), next_products(len(items), decays, config.horizon, config.horizon_decay)
+            products = memory_products(m, decays).reshape(len(channels), -1)
+            _add(memories, np.ix_(channels, channels), products)
+            _add(following, np.ix_(channels, items), nexts.reshape(len(channels), m))
+        both = torch.from_numpy(memories), torch.from_numpy(following)
+        return cls(next_item_weights(*both, config.ridge, config.popularity_discount).float(), decays)
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """s B with the memory s of each user's row of `history`."""
+        return fading(history.take(users), self.decays, self.weights.shape[1]) @ self.weights
+
+
+def _add(total: Floats, place: tuple[Ints, Ints], values: Floats) -> None:
+    """Add values to places, of which some are the same if a history repeats an item."""
+    columns = place[1].ravel()
+    if len(np.unique(columns)) == len(columns):
+        total[place] += values  # several times as fast
+    else:
+        np.add.at(total, place, values)
+
+
+def fading(histories: Ragged, decays: tuple[float, ...], n_items: int) -> Tensor:
+    """Memories [histories, decays · n_items]: decay^age of every item, added up for repeated ones."""
+    memory = torch.zeros(len(histories), len(decays) * n_items, dtype=torch.float64)
+    rows, old = torch.from_numpy(histories.rows), ages(histories)
+    for channel, decay in enumerate(decays):
+        columns = torch.from_numpy(histories.values + channel * n_items)
+        memory.index_put_((rows, columns), torch.from_numpy(np.power(decay, old)), accumulate=True)
+    return memory.float()

@@ -1,0 +1,85 @@
+"""The regression of the next items on fading memories of a history, in closed form.
+
+For the items i_0 … i_{L−1} of a history and every position t but the last, with one memory per decay a:
+
+    s_t = Σ_{k ≤ t} a^(t−k) e(i_k)            stacked over the decays; a = 0 is the last item alone
+    y_t = Σ_{j < F} b^j e(i_{t+1+j})          what comes next, the nearest most
+    S   = Σ_t s_t s_tᵀ,   T = Σ_t s_t y_tᵀ    both zero outside the history's items
+
+The s_t are not computed one by one, because the sums over t are geometric. For positions k ≤ l and decays a,
+c
+
+    S[k, l] = a^(l−k) · Σ_{m < L−1−l} (ac)^m,         T[k, l] = Σ_{j < min(F, l−k)} b^j a^(l−k−1−j),
+
+so T depends only on l − k, and S on l − k and on how many positions follow.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.arrays import Floats, Ints
+
+
+def memory_products(length: int, decays: tuple[float, ...]) -> Floats:
+    """S over the positions of a history of so many items: [decays, length, decays, length]."""
+    powers = np.stack([_later(_rounded_up(length), a)[:length, :length] for a in decays])
+    follow = np.arange(length - 1, -1, -1)  # positions that follow and have a next item
+    steps = _geometric(np.multiply.outer(decays, decays), follow)  # [a, c, position]
+    # a^(l−k) times the sum from l on if k ≤ l; otherwise c^(k−l) times the sum from k on.
+    memories = powers[:, None] * steps[:, :, None]
+    earlier = np.swapaxes(powers, 1, 2) * (1 - np.eye(length))
+    memories += earlier[None] * steps[..., None]
+    return memories.transpose(0, 2, 1, 3)
+
+
+def next_products(length: int, decays: tuple[float, ...], horizon: int, horizon_decay: float) -> Floats:
+    """T over the positions of a history of so many items: [decays, length, 1, length]."""
+    size = _rounded_up(length)
+    found = [_next(size, a, horizon, horizon_decay)[:length, :length] for a in decays]
+    return np.stack(found)[:, :, None]
+
+
+def next_item_weights(memories: Tensor, following: Tensor, ridge: float, discount: float) -> Tensor:
+    """B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^discount. S is overwritten.
+
+    n is the diagonal of S for the first memory, a popularity.
+    """
+    popularity = memories.diagonal()[: following.shape[1]].clone()
+    memories.diagonal().add_(ridge * memories.diagonal().mean())
+    weights = torch.cholesky_solve(following, torch.linalg.cholesky(memories))
+    return weights / (1 + popularity).pow(discount)
+
+
+def _rounded_up(length: int) -> int:
+    return 1 << max(4, (length - 1).bit_length())
+
+
+@cache
+def _later(length: int, decay: float) -> Floats:
+    """decay^(l − k) where k ≤ l, else 0."""
+    lag = np.arange(length) - np.arange(length)[:, None]
+    return np.where(lag >= 0, np.power(decay, np.maximum(lag, 0)), 0.0)
+
+
+@cache
+def _next(length: int, decay: float, horizon: int, horizon_decay: float) -> Floats:
+    """Σ_{j < min(F, l − k)} b^j a^(l − k − 1 − j) where k < l, else 0."""
+    lag = np.arange(length) - np.arange(length)[:, None] - 1
+    terms = (
+        np.where(lag >= j, horizon_decay**j * np.power(decay, np.maximum(lag - j, 0)), 0.0)
+        for j in range(min(horizon, length))
+    )
+    total: Floats = np.sum(list(terms), axis=0)
+    return total
+
+
+def _geometric(ratio: Floats, terms: Ints) -> Floats:
+    """Σ_{m < terms} ratio^m, for all pairs of both: [..., len(terms)]."""
+    ratio = ratio[..., None]
+    below = np.where(ratio < 1, ratio, 0.5)
+    return np.where(ratio < 1, (1 - np.power(below, terms)) / (1 - below), terms)
