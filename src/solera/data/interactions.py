@@ -161,9 +161,10 @@ class Interactions:
                 f"no user of {self.name!r} has {least} or more interactions (the most is {counts.max()})",
                 f"lower --min-interactions to {counts.max()} or less",
             )
-        return kept._renumbered()
+        return kept.renumbered()
 
-    def _renumbered(self) -> Interactions:
+    def renumbered(self) -> Interactions:
+        """The same interactions without users and items that have none, numbered from 0."""
         users, user_index = _renumber(self.users, self.n_users)
         items, item_index = _renumber(self.items, self.n_items)
         titles = None if self.titles is None else tuple(self.titles[i] for i in items.tolist())
