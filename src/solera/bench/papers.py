@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from solera.baselines import configure
 from solera.bench.entries import Entry, Matrix
-from solera.bench.records import Record, read_all
+from solera.bench.records import Record, read
 from solera.bench.statistics import Spread, spread
 from solera.core.errors import ConfigError, SoleraError, closest
 from solera.data.datasets import available, info, load
 from solera.data.subsets import parse
 from solera.runs.config import BaselineConfig, RunConfig
-from solera.runs.papers import DataName, Paper, PaperTable, Published
+from solera.runs.papers import PROTOCOL, DataName, Paper, PaperTable, Published
 from solera.runs.preset import Preset
 
 RECORDS = Path("experiments") / "records" / "papers"
@@ -103,23 +103,32 @@ class Cell:
 
 
 class Stored:
-    """Records of several folders, found by their settings."""
+    """Records of several folders, found by their settings. Those of a data set are read when asked for."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        found = [record for folder in folders for record in read_all(folder)]
-        self._by_kind: dict[tuple[str, str, str], list[Record]] = {}
-        for record in found:
-            self._by_kind.setdefault(_kind(record.config), []).append(record)
+        self._folders = tuple(folders)
+        self._of_dataset: dict[str, list[Record]] = {}
         self._keys: dict[int, dict[str, Any] | None] = {}
 
     def of(self, cell: Cell) -> list[Record]:
         """The records of a cell, one for every seed."""
         if cell.config is None:
             return []
-        wanted = _settings(cell.config)
-        same = self._by_kind.get(_kind(wanted), [])
-        found = {record.seed: record for record in reversed(same) if self._key(record) == wanted}
+        wanted, name = _settings(cell.config), cell.dataset.name
+        if name not in self._of_dataset:
+            self._of_dataset[name] = list(self._read(name))
+        found = {
+            record.seed: record
+            for record in reversed(self._of_dataset[name])  # so that the first folder counts
+            if _trained(record.config) == _trained(wanted) and self._key(record) == wanted
+        }
         return [found[seed] for seed in sorted(found)]
+
+    def _read(self, dataset: str) -> Iterator[Record]:
+        for folder in self._folders:
+            for path in sorted((folder / dataset).glob(f"*--{PROTOCOL}--s*.json")):
+                if not path.name.endswith(".failed.json"):
+                    yield read(path)
 
     def _key(self, record: Record) -> dict[str, Any] | None:
         if id(record) not in self._keys:
@@ -127,8 +136,9 @@ class Stored:
         return self._keys[id(record)]
 
 
-def _kind(config: dict[str, Any]) -> tuple[str, str, str]:
-    return config["dataset"], config["protocol"], config.get("method") or config.get("baseline") or ""
+def _trained(config: dict[str, Any]) -> str:
+    """The method or the baseline."""
+    return str(config.get("method") or config.get("baseline"))
 
 
 def _settings(config: RunConfig | BaselineConfig) -> dict[str, Any]:

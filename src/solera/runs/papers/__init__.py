@@ -29,6 +29,7 @@ from solera.runs.preset import Preset, presets
 PAPERS = ("pfedrec", "fedrap", "pfedclr", "fedem", "plgc")
 HOME = "ml-100k"  # the data set whose preset holds where a paper names no other settings
 ROUNDS = 100
+PROTOCOL = "paper"
 _DASH = "–"
 
 
@@ -144,7 +145,7 @@ class Paper(Frozen):
             name=f"paper:{slug(run)}@{self.key}/{dataset.name}",
             dataset=dataset.name,
             min_interactions=dataset.min_interactions,
-            protocol="paper",
+            protocol=PROTOCOL,
             source=f"{self.citation}, {run}",
             options=options,
             **settings,
