@@ -111,8 +111,8 @@ def metric_name(metric: str) -> str:
     return f"{NAMES.get(name, name)}{at}{k}" if at else metric.replace("_", " ")
 
 
-def data_grid(paper: Paper, table: PaperTable, data_dir: Path | None) -> Grid:
-    """Printed numbers of data sets, and those of the data sets as they are loaded."""
+def data_grid(paper: Paper, table: PaperTable, data_dir: Path | None, *, known: bool = False) -> Grid:
+    """Printed numbers of data sets and ours; with `known` only those that need no data."""
     head = ("data set", *(f"{name}, {who}" for name in table.metrics for who in ("published", "ours")))
     rows = []
     for row in table.rows:
@@ -120,7 +120,7 @@ def data_grid(paper: Paper, table: PaperTable, data_dir: Path | None) -> Grid:
         bounds = table.ratings.get(row, {}).get(dataset.name)
         cells_: list[str] = []
         for metric, one in zip(table.metrics, printed, strict=True):
-            found = counted(dataset, metric, bounds, data_dir)
+            found = counted(dataset, metric, bounds, data_dir, known=known)
             cells_ += [_text(one, metric), NONE if found is None else f"{found:,}"]
         rows.append((row, *cells_))
     return Grid("", head, rows)

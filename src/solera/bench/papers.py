@@ -274,15 +274,20 @@ def _of_group(
 
 
 def counted(
-    dataset: DataName, metric: str, bounds: tuple[int, int] | None, data_dir: Path | None
+    dataset: DataName,
+    metric: str,
+    bounds: tuple[int, int] | None,
+    data_dir: Path | None,
+    *,
+    known: bool = False,
 ) -> int | None:
-    """A number of a data set; None if it is not known without data that are not on this machine."""
+    """A number of a data set; None if it needs data that are not here. `known` is without any data."""
     name, subset = parse(dataset.name)
     if not name:
         return None
     if not (subset or bounds or dataset.min_interactions):
         return int(getattr(info(name).expected, metric))
-    if available(name, data_dir) not in ("folder", "cache"):
+    if known or available(name, data_dir) not in ("folder", "cache"):
         return None
     data = load(dataset.name, data_dir=data_dir, min_interactions=dataset.min_interactions)
     if bounds:
