@@ -28,8 +28,8 @@ HEAD = """# {name}: tables and figures
 {about}
 
 Every table shows the figures that the paper prints, ours with their standard deviation over seeds, and the
-difference. Ours are made under the protocol `paper`, as the paper's are. **All of these figures are leaky**: the
-held-out item can be told from the training negatives ([how](../leak.md)). They serve only for comparison.
+difference. Ours are made under the protocol `paper`, as the paper's are. **All of these figures are leaky**:
+the held-out item can be told from the training negatives ([how](../leak.md)). They serve only for comparison.
 [Published and reproduced figures](../reproduction.md) explains the commands.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,10 +62,9 @@ class Cell:
         """The settings of seed 0, or why there are none."""
         if self.preset is None:
             return self.paper.runs[self.table.run_of(self.row)].missing or self.dataset.missing
-        try:
-            return self.preset.config()
-        except SoleraError as error:
-            return error.message
+        where = {"dataset": self.preset.dataset, "min_interactions": self.preset.min_interactions}
+        built = _built(self.preset.model_copy(update=_ANYWHERE).model_dump_json())
+        return built if isinstance(built, str) else built.model_copy(update=where)
 
     @property
     def config(self) -> RunConfig | BaselineConfig | None:
@@ -100,6 +99,18 @@ class Cell:
         """The run of a seed."""
         assert self.preset is not None
         return Entry(self.label, self.preset.config(seed=seed))
+
+
+_ANYWHERE = {"name": "", "source": "", "dataset": "any", "min_interactions": None}
+
+
+@cache
+def _built(preset: str) -> RunConfig | BaselineConfig | str:
+    """The settings of a preset in JSON, or why there are none; the same for all data sets."""
+    try:
+        return Preset.model_validate_json(preset).config()
+    except SoleraError as error:
+        return error.message
 
 
 class Stored:
