@@ -112,6 +112,9 @@ def run(
         return
     if not json:
         out.print(_plan_line(made, left_out), highlight=False)
+        if not matrix.entries:
+            out.print(f"next: solera paper show {paper.key}/{found.id}", style="dim", highlight=False)
+            return
     with matrix_progress() as on_change:
         status = run_matrix(matrix, made, jobs=jobs, data_dir=data_dir, on_change=on_change)
     raise_if_stopped(status, "records")
