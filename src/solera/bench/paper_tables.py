@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from solera.bench.papers import Cell, Result, Stored, counted
 from solera.bench.statistics import Spread
 from solera.runs.papers import Paper, PaperTable, Published
-from solera.runs.presets import preset as find_preset
 
 NAMES = {"hr": "HR", "ndcg": "NDCG"}
 NONE = "–"
@@ -159,16 +158,9 @@ def document(result: Result) -> dict[str, Any]:
         "dataset": cell.dataset.name or None,
         "state": result.state,
         "why": None if result.records else result.why,
-        "preset": _preset_name(cell),
+        "preset": None if cell.preset is None or cell.table.vary else cell.preset.name,
         "published": {metric: one and {"mean": one.value, "sd": one.sd} for metric, one, _ in named},
         "ours": {metric: one and {"mean": one.mean, "sd": one.sd} for metric, _, one in named},
         "seeds": [record.seed for record in result.records],
         "leaky": True,
     }
-
-
-def _preset_name(cell: Cell) -> str | None:
-    """The name of the preset that trains this cell; None where a setting of it is varied."""
-    if cell.preset is None or cell.table.vary:
-        return None
-    return find_preset(cell.preset.name).name

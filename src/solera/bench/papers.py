@@ -63,7 +63,7 @@ class Cell:
         if self.preset is None:
             return self.paper.runs[self.table.run_of(self.row)].missing or self.dataset.missing
         where = {"dataset": self.preset.dataset, "min_interactions": self.preset.min_interactions}
-        built = _built(self.preset.model_copy(update=_ANYWHERE).model_dump_json())
+        built = _config_of(self.preset.model_copy(update=_ANYWHERE).model_dump_json())
         return built if isinstance(built, str) else built.model_copy(update=where)
 
     @property
@@ -105,7 +105,7 @@ _ANYWHERE = {"name": "", "source": "", "dataset": "any", "min_interactions": Non
 
 
 @cache
-def _built(preset: str) -> RunConfig | BaselineConfig | str:
+def _config_of(preset: str) -> RunConfig | BaselineConfig | str:
     """The settings of a preset in JSON, or why there are none; the same for all data sets."""
     try:
         return Preset.model_validate_json(preset).config()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from solera.cli import completion
-from solera.cli.bench import Jobs, Replace, RetryFailed
+from solera.cli.bench import Jobs, Replace, RetryFailed, show_end
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.data import DataDir
 from solera.cli.output import Json, help_if_alone, out, print_json, table
@@ -97,7 +97,6 @@ def run(
     """
     from solera.bench.papers import RECORDS, Stored, folders, missing_runs, select
     from solera.bench.runner import make_plan, run_matrix
-    from solera.cli.bench import show_end
     from solera.runs.papers import find_table
 
     paper, found = find_table(name)
