@@ -170,7 +170,7 @@ def _check_runs(paper: Paper, found: PaperTable) -> None:
 
 def _plan_line(plan: Plan, left_out: list[Cell]) -> str:
     reasons = sorted({cell.problem[1] for cell in left_out if cell.problem})
-    text = f"{len(plan.todo)} runs to make"
+    text = f"{len(plan.todo)} run{'s' if len(plan.todo) != 1 else ''} to make"
     if plan.failed:
         text += f", {len(plan.failed)} failed before"
     if left_out:
