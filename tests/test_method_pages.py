@@ -14,6 +14,7 @@ import typer
 
 from programs import program
 from solera.baselines import BASELINES, configure
+from solera.bench.papers import select
 from solera.bench.records import Record, write
 from solera.cli import WRONG_USE, app
 from solera.cli.data import parse_pairs
@@ -21,12 +22,14 @@ from solera.core.errors import SoleraError
 from solera.data.datasets import names as dataset_names
 from solera.evaluate import get
 from solera.methods import PLUGINS, find, names
+from solera.runs.papers import find_table
 from solera.runs.presets import preset, presets
 
 ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 INDEX = ROOT / "docs" / "methods" / "README.md"
-PAGES = (*METHOD_PAGES, ROOT / "docs" / "reproduction.md", ROOT / "docs" / "privacy.md")
+PAPER_PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
+PAGES = (*METHOD_PAGES, *PAPER_PAGES, ROOT / "docs" / "reproduction.md", ROOT / "docs" / "privacy.md")
 KINDS = (
     "choices",
     "options",
@@ -254,6 +257,15 @@ def check(command: str) -> None:
             assert given["data"] in dataset_names()
         case "methods":
             find(given["name"], {}, given["plugin"] or [])
+        case "sweep":
+            find(given["method"], options, given["plugin"] or [])
+            assert given["data"] in dataset_names()
+        case "paper":
+            inner = program_of.commands["paper"].commands[rest[0]].make_context(rest[0], rest[1:]).params
+            if "name" in inner:
+                assert select(*find_table(inner["name"]), inner["data"], inner["only"], None)
+        case "report":
+            assert given["runs"]
         case _:
             assert name == "presets", f"nothing here checks solera {name}"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from solera.bench.statistics import Interval, Spread, by_activity, interval, spread
+from solera.bench.statistics import Interval, Spread, by_activity, by_ratings, interval, spread
 from solera.evaluate import Evaluation, Ranking
 
 VALUES = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
@@ -86,3 +86,17 @@ def test_users_of_equal_numbers_stay_together():
     groups = by_activity(np.array([3, 9, 3, 3]), evaluation([1.0, 20.0, 1.0, 1.0]))
     assert [(g.least, g.most, g.users) for g in groups] == [(3, 3, 3), (9, 9, 1)]
     assert [g.full["hr@10"] for g in groups] == [1.0, 0.0]
+
+
+def test_groups_by_ratings_by_hand():
+    """Bounds at 5, 20, 30, 50, 100 and 200; a range without users is left out."""
+    sizes = np.array([20, 29, 30, 19, 5, 300])
+    groups = by_ratings(sizes, evaluation([1.0, 11.0, 11.0, 3.0, 11.0, 1.0]))
+    assert [(g.least, g.most, g.users) for g in groups] == [
+        (5, 19, 2),
+        (20, 29, 2),
+        (30, 49, 1),
+        (200, 300, 1),
+    ]
+    assert [g.full["hr@10"] for g in groups] == [0.5, 0.5, 0.0, 1.0]
+    assert groups[0].full["ndcg@10"] == pytest.approx(0.25)  # 1/log2(1 + 3) = ½ and 0

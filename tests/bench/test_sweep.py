@@ -129,6 +129,9 @@ def test_a_grid_on_real_trials_and_its_preset(folder):
     run = train(applied(CONFIG, study.best.options), load("ratings.csv", columns=COLUMNS))
     assert study.best.ndcg == run.validation["full"]["ndcg@10"]
     assert study.best.test == {name: run.test["full"][name] for name in ("hr@10", "ndcg@10")}
+    assert study.best.ndcg99 == run.validation["sampled99"]["ndcg@10"], "and as papers report it"
+    assert study.best.hr99 == run.validation["sampled99"]["hr@10"]
+    assert study.best.test99 == {name: run.test["sampled99"][name] for name in ("hr@10", "ndcg@10")}
 
     chosen = preset(str(sweep.write_best(study)))
     assert chosen.config() == applied(CONFIG, study.best.options).resolved()

@@ -8,13 +8,15 @@ from typing import Any
 
 from solera.bench.machine import anonymous
 from solera.bench.records import Code, Record, RunRequest, asked
-from solera.bench.statistics import by_activity
+from solera.bench.statistics import by_activity, by_ratings
 from solera.core.errors import ConfigError, RunError
 from solera.data.interactions import Interactions
 from solera.data.split import Split
 from solera.evaluate import Evaluation
+from solera.methods import find
 from solera.runs import Run, RunFolder
 from solera.runs.baseline import BaselineRun
+from solera.runs.costs import costs
 from solera.runs.presets import preset as find_preset
 from solera.runs.result import RANKINGS, READ, Bytes, Rankings, RoundEntry, RunResult, Tested
 
@@ -53,6 +55,7 @@ def record_of(
         code=code or Code(),
         seconds=sum(entry.seconds.train + entry.seconds.evaluate for entry in history),
         bytes_until_selected=_until_selected(result, history),
+        costs=costs(find(config.method, config.options, config.plugins), result.users, result.items, history),
     )
 
 
@@ -79,6 +82,7 @@ def _common(
         **wanted.model_dump(exclude={"format"}),
         "result": result.model_copy(update={"dataset": wanted.dataset, "test": Tested.of(test)}),
         "by_activity": by_activity(parts.train.lengths[test.full_ranking.users], with_validation),
+        "by_ratings": by_ratings(parts.data.by_user.lengths[test.full_ranking.users], with_validation),
         "counts": None if (counts == 1).all() else counts.tolist(),
         "ranks": test.full_ranking.places.tolist(),
         "second_ranks": second.full_ranking.places.tolist() if second else None,

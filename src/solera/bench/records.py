@@ -25,6 +25,7 @@ from solera.core.frozen import Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.costs import Costs
 from solera.runs.result import READ, Bytes, Metrics, RunResult, Tested
 
 Kind = Literal["method", "baseline"]
@@ -34,7 +35,7 @@ Content = TypeVar("Content", bound="RunRequest")
 
 
 class UserGroup(Frozen):
-    """The users who have about as many training items."""
+    """The users who have about as many items, from `least` to `most`."""
 
     least: int
     most: int
@@ -104,6 +105,10 @@ class Record(RunRequest):
         None, description="of an average client in all rounds up to the selected one, sitting some out"
     )
     by_activity: tuple[UserGroup, ...] = Field(description="users in quarters by their training items")
+    by_ratings: tuple[UserGroup, ...] = Field(
+        default=(), description="users by all their rows, held-out ones included, in ranges of papers"
+    )
+    costs: Costs | None = Field(default=None, description="None of a baseline, and of older records")
     counts: tuple[int, ...] | None = Field(
         default=None, description="test items of every user, None if one each"
     )

@@ -1,4 +1,4 @@
-"""Means over seeds, intervals over users, and users in quarters by how active they are."""
+"""Means over seeds, intervals over users, and users in groups by how active they are."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from solera.evaluate import Evaluation
 RESAMPLES = 2000
 LEVEL = 0.95
 SHOWN = ("hr@10", "ndcg@10")
+RATINGS = (
+    5,
+    20,
+    30,
+    50,
+    100,
+    200,
+)  # where ranges of ratings begin; PFedRec's inactive users have 5–19 or 20–29
 
 
 class Spread(NamedTuple):
@@ -57,10 +65,32 @@ def by_activity(sizes: Ints, test: Evaluation, count: int = 4) -> list[UserGroup
     would be empty is left out. With another `count` they are so many parts instead of four.
     """
     quarter = np.searchsorted(np.quantile(sizes, np.arange(1, count) / count, method="inverted_cdf"), sizes)
+    return _groups(quarter, sizes, test)
+
+
+def by_ratings(sizes: Ints, test: Evaluation) -> list[UserGroup]:
+    """Users by their number of rows, in fixed ranges; `sizes` has one for every evaluated user.
+
+    `least` and `most` are the bounds of a range that has users. The last one ends with the most active user.
+    """
+    places = np.searchsorted(np.array(RATINGS), sizes, side="right")
+    bounds = (0, *RATINGS)
+    return [
+        group.model_copy(
+            update={
+                "least": bounds[number],
+                "most": RATINGS[number] - 1 if number < len(RATINGS) else group.most,
+            }
+        )
+        for number, group in zip(np.unique(places), _groups(places, sizes, test), strict=True)
+    ]
+
+
+def _groups(number_of: Ints, sizes: Ints, test: Evaluation) -> list[UserGroup]:
     full, sampled99 = test.full_ranking.per_user, test.sampled99_ranking.per_user
     groups = []
-    for number in np.unique(quarter):
-        members = quarter == number
+    for number in np.unique(number_of):
+        members = number_of == number
         groups.append(
             UserGroup(
                 least=int(sizes[members].min()),

@@ -26,8 +26,11 @@ class Found(BaseModel):
 
     ndcg: float
     hr: float
+    ndcg99: float | None = None
+    hr99: float | None = None
     rounds: int | None = None
     test: Metrics | None = None
+    test99: Metrics | None = None
     groups: tuple[UserGroup, ...] = ()
 
 
@@ -38,6 +41,10 @@ class Trial(Frozen):
     end: Literal["finished", "pruned", "failed"]
     ndcg: float | None = Field(default=None, description="NDCG@10 of the best round, None of a failed trial")
     hr: float | None = None
+    ndcg99: float | None = Field(
+        default=None, description="the same round against 99 sampled negatives, as papers report it"
+    )
+    hr99: float | None = None
     rounds: int | None = None
     seconds: float
     error: str | None = None
@@ -45,6 +52,7 @@ class Trial(Frozen):
     test: Metrics | None = Field(
         default=None, description="on test items, where a sweep was asked for them; they decide nothing"
     )
+    test99: Metrics | None = Field(default=None, description="the same against 99 sampled negatives")
     groups: tuple[UserGroup, ...] = Field(
         default=(),
         description="the same of users in five groups by their training items, the fewest first",

@@ -295,19 +295,29 @@ def _try_method(
     if test:
         once = config.model_copy(update={"test_twice": False})
         run = train(once, data, threads=1, on_round=on_round, stop=stop)
-        best, rounds = run.validation.full, run.result.rounds
+        best, rounds = run.validation, run.result.rounds
     else:
         history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
         validated = [entry for entry in history if entry.validation]
         chosen = validated[-1] if config.dp else max(validated, key=lambda entry: entry.selection or 0.0)
         assert chosen.validation is not None
-        best, rounds = chosen.validation.full, len(history)
-    found = Found(ndcg=best["ndcg@10"], hr=best["hr@10"], rounds=rounds)
+        best, rounds = chosen.validation, len(history)
+    found = Found(
+        ndcg=best.full["ndcg@10"],
+        hr=best.full["hr@10"],
+        ndcg99=best.sampled99["ndcg@10"],
+        hr99=best.sampled99["hr@10"],
+        rounds=rounds,
+    )
     if not test:
         return found
     ranked, sizes = run.evaluate(), split(data, config.protocol).train.lengths
     groups = tuple(by_activity(sizes[ranked.full_ranking.users], ranked, GROUPS))
-    return found.model_copy(update={"test": {name: run.test.full[name] for name in SHOWN}, "groups": groups})
+    test_figures = {
+        "test": {name: run.test.full[name] for name in SHOWN},
+        "test99": {name: run.test.sampled99[name] for name in SHOWN},
+    }
+    return found.model_copy(update={**test_figures, "groups": groups})
 
 
 def _try_baseline(

@@ -21,6 +21,7 @@ from solera.cli import (
     federation,
     methods,
     node,
+    paper,
     runs,
     server,
 )
@@ -80,6 +81,7 @@ for measure in (
 ):
     bench.app.command()(measure)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
+app.add_typer(paper.app, name="paper", rich_help_panel=MEASURE)
 app.command(rich_help_panel=MEASURE)(leak)
 app.command(rich_help_panel=MEASURE)(doctor)
 

@@ -121,7 +121,7 @@ def _run(
     with matrix_progress() as on_change:
         status = run_matrix(asked, plan, jobs=jobs, data_dir=data_dir, on_change=on_change)
     raise_if_stopped(status, "records")
-    _show_end(asked, status, following, json)
+    show_end(asked, status, following, json)
 
 
 def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
@@ -141,7 +141,8 @@ def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
     out.print(f"{len(plan.todo)} of {len(rows)} to run", highlight=False)
 
 
-def _show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None:
+def show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None:
+    """Say what was made and what failed; exit with 1 if something failed."""
     failed = [{"record": str(matrix.record(entry)), "error": error} for entry, error in status.failed]
     if json:
         found: dict[str, Any] = {

@@ -189,16 +189,22 @@ def _show(study: Study, asked: Sweep, failed: list[str]) -> None:
             *(trial.options.get(option, "as given") for option in study.space),
             trial.ndcg,
             trial.hr,
-            *((trial.test or {}).get(name) for name in (("ndcg@10", "hr@10") if asked.test else ())),
+            trial.ndcg99,
+            trial.hr99,
+            *(
+                (figures or {}).get(name)
+                for figures in ((trial.test, trial.test99) if asked.test else ())
+                for name in ("ndcg@10", "hr@10")
+            ),
             f"{trial.seconds:.0f}",
             *((trial.end,) if ended else ()),
         )
         for trial in ordered
     ]
-    tested = ("test NDCG@10", "test HR@10") if asked.test else ()
+    tested = ("test NDCG@10", "test HR@10", "test NDCG@10 of 99", "test HR@10 of 99") if asked.test else ()
     table(
         f"{study.label} on {study.dataset}: the best of {len(study.trials)} trials, by validation items",
-        (*study.space, "NDCG@10", "HR@10", *tested, "s", *ended),
+        (*study.space, "NDCG@10", "HR@10", "NDCG@10 of 99", "HR@10 of 99", *tested, "s", *ended),
         rows,
         leaky=get(study.protocol).leaky,
     )

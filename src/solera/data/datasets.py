@@ -17,6 +17,7 @@ from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, has
 from solera.data.interactions import Interactions, Origin
 from solera.data.readers import SUFFIXES, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
+from solera.data.subsets import parse
 
 
 def names() -> list[str]:
@@ -35,7 +36,7 @@ def info(name: str) -> DataSet:
 
 def available(name: str, data_dir: Path | None = None) -> Place:
     """Where a data set would be loaded from at present."""
-    entry = info(name)
+    entry = info(parse(name)[0])
     return find(entry.home, [form.files for form in entry.forms], entry.archive is not None, data_dir)
 
 
@@ -53,6 +54,7 @@ def load(
     the cache; otherwise it is downloaded. Users with fewer than `min_interactions` rows are left out: None
     uses the papers' own number for the data set, 0 keeps everybody. `columns` names the columns of your own
     file or table, as in {"user": "who", "item": "what"}. `name` is the name of a table in results ("table").
+    A name may ask for a part of a data set, as in ml-1m@users=1-500 (see `subsets`).
     """
     if not isinstance(source, str | Path):
         least = LEAST if min_interactions is None else min_interactions
@@ -62,11 +64,14 @@ def load(
         data = _load_own(Path(given), columns, LEAST if min_interactions is None else min_interactions)
         given = str(Path(given).resolve())
     else:
-        entry = info(given)
+        base, subset = parse(given)
+        entry = info(base)
         if columns:
             raise DataError(f"the columns of {given!r} are already known", "omit columns")
         least = entry.min_interactions if min_interactions is None else min_interactions
         data = _load_named(entry, None if data_dir is None else Path(data_dir), least)
+        if subset:
+            data = replace(subset.take(data), name=given).min_interactions(least)
     return replace(data, origin=Origin(given, columns, min_interactions))
 
 

@@ -161,7 +161,7 @@ class Interactions:
                 f"no user of {self.name!r} has {least} or more interactions (the most is {counts.max()})",
                 f"lower --min-interactions to {counts.max()} or less",
             )
-        return kept._renumbered()
+        return kept.renumbered()
 
     def core(self, least: int) -> Interactions:
         """The largest part of the data in which every user and every item has `least` rows or more."""
@@ -178,9 +178,10 @@ class Interactions:
                 f"no users and items of {self.name!r} have {least} or more interactions with each other",
                 "use a lower number",
             )
-        return kept._renumbered()
+        return kept.renumbered()
 
-    def _renumbered(self) -> Interactions:
+    def renumbered(self) -> Interactions:
+        """The same interactions without users and items that have none, numbered from 0."""
         users, user_index = _renumber(self.users, self.n_users)
         items, item_index = _renumber(self.items, self.n_items)
         titles = None if self.titles is None else tuple(self.titles[i] for i in items.tolist())

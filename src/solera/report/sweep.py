@@ -210,8 +210,11 @@ def variance_share(option: str, trials: Sequence[Trial]) -> float:
 
 def _trials_table(study: Study) -> Table:
     tested = any(trial.test for trial in study.trials)
+    sampled = any(trial.ndcg99 is not None for trial in study.trials)  # studies of older versions have none
     columns = ["trial", *study.space, "end", "NDCG@10", "HR@10"]
     columns += ["test NDCG@10", "test HR@10"] if tested else []
+    columns += ["NDCG@10 of 99", "HR@10 of 99"] if sampled else []
+    columns += ["test NDCG@10 of 99", "test HR@10 of 99"] if sampled and tested else []
     ordered = sorted(enumerate(study.trials), key=lambda pair: -(pair[1].ndcg or -1.0))
     rows = []
     for place, trial in ordered:
@@ -219,6 +222,10 @@ def _trials_table(study: Study) -> Table:
         cells += [Text(trial.end if trial.error is None else f"{trial.end}: {trial.error}")]
         figures = [trial.ndcg, trial.hr]
         figures += [(trial.test or {}).get(name) for name in ("ndcg@10", "hr@10")] if tested else []
+        figures += [trial.ndcg99, trial.hr99] if sampled else []
+        figures += (
+            [(trial.test99 or {}).get(name) for name in ("ndcg@10", "hr@10")] if sampled and tested else []
+        )
         cells += [Text("–") if figure is None else number(figure) for figure in figures]
         rows.append(Row(Text(str(place)), cells))
     return Table([Text(column) for column in columns], [RowGroup(rows)])

@@ -1,94 +1,32 @@
-"""Presets: named settings that reproduce published rows, and the best settings from equal tuning."""
+"""Presets by name: published rows, the best settings from equal tuning, and the rows of papers' tables."""
 
 from __future__ import annotations
 
 import tomllib
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from solera.baselines import configure
 from solera.core.errors import ConfigError, closest
-from solera.dp.laplace import PaperLaplace
-from solera.dp.settings import DP
-from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.papers import row_preset, row_presets
+from solera.runs.preset import Preset, presets
 
-
-class Preset(BaseModel):
-    """A run's settings, their source, and the reported metrics."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    method: str | None = None
-    baseline: str | None = None  # a centralized baseline instead of a method
-    dataset: str
-    protocol: str
-    rounds: int | None = None
-    patience: int | None = None
-    dp: str | None = None  # dp and wire: as on the command line
-    wire: str | None = None
-    columns: dict[str, str] | None = None
-    min_interactions: int | None = None
-    source: str
-    plugins: tuple[str, ...] = ()
-    options: dict[str, Any] = {}
-    published: dict[str, float] = {}
-
-    @property
-    def full_method(self) -> str:
-        """The method's name with its plug-ins."""
-        return "+".join([self.method or self.baseline or "", *self.plugins])
-
-    def config(self, *, protocol: str | None = None, seed: int = 0) -> RunConfig | BaselineConfig:
-        """The settings of the preset's run, under its own protocol or another."""
-        protocol = protocol or self.protocol
-        if self.baseline:
-            options = configure(self.baseline, self.options).model_dump(mode="json")
-            return BaselineConfig(
-                baseline=self.baseline, dataset=self.dataset, options=options, protocol=protocol, seed=seed
-            )
-        return RunConfig.model_validate(
-            {
-                "method": self.method,
-                "dataset": self.dataset,
-                "plugins": self.plugins,
-                "options": self.options,
-                "protocol": protocol,
-                "rounds": self.rounds,
-                "patience": self.patience,
-                "seed": seed,
-                "dp": DP.parse(self.dp) if self.dp else None,
-                "wire": PaperLaplace.parse(self.wire) if self.wire else None,
-                "columns": self.columns,
-                "min_interactions": self.min_interactions,
-            }
-        ).resolved()
-
-
-@cache
-def presets() -> dict[str, Preset]:
-    """All presets by name."""
-    found: dict[str, Preset] = {}
-    for file in ("presets.toml", "tuned.toml"):
-        text = files("solera.runs").joinpath(file).read_text(encoding="utf-8")
-        found |= {name: Preset(name=name, **entry) for name, entry in tomllib.loads(text).items()}
-    return found
+__all__ = ["Preset", "preset", "presets"]
 
 
 def preset(name: str) -> Preset:
-    """The preset with this name, or the preset in a .toml file."""
+    """The preset with this name, of a row of a paper, or in a .toml file.
+
+    A row is named as in paper:fedmf@pfedrec/ml-100k: FedMF as PFedRec's paper compares with it.
+    """
     if name.endswith(".toml"):
         return _in_file(Path(name))
-    known = presets()
-    if name not in known:
-        raise ConfigError(
-            f"unknown preset {name!r}", f"{closest(name, list(known))}; solera presets lists them"
-        )
-    return known[name]
+    found = presets().get(name) or (row_preset(name) if "@" in name else None)
+    if found is None:
+        known = row_presets() if "@" in name else list(presets())
+        listed = "solera paper list shows the tables" if "@" in name else "solera presets lists them"
+        raise ConfigError(f"unknown preset {name!r}", f"{closest(name, known)}; {listed}")
+    return found
 
 
 def _in_file(path: Path) -> Preset:

@@ -1,0 +1,201 @@
+"""solera paper: the tables and figures of five papers, one command each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from solera.cli import completion
+from solera.cli.bench import Jobs, Replace, RetryFailed, show_end
+from solera.cli.bench_progress import matrix_progress, raise_if_stopped
+from solera.cli.data import DataDir
+from solera.cli.output import Json, help_if_alone, out, print_json, table
+
+if TYPE_CHECKING:
+    from solera.bench.papers import Cell
+    from solera.bench.runner import Plan
+    from solera.runs.papers import Paper, PaperTable
+
+app = typer.Typer(
+    help="Run the tables and figures of PFedRec, FedRAP, PFedCLR, FedEM and PLGC, and compare with them.",
+    invoke_without_command=True,
+)
+app.callback()(help_if_alone)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A table or figure, as in pfedrec/table-1; `solera paper list` lists them.",
+        autocompletion=completion.papers,
+    ),
+]
+DataName = Annotated[
+    str | None, typer.Option("--data", help="Only this data set, by Solera's name or the paper's.")
+]
+Only = Annotated[str | None, typer.Option("--only", help="Only this row, as the paper names it.")]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the records (default: experiments/records/papers). Records with equal settings in "
+        "the folder `results` beside it count too."
+    ),
+]
+
+
+@app.command("list")
+def list_(records: Records = None, data_dir: DataDir = None, json: Json = False) -> None:
+    """List all tables and figures: cells that are published, can be run here, and have a record.
+
+    A cell is one row on one data set.
+
+    Example: solera paper list
+    """
+    from solera.bench.paper_tables import count, results
+    from solera.bench.papers import RECORDS, Stored, cells, folders
+    from solera.runs.papers import papers
+
+    stored = Stored(folders(records or RECORDS))
+    rows = [
+        {
+            "table": f"{paper.key}/{each.id}",
+            "title": each.title,
+            "kind": each.kind,
+            **count(results(list(cells(paper, each, data_dir)), stored))._asdict(),
+        }
+        for paper in papers().values()
+        for each in paper.table
+    ]
+    if json:
+        print_json(rows)
+        return
+    shown = ("table", "cells", "published", "runnable", "recorded", "title")
+    table("Tables and figures of five papers", shown, ([row[key] for key in shown] for row in rows))
+    out.print("next: solera paper show pfedrec/table-1", style="dim", highlight=False)
+
+
+@app.command()
+def run(
+    name: Name,
+    data: DataName = None,
+    only: Only = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of every cell: 0, 1, 2, …", min=1)] = 1,
+    jobs: Jobs = None,
+    plan: Annotated[bool, typer.Option("--plan", help="List the missing runs and start none.")] = False,
+    retry_failed: RetryFailed = False,
+    replace: Replace = False,
+    records: Records = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Run the missing cells of a table or figure. After an interruption, the same command continues.
+
+    Example: solera paper run fedrap/table-3 --data ml-100k --only FedMF
+
+    Example: solera paper run pfedrec/table-1 --seeds 5 --plan
+    """
+    from solera.bench.papers import RECORDS, Stored, folders, missing_runs, select
+    from solera.bench.runner import make_plan, run_matrix
+    from solera.runs.papers import find_table
+
+    paper, found = find_table(name)
+    _check_runs(paper, found)
+    folder = records or RECORDS
+    chosen = select(paper, found, data, only, data_dir)
+    matrix = missing_runs(chosen, Stored(folders(folder)), seeds, folder)
+    made = make_plan(matrix, retry_failed=retry_failed, replace=replace)
+    left_out = [cell for cell in chosen if cell.problem]
+    if plan:
+        _show_plan(made, left_out, json)
+        return
+    if not json:
+        out.print(_plan_line(made, left_out), highlight=False)
+        if not matrix.entries:
+            out.print(f"next: solera paper show {paper.key}/{found.id}", style="dim", highlight=False)
+            return
+    with matrix_progress() as on_change:
+        status = run_matrix(matrix, made, jobs=jobs, data_dir=data_dir, on_change=on_change)
+    raise_if_stopped(status, "records")
+    show_end(matrix, status, f"solera paper show {paper.key}/{found.id}", json)
+
+
+@app.command()
+def show(
+    name: Name,
+    data: DataName = None,
+    only: Only = None,
+    records: Records = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Show a table or figure: published figures, ours, and the difference.
+
+    Example: solera paper show pfedrec/table-1 --data ml-100k
+    """
+    from solera.bench.paper_tables import document, grids, results
+    from solera.bench.papers import RECORDS, Stored, folders, select
+    from solera.runs.papers import find_table
+
+    paper, found = find_table(name)
+    chosen = select(paper, found, data, only, data_dir) if found.kind == "runs" else []
+    compared = results(chosen, Stored(folders(records or RECORDS)) if chosen else Stored([]))
+    made = grids(paper, found, compared, data_dir)
+    if json:
+        fields = found.model_dump(mode="json", include={"title", "kind", "ranking", "about", "commands"})
+        numbers = [] if chosen else [grid._asdict() for grid in made]
+        cells = [document(result) for result in compared]
+        print_json({"table": f"{paper.key}/{found.id}", **fields, "cells": cells, "grids": numbers})
+        return
+    title = f"{paper.name}, {found.id.replace('-', ' ')}: {found.title}"
+    for grid in made:
+        named = f"{title} · {grid.title}" if grid.title else title
+        table(named, grid.head, grid.rows, leaky=found.kind == "runs")
+    for line in (*([] if made else [title]), found.about, *found.commands):
+        if line:
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+    if any(result.state == "not run" for result in compared):
+        out.print(f"next: solera paper run {paper.key}/{found.id}", style="dim", highlight=False)
+
+
+def _check_runs(paper: Paper, found: PaperTable) -> None:
+    from solera.core.errors import ConfigError
+
+    if found.kind != "runs":
+        hint = f"solera paper show {paper.key}/{found.id} " + (
+            "gives the commands" if found.commands else "shows it"
+        )
+        raise ConfigError(f"{paper.key}/{found.id} has no cells to run: {found.title}", hint)
+
+
+def _plan_line(plan: Plan, left_out: list[Cell]) -> str:
+    reasons = sorted({cell.problem[1] for cell in left_out if cell.problem})
+    text = f"{len(plan.todo)} run{'s' if len(plan.todo) != 1 else ''} to make"
+    if plan.failed:
+        text += f", {len(plan.failed)} failed before"
+    if left_out:
+        text += f"; {len(left_out)} cells are left out ({'; '.join(reasons)})"
+    return text
+
+
+def _show_plan(plan: Plan, left_out: list[Cell], json: bool) -> None:
+    todo = [
+        {
+            "run": entry.label,
+            "dataset": entry.config.dataset,
+            "seed": entry.config.seed,
+            "rounds": getattr(entry.config, "rounds", None),
+        }
+        for entry in plan.todo
+    ]
+    if json:
+        out_cells = [
+            {"row": cell.row, "column": cell.column, "why": cell.problem[1]}
+            for cell in left_out
+            if cell.problem
+        ]
+        print_json({"runs": todo, "left_out": out_cells})
+        return
+    head = ("run", "dataset", "seed", "rounds")
+    table("Missing runs", head, ([run[key] for key in head] for run in todo))
+    out.print(_plan_line(plan, left_out), highlight=False)
