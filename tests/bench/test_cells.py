@@ -8,7 +8,7 @@ import pytest
 from benchmark import matrix, ratings
 
 from solera.bench import cells
-from solera.bench.records import read
+from solera.bench.records import read, write
 from solera.bench.runner import make_plan
 from solera.bench.worker import Done, Failed, Job, Stopped, perform
 from solera.core.errors import DivergedError
@@ -86,16 +86,24 @@ def test_settings_that_diverge_give_way_to_the_next_best_for_all_seeds(cell, mon
 
 def test_a_final_run_no_better_than_a_random_order_has_diverged(cell, monkeypatch):
     found, job = cell
-    monkeypatch.setattr(cells, "chance", lambda _: 0.5)  # all figures are below twice that
-    assert isinstance(perform(job, threading.Event(), lambda _: None), Done)
-    assert not job.entry.read(job.record).rejected  # those of the trials are as well
-    for path in found.results.rglob("*.json"):
-        path.unlink()
-    best = job.entry.read(job.record).best.ndcg
-    monkeypatch.setattr(cells, "chance", lambda _: best / 2 - 1e-9)  # the final on another seed is below
+    monkeypatch.setattr(cells, "chance", lambda _: 0.4)  # no figure is above twice that,
     perform(job, threading.Event(), lambda _: None)
     study = job.entry.read(job.record)
-    assert all("as in a random order" in each.why for each in study.rejected)
+    assert not study.rejected  # and none has fallen to it
+    number = study.trials.index(study.best)
+    trials = [
+        trial if n != number else trial.model_copy(update={"ndcg": 0.9})
+        for n, trial in enumerate(study.trials)
+    ]
+    write(study.model_copy(update={"trials": tuple(trials)}), job.record)
+    for path in found.results.rglob("*.json"):
+        path.unlink()
+    perform(job, threading.Event(), lambda _: None)
+    study, records = finals(found, job)
+    (rejected,) = study.rejected
+    assert (rejected.trial, rejected.seed) == (number, 0)
+    assert "as in a random order; in the trial it was 0.9000" in rejected.why
+    assert len(records) == 2
 
 
 def test_when_all_settings_diverge_the_cell_has_failed(cell, monkeypatch):

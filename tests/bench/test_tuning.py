@@ -318,6 +318,21 @@ def test_the_first_trials_are_the_papers_and_the_defaults(tmp_path):
     assert first["filmtrust", "fedslist"][-1] == {"decays": "0.8"}
 
 
+def test_the_strict_comparison_has_every_method_and_tunes_what_it_runs(pytestconfig):
+    path = pytestconfig.rootpath / "experiments" / "matrices" / "strict.toml"
+    found = read_tuning(path).entries
+    variants = {name for name in METHODS if name.split("-")[0] in METHODS and "-" in name}
+    for dataset in ("ml-100k", "filmtrust"):
+        here = {
+            each.label for each in found if each.asked.dataset == dataset and each.asked.protocol == "strict"
+        }
+        assert {*METHODS, *ONE_ROUND, *BASELINES} - variants <= here
+    assert {each.effort.budget for each in found} == {500}
+    assert {each.effort.trials for each in found} == {24}
+    assert "hetrec2011-lastfm-2k" not in {each.config.dataset for each in found}
+    assert all(table["seeds"] for table in tomllib.loads(path.read_text(encoding="utf-8"))["tune"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from solera.bench.entries import Entry, Matrix
+from solera.bench.entries import Entry, Matrix, Tuning
 from solera.bench.jobs import Job, Step
 from solera.bench.records import failure_path, read_failure
 from solera.bench.worker import Done, Failed, Outcome, Stopped, main
@@ -205,7 +205,8 @@ def run_matrix(
 
 
 def _folder(work: Path, entry: Entry) -> Path:
-    return work / entry.asked.name.removesuffix(".json").replace("/", "--")
+    name = entry.asked.name.removesuffix(".json").replace("/", "--")
+    return work / (f"tuning--{name}" if isinstance(entry, Tuning) else name)
 
 
 def _start(job: Job) -> Running:
