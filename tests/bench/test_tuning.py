@@ -171,7 +171,7 @@ def test_a_sample_of_users_keeps_the_catalogue():
     assert some.user_map.ids.tolist() == some_users(data, 20).user_map.ids.tolist()
     for user in range(20):
         before = data.user_map.index(some.user_map.id(user))
-        assert some.by_user[user].tolist() == data.by_user[before].tolist()
+        assert some.by_user.row(user).tolist() == data.by_user.row(before).tolist()
     assert some_users(data, 50) is data
     assert some_users(data, None) is data
 

@@ -30,17 +30,18 @@ def made_cell(job: Job, entry: Tuning, data: Interactions, stop: threading.Event
     if study is None:
         study = _searched(job, entry, some_users(data, entry.effort.users), stop, report)
         write(study, job.record)
-    while missing := entry.missing(study):
-        final = missing[0]
-        try:
-            record = _final(job, entry, final, data, stop=stop, report=report)
-            _check(record, study, data)
-        except DivergedError as error:
-            study = study.without_best(final.config.seed, error.message)
-            write(study, job.record)
-        else:
+    while True:
+        for final in entry.missing(study):
+            try:
+                record = _final(job, entry, final, data, stop=stop, report=report)
+                _check(record, study, data)
+            except DivergedError as error:
+                study = study.without_best(final.config.seed, error.message)
+                write(study, job.record)
+                break
             write(record, entry.results / final.asked.name)
-    return study
+        else:
+            return study
 
 
 def _found(job: Job, entry: Tuning) -> Study | None:
