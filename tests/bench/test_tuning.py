@@ -3,109 +3,182 @@
 from __future__ import annotations
 
 import json
-import threading
 import tomllib
 
+import numpy as np
 import pytest
 from benchmark import ratings
 
 from in_process import solera
-from solera.baselines import BASELINES, configure
+from solera.baselines import BASELINES
 from solera.bench.best import presets_of
+from solera.bench.effort import Effort, chance, full_length, some_users
 from solera.bench.matrix import read_tuning
-from solera.bench.spaces import Range, as_json, spaces
+from solera.bench.spaces import Range, as_json
 from solera.bench.studies import Study, read_studies
 from solera.bench.trials import Found, Trial
 from solera.bench.tuning import search
-from solera.bench.worker import Job, perform
-from solera.core.errors import ConfigError, DivergedError
-from solera.methods import find
-from solera.runs import StoppedError
+from solera.core.errors import ConfigError, DivergedError, RunError
+from solera.data.interactions import Interactions
+from solera.evaluate.metrics import per_user
+from solera.methods import METHODS, ONE_ROUND
+from solera.runs import RunConfig, StoppedError
 from solera.runs.presets import Preset, presets
 
 SPACE = {"rate": Range(low=0.01, high=1.0, log=True), "size": Range(choices=[8, 16])}
+SMALL = Effort(trials=9, budget=120, passes=20, patience=5, rung=3)
 
 
 def peak(options, heard):
     """Best at a rate of 0.1; the defaults are at 1."""
-    return Found(ndcg=1 / (1 + abs(options.get("rate", 1.0) - 0.1)), hr=0.5, rounds=1)
+    return Found(ndcg=1 / (1 + abs(options.get("rate", 1.0) - 0.1)), hr=0.5, rounds=1, passes=10)
 
 
-def test_the_first_trial_is_of_the_defaults_and_all_lie_in_the_space():
-    first, *others = search(SPACE, 9, peak)
-    assert first.options == {}
-    assert len(others) == 8
+def climbing(share=1.0, rounds=20):
+    """Twenty rounds of a share of the clients; a lower rate climbs higher, the defaults hardly at all."""
+
+    def evaluate(options, heard):
+        height = 1.01 - options.get("rate", 1.0)
+        for n in range(1, rounds + 1):
+            heard(height * n, share * n)
+        return Found(ndcg=height * rounds, hr=0.5, rounds=rounds, passes=share * rounds)
+
+    return evaluate
+
+
+def settings(trials):
+    return [trial.options for trial in trials]
+
+
+def test_the_first_trials_are_as_given_and_all_others_lie_in_the_space():
+    first, second, *others = search(SPACE, SMALL, peak, first=({"rate": 5.0}, {}))
+    assert first.options == {"rate": 5.0}
+    assert second.options == {}
+    assert len(others) == 10  # 12 trials of 10 passes
     assert all(0.01 <= trial.options["rate"] <= 1 and trial.options["size"] in (8, 16) for trial in others)
 
 
-def test_the_first_trial_may_be_another():
-    first, second = search(SPACE, 2, peak, first={"rate": 0.1})
-    assert first.options == {"rate": 0.1}
-    assert first.ndcg == 1
-    assert second.options.keys() == {"rate", "size"}
+def test_a_search_without_options_is_its_first_trials():
+    assert settings(search({}, SMALL, peak)) == [{}]
 
 
-def test_a_search_without_options_is_one_trial():
-    assert len(search({}, 9, peak)) == 1
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_everyone_spends_the_same_budget(share):
+    """Counted in rounds times clients: who trains some of the clients in a round has more rounds."""
+    made = search(SPACE, SMALL, climbing(share))
+    spent = sum(trial.passes for trial in made)
+    assert SMALL.budget - SMALL.rung < spent <= SMALL.budget + share
+    assert len(made) >= SMALL.trials
 
 
-def test_an_interrupted_search_goes_on_as_it_would_have():
-    def options(trials):
-        return [trial.options for trial in trials]
+def test_what_is_solved_has_as_many_trials_as_asked_for():
+    made = search(SPACE, SMALL, lambda *_: Found(ndcg=0.1, hr=0.1, passes=SMALL.of_a_fit))
+    assert len(made) == SMALL.trials
 
-    whole = search(SPACE, 8, peak)
-    assert options(search(SPACE, 8, peak, done=whole[:5])) == options(whole)
+
+def test_an_epoch_of_a_baseline_is_a_pass():
+    space = {"epochs": Range(low=5, high=100, log=True, whole=True)}
+
+    def evaluate(options, heard):
+        return Found(ndcg=options.get("epochs", 20), hr=0.5, passes=options.get("epochs", 20))
+
+    effort = Effort(trials=9, budget=120, passes=20, rung=5)
+    made = search(space, effort, evaluate)
+    assert len(made) >= effort.trials
+    assert effort.budget - effort.rung < sum(trial.passes for trial in made) <= effort.budget
+
+
+def test_trials_that_fail_at_once_come_to_an_end():
+    def fails(options, heard):
+        if options:
+            raise RuntimeError("singular")
+        return Found(ndcg=0.1, hr=0.2, passes=20)
+
+    effort = SMALL.model_copy(update={"budget": 50})
+    made = search(SPACE, effort, fails)
+    assert made[1].error == "RuntimeError: singular"
+    assert sum(trial.passes for trial in made) == pytest.approx(effort.budget, abs=effort.rung)
+
+
+def test_pruning_spares_the_first_trials():
+    made = search(SPACE, SMALL, climbing(), first=({}, {"rate": 1.0}))
+    assert [len(trial.curve) for trial in made[:2]] == [20, 20]  # the worst of all
+    pruned = [trial for trial in made if trial.end == "pruned"]
+    assert pruned
+    assert {len(trial.curve) for trial in pruned} <= {3, 9}  # the rungs
+    assert max(made, key=lambda trial: trial.ndcg or 0).end == "finished"
+
+
+def test_a_budget_too_small_for_the_first_trials_is_an_error():
+    with pytest.raises(ConfigError, match="too small for 9 trials, 6 of them") as raised:
+        search(SPACE, SMALL, peak, first=tuple({"rate": rate} for rate in range(6)))
+    assert raised.value.hint == "give a budget of 129 or more"  # 6 of 20, 3 of 3
+
+
+@pytest.mark.parametrize("done", [1, 2, 5, 8])
+def test_an_interrupted_search_goes_on_as_it_would_have(done):
+    whole = search(SPACE, SMALL, climbing(), first=({"rate": 0.9}, {}))
+    again = search(SPACE, SMALL, climbing(), first=({"rate": 0.9}, {}), done=whole[:done])
+    assert settings(again) == settings(whole)
+    assert [trial.curve for trial in again] == [trial.curve for trial in whole]
 
 
 def test_a_stop_is_no_outcome_and_a_divergence_is_one():
     def diverges(options, heard):
         if options:
+            heard(0.1, 30.0)
             raise DivergedError("not finite")
-        return Found(ndcg=0.1, hr=0.2)
+        return Found(ndcg=0.1, hr=0.2, passes=20)
 
-    made = search(SPACE, 3, diverges)
-    assert [trial.end for trial in made] == ["finished", "failed", "failed"]
+    made = search(SPACE, Effort(trials=3, budget=100, passes=20, rung=3), diverges)
+    assert [trial.end for trial in made[:3]] == ["finished", "failed", "failed"]
     assert made[1].error == "not finite"
 
     def stops(options, heard):
         raise StoppedError("stopped")
 
     with pytest.raises(StoppedError):
-        search(SPACE, 3, stops)
+        search(SPACE, SMALL, stops)
 
 
 def test_a_search_in_which_everything_fails_says_so():
     def diverges(options, heard):
         raise DivergedError("not finite")
 
-    with pytest.raises(ConfigError, match="all 2 trials failed; the last error: not finite"):
-        search(SPACE, 2, diverges)
+    with pytest.raises(ConfigError, match="all 9 trials failed; the last error: not finite"):
+        search(SPACE, SMALL, diverges)
 
 
-def test_what_is_worse_than_most_at_the_same_round_is_pruned():
-    def curve(options, heard):
-        best = 0.5 if not options else 1 - options["rate"]
-        for round_ in range(20):
-            heard(best * round_)
-        return Found(ndcg=best * 19, hr=0.5, rounds=20)
+def test_full_length_counts_in_passes():
+    effort = Effort(passes=100, patience=10)
 
-    made = search(SPACE, 12, curve)
-    pruned = [trial for trial in made if trial.end == "pruned"]
-    assert pruned
-    assert all(4 <= (trial.rounds or 0) < 20 for trial in pruned)
-    assert max(made, key=lambda trial: trial.ndcg or 0).end == "finished"
+    def length(method, **options):
+        run = full_length(RunConfig(method=method, dataset="toy", options=options), effort)
+        return run.rounds, run.patience, run.evaluate_every
+
+    assert length("fedmf") == (100, 10, 1)
+    assert length("pfedclr") == (100, 10, 1)  # 0.6 of the clients
+    assert length("fedhist", clients_per_round=0.2) == (500, 50, 5)
+    assert length("fedease") == (1, None, 1)
 
 
-@pytest.mark.parametrize("name", spaces())
-def test_every_space_is_of_options_that_exist(name):
-    """Both ends of every range are taken, and every choice."""
-    first, *plugins = name.split("+")
-    for option, where in spaces()[name].items():
-        for value in where.choices or (where.low, where.high):
-            if name in BASELINES:
-                configure(name, {option: value})
-            else:
-                find(first, {option: value}, plugins)
+def test_a_sample_of_users_keeps_the_catalogue():
+    users = [f"u{n}" for n in range(50) for _ in range(4)]
+    items = [f"i{n % 97}" for n in range(200)]
+    data = Interactions.from_columns("toy", users, items)
+    some = some_users(data, 20)
+    assert (some.n_users, some.n_items, len(some)) == (20, data.n_items, 80)
+    assert some.user_map.ids.tolist() == some_users(data, 20).user_map.ids.tolist()
+    for user in range(20):
+        before = data.user_map.index(some.user_map.id(user))
+        assert some.by_user.row(user).tolist() == data.by_user.row(before).tolist()
+    assert some_users(data, 50) is data
+    assert some_users(data, None) is data
+
+
+def test_chance_is_the_mean_over_all_places():
+    places = 1 + np.arange(40.0)
+    assert chance(40) == pytest.approx(per_user(places, np.ones(40, np.int64))["ndcg@10"].mean())
 
 
 def study(label: str, *trials: Trial, **more) -> Study:
@@ -128,6 +201,23 @@ def test_the_best_finished_trial_becomes_a_preset():
     assert (preset.method, preset.plugins, preset.rounds, preset.patience) == ("fedmf", ("plgc",), 40, 3)
     assert preset.options == {"learning_rate": 0.05, "decays": "0,1"}
     assert "best of 4 trials" in preset.source
+
+
+def test_a_preset_of_a_budget_has_a_full_runs_length():
+    config = {"dataset": "toy", "effort": {"passes": 40, "patience": 4}}
+    made = study("fedhist", trial(0.2), trial(0.3, clients_per_round=0.5), config=config)
+    (fields,) = tomllib.loads(presets_of([made])).values()
+    assert (fields["rounds"], fields["patience"]) == (80, 8)
+
+
+def test_a_rejected_trial_is_not_the_best():
+    made = study("fedmf", trial(0.1), trial(0.3), trial(0.3), trial(0.2))
+    for expected in (0.3, 0.3, 0.2, 0.1):
+        assert made.best.ndcg == expected
+        made = made.without_best(1, "not finite")
+    assert [each.trial for each in made.rejected] == [1, 2, 3, 0]
+    with pytest.raises(RunError, match="all were rejected"):
+        _ = made.best
 
 
 def test_a_preset_is_read_as_it_was_meant():
@@ -153,45 +243,20 @@ datasets = ["ratings.csv"]
 methods = ["fedmf", "fedease"]
 baselines = ["popularity"]
 trials = 3
-trial_rounds = 2
-trial_patience = 2
-rounds = 5
+budget = 14
+passes = 4
+patience = 2
+rung = 2
 space.fedmf.embedding_size = { choices = [4] }
 """
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_tune_then_presets(tmp_path, monkeypatch):
     text = ratings(tmp_path).read_text().replace("who,what,when", "user,item,time")
     (tmp_path / "ratings.csv").write_text(text)
     (tmp_path / "matrix.toml").write_text(MATRIX)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_a_worker_makes_a_study_and_takes_up_one_that_was_begun(folder):
-    entry = read_tuning(folder / "matrix.toml").entries[0]
-    assert entry.config.rounds == 2
-    job = Job(entry, folder / "study.json", folder / "work", None)
-    stop, steps = threading.Event(), []
-
-    def report(step):
-        steps.append(step)
-        stop.set()  # in the middle of the second trial
-
-    perform(job, stop, report)
-    assert not job.record.exists()
-    assert len(entry.read(job.folder / "study.json").trials) == 1
-    perform(job, threading.Event(), steps.append)
-    made = entry.read(job.record)
-    assert [step.done for step in steps] == [1, 2, 3]
-    assert len(made.trials) == 3
-    assert {t.options.get("embedding_size", 4) for t in made.trials} == {4}
-    assert not job.folder.exists()
-
-
-@pytest.mark.slow
-def test_tune_then_presets(folder):
     made = solera("bench", "tune", "matrix.toml", "--jobs", "2", "--json")
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["records"] == 3
@@ -201,19 +266,56 @@ def test_tune_then_presets(folder):
     assert len(tomllib.loads(shown)) == 3
     assert '["strict:fedmf/ratings"]' in shown
     assert 'baseline = "popularity"' in shown
+    spent = json.loads(solera("bench", "budgets", "--json").stdout)
+    assert {row["label"]: row["trials"] for row in spent}["popularity"] == 1
+    assert {row["label"]: row["passes"] for row in spent}["fedease"] == pytest.approx(14)
+
+
+def test_the_first_trials_are_the_papers_and_the_defaults(tmp_path):
+    path = tmp_path / "matrix.toml"
+    path.write_text(
+        '[[tune]]\ndatasets = ["filmtrust", "beauty"]\nmethods = ["fedem", "fedrap", "fedmf", "fedslist"]\n'
+        'first.fedslist = { decays = "0.8" }'
+    )
+    first = {(entry.config.dataset, entry.label): entry.first for entry in read_tuning(path).entries}
+    paper = {name: presets()[f"paper:{name}"].options for name in ("fedem/filmtrust", "fedem/ml-100k")}
+    assert first["filmtrust", "fedem"] == (paper["fedem/filmtrust"], {})
+    assert first["beauty", "fedem"] == (paper["fedem/ml-100k"], {})  # no preset of its own
+    assert len(first["filmtrust", "fedrap"]) == 1  # the defaults are the paper's
+    assert first["filmtrust", "fedmf"][-1] == {}
+    assert first["filmtrust", "fedslist"][-1] == {"decays": "0.8"}
+
+
+def test_the_strict_comparison_has_every_method_and_tunes_what_it_runs(pytestconfig):
+    path = pytestconfig.rootpath / "experiments" / "matrices" / "strict.toml"
+    found = read_tuning(path).entries
+    variants = {name for name in METHODS if name.split("-")[0] in METHODS and "-" in name}
+    for dataset in ("ml-100k", "filmtrust"):
+        here = {
+            each.label for each in found if each.asked.dataset == dataset and each.asked.protocol == "strict"
+        }
+        assert {*METHODS, *ONE_ROUND, *BASELINES} - variants <= here
+    assert {each.effort.budget for each in found} == {500}
+    assert {each.effort.trials for each in found} == {24}
+    assert "hetrec2011-lastfm-2k" not in {each.config.dataset for each in found}
+    assert all(table["seeds"] for table in tomllib.loads(path.read_text(encoding="utf-8"))["tune"])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('[[tune]]\ndatasets = ["x"]\nmethods = ["fedrapp"]', "tune 1: unknown method 'fedrapp'"),
-        ('[[tune]]\ndatasets = ["x"]\nmethods = ["fedrap-c"]', "tune 1: no search space for 'fedrap-c'"),
+        ('[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf+plgc"]', "tune 1: no search space for 'fedmf+plgc'"),
         ('[[tune]]\ndatasets = ["x"]\ntrials = 0', "tune 1: trials: "),
+        (
+            '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]\nbudget = 99',
+            "fedmf on x, strict, 24 trials is too small",
+        ),
         ('[[run]]\ndatasets = ["x"]\nmethods = ["fedmf"]', "has no [[tune]]"),
         (
             '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]\n'
             '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]',
-            "tune 2: fedmf on x, 8 trials is listed twice",
+            "tune 2: fedmf on x, strict, 24 trials is listed twice",
         ),
     ],
 )

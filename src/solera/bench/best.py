@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from solera.bench.axes import applied
+from solera.bench.effort import Effort, full_length
 from solera.bench.studies import Study
 from solera.runs import RunConfig
 
@@ -49,11 +50,23 @@ def _fields(study: Study) -> dict[str, Any]:
     if len(name) > 1:
         fields["plugins"] = name[1:]
     fields |= {"dataset": study.config["dataset"], "protocol": study.protocol}
-    for key in ("rounds", "patience"):
-        if study.config[f"preset_{key}"] is not None:
-            fields[key] = study.config[f"preset_{key}"]
+    fields |= {key: value for key, value in _length(study).items() if value is not None}
     options = {key: _written(value) for key, value in study.best.options.items()}
     return fields | {"source": _source(study), "options": options}
+
+
+def _length(study: Study) -> dict[str, Any]:
+    """Rounds and patience of the preset."""
+    if "effort" not in study.config:  # of a search by short trials, or a sweep
+        return {key: study.config[f"preset_{key}"] for key in ("rounds", "patience")}
+    if study.kind == "baseline":
+        return {}
+    method, *plugins = study.label.split("+")
+    config = RunConfig(
+        method=method, plugins=tuple(plugins), dataset=study.dataset, options=study.best.options
+    )
+    run = full_length(config, Effort(**study.config["effort"]))
+    return {"rounds": run.rounds, "patience": run.patience}
 
 
 def _written(value: Any) -> Any:
@@ -64,4 +77,5 @@ def _written(value: Any) -> Any:
 
 def _source(study: Study) -> str:
     found, count = study.best.ndcg, len(study.trials)
-    return f"best of {count} trials by NDCG@10 on validation items, full ranking: {found:.4f}"
+    cost = f" ({study.passes:.0f} passes)" if study.passes else ""
+    return f"best of {count} trials{cost} by NDCG@10 on validation items, full ranking: {found:.4f}"

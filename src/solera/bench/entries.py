@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from solera.baselines import configure
+from solera.bench.effort import Effort, full_length
 from solera.bench.records import Record, RunRequest, asked, read
 from solera.bench.spaces import Space
 from solera.bench.studies import Study, read_study
 from solera.bench.trials import TrialRecord
+from solera.core.errors import RunError
 from solera.runs.config import BaselineConfig, RunConfig
 
 Readable = Record | Study | TrialRecord
@@ -33,6 +37,10 @@ class Entry:
         """Read the record of the finished run."""
         return read(path)
 
+    def complete(self, path: Path) -> bool:
+        """Whether nothing of the entry is left to run."""
+        return path.exists()
+
     @property
     def title(self) -> str:
         """Name shown while the entry runs."""
@@ -44,27 +52,69 @@ class Entry:
 
 @dataclass(frozen=True)
 class Tuning(Entry):
-    """A search for settings, whose record is a study; the config has what all its trials share."""
+    """A search for settings, whose record is a study, and the final runs with the best of them."""
 
     space: Space = field(default_factory=dict)
-    trials: int = 1
-    rounds: int | None = None  # of the preset to come
-    patience: int | None = None  # likewise
-    first: dict[str, Any] = field(default_factory=dict)  # options of the first trial, if not the defaults
+    effort: Effort = field(default_factory=Effort)
+    first: tuple[dict[str, Any], ...] = ({},)  # settings of the first trials, which run in full
+    folder: Path = Path("tuning")  # of the studies
+    results: Path = Path("results")  # of the final runs' records
+    seeds: tuple[int, ...] = ()  # of the final runs
+    final_label: str = ""  # of the final runs, if not the method's name
 
     @cached_property
     def asked(self) -> RunRequest:
         """The request that the study will contain."""
         base = super().asked
-        more = {"trials": self.trials, "preset_rounds": self.rounds, "preset_patience": self.patience}
+        more = {"effort": self.effort.model_dump(mode="json"), "first": list(self.first)}
         return base.model_copy(update={"config": base.config | more})
 
     def read(self, path: Path) -> Study:
         """Read the finished study."""
         return read_study(path)
 
+    def with_options(self, options: dict[str, Any]) -> RunConfig | BaselineConfig:
+        """The full-length run of a trial."""
+        if isinstance(self.config, RunConfig):
+            return full_length(self.config.model_copy(update={"options": options}), self.effort).resolved()
+        taken = configure(self.config.baseline, options).model_dump(mode="json")
+        return self.config.model_copy(update={"options": taken})
+
+    @property
+    def final_names(self) -> list[str]:
+        """The records of the final runs, within their folder."""
+        runs = (self.config.model_copy(update={"seed": seed}) for seed in self.seeds)
+        return [asked(self.final_label or self.label, run).name for run in runs]
+
+    def finals(self, study: Study) -> list[Entry]:
+        """The final runs with the study's best settings, one for each seed."""
+        chosen = self.with_options(study.best.options)
+        label = self.final_label or self.label
+        return [Entry(label, chosen.model_copy(update={"seed": seed})) for seed in self.seeds]
+
+    def missing(self, study: Study) -> list[Entry]:
+        """The final runs that have no record with these settings."""
+        return [entry for entry in self.finals(study) if not self._is_recorded(entry)]
+
+    def _is_recorded(self, entry: Entry) -> bool:
+        path = self.results / entry.asked.name
+        return path.exists() and not read(path).difference(entry.asked)
+
+    def complete(self, path: Path) -> bool:
+        """Whether the search and all final runs are done."""
+        with suppress(RunError):  # no settings are left
+            return path.exists() and not self.missing(self.read(path))
+        return False
+
+    @property
+    def title(self) -> str:
+        """Name shown while the entry runs."""
+        return f"{self.label}, tuning" + (" and final runs" if self.seeds else "")
+
     def __str__(self) -> str:
-        return f"{self.label} on {self.asked.dataset}, {self.trials} trials"
+        where = f"{self.label} on {self.asked.dataset}, {self.config.protocol}"
+        final = f", then {len(self.seeds)} final runs" if self.seeds else ""
+        return f"{where}, {self.effort.trials} trials{final}"
 
 
 @dataclass(frozen=True)
@@ -76,4 +126,5 @@ class Matrix:
 
     def record(self, entry: Entry) -> Path:
         """Path of the entry's record, which may not exist yet."""
-        return self.results / entry.asked.name
+        folder = entry.folder if isinstance(entry, Tuning) else self.results
+        return folder / entry.asked.name

@@ -27,16 +27,10 @@
     methods = ["fedrap"]
     tuned = true                                  # those of the preset strict:fedrap/ml-100k
 
-    [[tune]]                # for `solera bench tune`, which looks for these settings
+    [[tune]]                # settings by equal tuning, then final runs; see `bench/tunings.py`
     datasets = ["ml-100k"]
-    methods = ["fedmf", "fedrap"]                 # and, in the same table or another, baselines
-    trials = 8                                    # the same for all
-    trial_rounds = 12                             # at most, of a trial,
-    trial_patience = 6                            # and its patience
-    rounds = 100                                  # of the presets that come of it,
-    patience = 15                                 # and theirs
-    space.fedmf.embedding_size = { choices = [8] }  # where this data set asks for other ranges
-    first.fedmf = { embedding_size = 8 }          # the first trial, where the defaults do not fit
+    methods = ["fedmf", "fedrap"]
+    seeds = [0, 1, 2]
 
 A data set may be a file of one's own, by its path from the working directory, with `columns` and
 `min_interactions` as on the command line. Runs are made in the order of the file: data set after data set,
@@ -48,6 +42,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -56,14 +51,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from solera.baselines import configure
 from solera.bench.entries import Entry, Matrix, Tuning
-from solera.bench.spaces import Range, space_of
+from solera.bench.tunings import TuneTable, tunings
 from solera.core.errors import ConfigError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.dp.laplace import PaperLaplace
 from solera.dp.settings import DP
 from solera.evaluate import get
 from solera.methods import find
-from solera.runs.config import ROUNDS, BaselineConfig, RunConfig, usual_rounds
+from solera.runs.config import BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
 
 Names = Annotated[list[str], Field(min_length=1)]
@@ -117,38 +112,25 @@ class _Table(BaseModel):
         return self
 
 
-class _TuneTable(BaseModel):
-    """A [[tune]] table of the file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    datasets: Names
-    methods: Names = []
-    baselines: Names = []
-    trials: int = Field(default=8, ge=1)
-    rounds: int = Field(default=ROUNDS, ge=1)
-    patience: int | None = Field(default=None, ge=1)
-    trial_rounds: int = Field(default=12, ge=1)
-    trial_patience: int | None = Field(default=None, ge=1)
-    space: dict[str, dict[str, Range]] = {}
-    first: dict[str, dict[str, Any]] = {}
-
-
 class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     results: Annotated[str, Field(min_length=1)] = "results"
     tuning: Annotated[str, Field(min_length=1)] = "tuning"
     run: list[_Table] = []
-    tune: list[_TuneTable] = []
+    tune: list[TuneTable] = []
 
 
 def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
-    """Read all runs of a matrix, and check every name and option."""
+    """Read all runs of a matrix, and check every name and option; those with tuning come first."""
     file = _read(path)
-    if not file.run:
+    cells = _cells(path, file, data_dir)
+    if not file.run and not cells:
         raise ConfigError(f"{path} has no [[run]]", "docs/benchmarks.md shows a matrix")
-    entries: dict[str, tuple[Entry, int]] = {}
+    taken: dict[str, tuple[Entry, str]] = {}
+    for cell in cells:
+        taken |= dict.fromkeys(cell.final_names, (cell, "a tuning"))
+    entries: list[Entry] = []
     for number, table in enumerate(file.run, start=1):
         try:
             made = list(_entries(table))
@@ -157,54 +139,43 @@ def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
         except SoleraError as error:
             raise ConfigError(f"{path}, run {number}: {error.message}", error.hint) from None
         for entry in made:
-            former = entries.setdefault(entry.asked.name, (entry, number))
-            if former[0] is not entry:
+            former, where = taken.setdefault(entry.asked.name, (entry, f"run {number}"))
+            if former is not entry:
                 raise ConfigError(
-                    f"{path}, run {number}: {entry} would overwrite the record of run {former[1]}, "
-                    f"{former[0]}",
+                    f"{path}, run {number}: {entry} would overwrite the record of {where}, {former}",
                     "remove one of them, or give it a label",
                 )
-    return Matrix(Path(file.results), tuple(entry for entry, _ in entries.values()))
+            entries.append(entry)
+    return Matrix(Path(file.results), (*cells, *entries))
 
 
 def read_tuning(path: Path) -> Matrix:
-    """Read all searches of a matrix, and check every name."""
+    """Read all searches of a matrix, without the final runs, and check every name."""
     file = _read(path)
     if not file.tune:
         raise ConfigError(f"{path} has no [[tune]]", "docs/benchmarks.md shows one")
-    entries: dict[str, Entry] = {}
+    searches = (replace(entry, seeds=()) for entry in _tunings(path, file))
+    return Matrix(Path(file.tuning), tuple(searches))
+
+
+def _cells(path: Path, file: _File, data_dir: Path | None) -> list[Tuning]:
+    """The searches that are followed by final runs."""
+    cells = [entry for entry in _tunings(path, file) if entry.seeds]
+    for dataset in dict.fromkeys(entry.config.dataset for entry in cells):
+        _check_dataset(dataset, None, data_dir)
+    return cells
+
+
+def _tunings(path: Path, file: _File) -> list[Tuning]:
+    entries: dict[str, Tuning] = {}
     for number, table in enumerate(file.tune, start=1):
         try:
-            for entry in _tunings(table):
+            for entry in tunings(table, Path(file.tuning), Path(file.results)):
                 if entries.setdefault(entry.asked.name, entry) is not entry:
                     raise ConfigError(f"{entry} is listed twice", "remove one of the two")
         except SoleraError as error:
             raise ConfigError(f"{path}, tune {number}: {error.message}", error.hint) from None
-    return Matrix(Path(file.tuning), tuple(entries.values()))
-
-
-def _tunings(table: _TuneTable) -> Iterator[Tuning]:
-    for dataset in table.datasets:
-        for name in table.methods:
-            method, *plugins = name.split("+")
-            usual = usual_rounds(find(method, {}, plugins))
-            config = RunConfig(
-                method=method,
-                plugins=tuple(plugins),
-                dataset=dataset,
-                seed=0,
-                rounds=min(usual, table.trial_rounds),
-                patience=table.trial_patience if usual > 1 else None,
-            )
-            space = space_of(name) | table.space.get(name, {})
-            rounds, patience = (table.rounds, table.patience) if usual > 1 else (usual, None)
-            first = table.first.get(name, {})
-            yield Tuning(name, config, None, space, table.trials, rounds, patience, first)
-        for name in table.baselines:
-            configure(name)
-            baseline = BaselineConfig(baseline=name, dataset=dataset, seed=0)
-            space = space_of(name) | table.space.get(name, {})
-            yield Tuning(name, baseline, None, space, table.trials, first=table.first.get(name, {}))
+    return list(entries.values())
 
 
 def _read(path: Path) -> _File:
@@ -300,11 +271,12 @@ def _baseline(name: str, table: _Table, where: dict[str, Any]) -> Entry:
     return Entry(table.label or name, BaselineConfig(baseline=name, options=options, **where))
 
 
-def _check_dataset(name: str, table: _Table, data_dir: Path | None) -> None:
+def _check_dataset(name: str, table: _Table | None, data_dir: Path | None) -> None:
     """An own file is read, for its columns; a data set by name has only to be there, or on the net."""
+    columns, least = (table.columns, table.min_interactions) if table else (None, None)
     if name not in names():
-        load(name, columns=table.columns, min_interactions=table.min_interactions)
-    elif table.columns:
+        load(name, columns=columns, min_interactions=least)
+    elif columns:
         raise ConfigError(f"the columns of {name!r} are already known", "remove `columns`")
     elif available(name, data_dir) == "by hand":
         load(name, data_dir=data_dir)  # says what to get, and from where

@@ -20,9 +20,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from solera.bench.entries import Entry, Matrix
+from solera.bench.entries import Entry, Matrix, Tuning
+from solera.bench.jobs import Job, Step
 from solera.bench.records import failure_path, read_failure
-from solera.bench.worker import Done, Failed, Job, Outcome, Step, Stopped, main
+from solera.bench.worker import Done, Failed, Outcome, Stopped, main
 from solera.core.errors import RunError
 from solera.data.datasets import available, load, names
 from solera.runs.interrupt import interruptible
@@ -134,11 +135,13 @@ def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = Fal
     for entry in matrix.entries:
         path = matrix.record(entry)
         failure = failure_path(path)
-        if path.exists():
-            wrong = _wrong(path, entry)
-            if wrong and not replace:
+        wrong = _wrong(path, entry) if path.exists() else ""
+        if wrong:
+            if not replace:
                 stale.append(wrong)
-            (plan.todo if wrong else plan.recorded).append(entry)
+            plan.todo.append(entry)
+        elif entry.complete(path):
+            plan.recorded.append(entry)
         elif failure.exists() and not retry_failed:
             found = read_failure(failure)
             if found.difference(entry.asked):  # of other settings: these may well succeed
@@ -202,7 +205,8 @@ def run_matrix(
 
 
 def _folder(work: Path, entry: Entry) -> Path:
-    return work / entry.asked.name.removesuffix(".json").replace("/", "--")
+    name = entry.asked.name.removesuffix(".json").replace("/", "--")
+    return work / (f"tuning--{name}" if isinstance(entry, Tuning) else name)
 
 
 def _start(job: Job) -> Running:

@@ -9,7 +9,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from solera.baselines import BASELINES
 from solera.core.errors import ConfigError, closest
+from solera.methods import find
 
 
 class Range(BaseModel):
@@ -37,10 +39,20 @@ Space = dict[str, Range]
 def spaces() -> dict[str, Space]:
     """All spaces, by the name of method (plug-ins included, as in fedmf+plgc) or baseline."""
     text = files("solera.bench").joinpath("spaces.toml").read_text(encoding="utf-8")
-    return {
-        name: {option: Range.model_validate(where) for option, where in space.items()}
-        for name, space in tomllib.loads(text).items()
-    }
+    found: dict[str, Space] = {}
+    for name, table in tomllib.loads(text).items():
+        base = found[table.pop("like")] if "like" in table else {}
+        has = _options(name) if base else set()
+        found[name] = {option: where for option, where in base.items() if option in has}
+        found[name] |= {option: Range.model_validate(where) for option, where in table.items()}
+    return found
+
+
+def _options(name: str) -> set[str]:
+    if name in BASELINES:
+        return set(BASELINES[name].config.model_fields)
+    method, *plugins = name.split("+")
+    return set(type(find(method, {}, plugins).config).model_fields)
 
 
 def space_of(name: str) -> Space:

@@ -8,9 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from solera.bench.records import Code, RunRequest, read_as
 from solera.bench.trials import Trial, best
 from solera.core.errors import RunError
+from solera.core.frozen import Frozen
+
+
+class Rejected(Frozen):
+    """A trial whose settings were the best, and then diverged in a run of full length."""
+
+    trial: int = Field(description="its number, from 0")
+    seed: int
+    why: str
 
 
 class Study(RunRequest):
@@ -20,14 +31,34 @@ class Study(RunRequest):
     environment: dict[str, Any]
     code: Code
     trials: tuple[Trial, ...]
+    rejected: tuple[Rejected, ...] = ()
 
     @property
     def best(self) -> Trial:
-        """The finished trial with the best validation figure; the earlier of equals."""
-        found = best(self.trials)
+        """The finished trial with the best validation figure that was not rejected; the earlier of equals."""
+        return self.trials[self._best_number]
+
+    @property
+    def _best_number(self) -> int:
+        rejected = {each.trial for each in self.rejected}
+        left = [number for number in range(len(self.trials)) if number not in rejected]
+        found = best(tuple(self.trials[number] for number in left))
         if found is None:
-            raise RunError("no trial finished", "read the errors of the trials and correct the search space")
-        return found
+            raise RunError(
+                "no trial finished, or all were rejected",
+                "read the errors of the trials and correct the search space",
+            )
+        return next(number for number in left if self.trials[number] is found)
+
+    @property
+    def passes(self) -> float:
+        """What all trials cost together."""
+        return sum(trial.passes or 0.0 for trial in self.trials)
+
+    def without_best(self, seed: int, why: str) -> Study:
+        """The study with its best trial rejected."""
+        rejected = Rejected(trial=self._best_number, seed=seed, why=why)
+        return self.model_copy(update={"rejected": (*self.rejected, rejected)})
 
 
 def read_study(path: Path) -> Study:

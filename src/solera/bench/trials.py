@@ -14,11 +14,20 @@ from solera.core.frozen import Frozen
 from solera.runs import StoppedError
 from solera.runs.result import Metrics
 
-Heard = Callable[[float], None]  # called with a round's figure; raises `PrunedError` where it is no use
+# Called with a validation figure and the passes so far; raises an error where the trial has to end.
+Heard = Callable[[float, float], None]
+# Whether a trial with these figures, after so many passes, is no use.
+Hopeless = Callable[[list[float], float], bool]
+# Errors of a trial's settings, which end the trial and not the search.
+_OF_SETTINGS = (SoleraError, ArithmeticError, MemoryError, RuntimeError)
 
 
 class PrunedError(Exception):
     """A trial that is worse than most were at the same round."""
+
+
+class SpentError(Exception):
+    """A trial that has used up what it may; its figures count."""
 
 
 class Found(BaseModel):
@@ -29,6 +38,7 @@ class Found(BaseModel):
     ndcg99: float | None = None
     hr99: float | None = None
     rounds: int | None = None
+    passes: float | None = None
     test: Metrics | None = None
     test99: Metrics | None = None
     groups: tuple[UserGroup, ...] = ()
@@ -46,9 +56,12 @@ class Trial(Frozen):
     )
     hr99: float | None = None
     rounds: int | None = None
+    passes: float | None = Field(
+        default=None, description="what it cost: rounds times clients, over the number of clients"
+    )
     seconds: float
     error: str | None = None
-    curve: tuple[float, ...] = Field(default=(), description="NDCG@10 after every round")
+    curve: tuple[float, ...] = Field(default=(), description="NDCG@10 of every validation")
     test: Metrics | None = Field(
         default=None, description="on test items, where a sweep was asked for them; they decide nothing"
     )
@@ -77,26 +90,28 @@ class TrialRecord(TrialRequest):
 Evaluate = Callable[[dict[str, Any], Heard], Found]
 
 
-def attempt(
-    options: dict[str, Any], evaluate: Evaluate, hopeless: Callable[[list[float]], bool] = lambda _: False
-) -> Trial:
+def attempt(options: dict[str, Any], evaluate: Evaluate, hopeless: Hopeless = lambda *_: False) -> Trial:
     """One trial: it ends early where its figures are `hopeless`, and an error of its settings is its end."""
-    begin, curve = time.perf_counter(), list[float]()
+    begin, curve, passes = time.perf_counter(), list[float](), 0.0
 
-    def heard(figure: float) -> None:
+    def heard(figure: float, so_far: float) -> None:
+        nonlocal passes
+        passes = so_far
         curve.append(figure)
-        if hopeless(curve):
+        if hopeless(curve, passes):
             raise PrunedError
 
     ended: dict[str, Any]
     try:
         ended = {"end": "finished", **evaluate(options, heard).model_dump()}
-    except PrunedError:
-        ended = {"end": "pruned", "ndcg": max(curve), "rounds": len(curve)}
+    except (PrunedError, SpentError) as error:
+        end = "pruned" if isinstance(error, PrunedError) else "finished"
+        ended = {"end": end, "ndcg": max(curve), "rounds": len(curve), "passes": passes}
     except StoppedError:
         raise
-    except SoleraError as error:
-        ended = {"end": "failed", "error": error.message}
+    except _OF_SETTINGS as error:
+        text = error.message if isinstance(error, SoleraError) else f"{type(error).__name__}: {error}"
+        ended = {"end": "failed", "error": text, "passes": passes}
     return Trial(options=options, curve=tuple(curve), seconds=time.perf_counter() - begin, **ended)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,46 +15,19 @@ from typing import Any, NamedTuple
 import torch
 from filelock import FileLock, Timeout
 
-from solera.baselines import Epoch
 from solera.bench.axes import applied
 from solera.bench.best import rounded
-from solera.bench.entries import Entry, Readable, Tuning
-from solera.bench.machine import anonymous, source
-from solera.bench.recording import record_of, record_of_baseline
-from solera.bench.records import Code, Failure, Record, failure_path, write
-from solera.bench.spaces import as_json
-from solera.bench.statistics import SHOWN, by_activity
-from solera.bench.studies import Study, read_study
+from solera.bench.cells import made_cell
+from solera.bench.entries import Readable, Tuning
+from solera.bench.jobs import Job, Report, Step, fitted, trained, try_method
+from solera.bench.records import Failure, Record, failure_path, write
+from solera.bench.studies import Study
 from solera.bench.sweep import Point, read_trials, shown
-from solera.bench.trials import Found, Heard, Trial, TrialRecord, attempt
+from solera.bench.trials import Found, Heard, TrialRecord, attempt
 from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.evaluate import split
-from solera.runs import Progress, RunConfig, RunFolder, StoppedError, train
-from solera.runs.baseline import run_baseline, validate_baseline
-from solera.runs.config import BaselineConfig
-from solera.runs.environment import environment, peak_bytes
-from solera.runs.training import validate_rounds
-
-GROUPS = 5  # of users, in a trial that scores test items
-
-
-class Job(NamedTuple):
-    """Task of a worker."""
-
-    entry: Entry
-    record: Path
-    folder: Path  # of the run while it is under way; a lock stands beside it
-    data_dir: Path | None
-
-
-class Step(NamedTuple):
-    """Message of a worker after a round or an epoch."""
-
-    done: int
-    total: int
-    validation: float | None = None  # full-ranking NDCG@10
+from solera.runs import RunConfig, StoppedError
 
 
 class Done(NamedTuple):
@@ -81,7 +54,6 @@ class Stopped(NamedTuple):
 
 
 Outcome = Done | Failed | Stopped
-Report = Callable[[Step], None]
 
 
 def main(job: Job, connection: Connection) -> None:
@@ -156,7 +128,7 @@ def _recorded(job: Job) -> Readable | None:
         record = job.entry.read(job.record)
     except RunError:
         return None
-    return None if record.difference(job.entry.asked) else record
+    return record if not record.difference(job.entry.asked) and job.entry.complete(job.record) else None
 
 
 def _made(job: Job, stop: threading.Event, report: Report) -> Readable:
@@ -171,62 +143,16 @@ def _made(job: Job, stop: threading.Event, report: Report) -> Readable:
     if isinstance(job.entry, Point):
         record = _tried(job, job.entry, data, stop, report)
     elif isinstance(job.entry, Tuning):
-        record = _searched(job, job.entry, data, stop, report)
+        record = made_cell(job, job.entry, data, stop, report)
     elif isinstance(config, RunConfig):
-        record = _trained(job, config, data, stop, report)
+        record = trained(job, config, data, stop, report)
     else:
-        record = _fitted(job, config, data, stop, report)
-    write(record, job.record)
+        record = fitted(job, config, data, stop, report)
+    if not isinstance(record, Study):  # a cell writes its study as soon as the search is done
+        write(record, job.record)
     failure_path(job.record).unlink(missing_ok=True)
     shutil.rmtree(job.folder, ignore_errors=True)
     return record
-
-
-def _trained(
-    job: Job, config: RunConfig, data: Interactions, stop: threading.Event, report: Report
-) -> Record:
-    code = _code()
-    finished = _prepare(job.folder, config)
-
-    def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.ndcg))
-
-    train(config, data, out=job.folder, resume=True, threads=1, on_round=on_round, stop=stop)
-    peak = None if finished else peak_bytes()
-    return record_of(job.folder, job.entry.label, job.entry.preset, data=data, code=code, peak_bytes=peak)
-
-
-def _prepare(folder: Path, config: RunConfig) -> bool:
-    """Whether the folder holds the run, finished; what holds something else is emptied."""
-    if not (folder / "config.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        return False
-    opened = RunFolder.open(folder)
-    if config.difference(opened.config):
-        shutil.rmtree(folder)
-        return False
-    return opened.result is not None
-
-
-def _fitted(
-    job: Job, config: BaselineConfig, data: Interactions, stop: threading.Event, report: Report
-) -> Record:
-    code = _code()
-
-    def on_epoch(done: int, epochs: int) -> None:
-        report(Step(done, epochs))
-        if stop.is_set():
-            raise StoppedError("stopped")
-
-    run = run_baseline(
-        config.baseline,
-        data,
-        protocol=config.protocol,
-        seed=config.seed,
-        options=config.options,
-        on_epoch=lambda epoch: on_epoch(epoch.done, epoch.epochs),
-    )
-    return record_of_baseline(job.entry.asked, run, environment(1, "cpu"), code, peak_bytes())
 
 
 def _tried(job: Job, entry: Point, data: Interactions, stop: threading.Event, report: Report) -> TrialRecord:
@@ -235,7 +161,7 @@ def _tried(job: Job, entry: Point, data: Interactions, stop: threading.Event, re
 
     def evaluate(options: dict[str, Any], heard: Heard) -> Found:
         config = applied(base, rounded(options))
-        return _try_method(config, data, heard, stop, report=report, test=entry.test)
+        return try_method(config, data, heard, stop, report=report, test=entry.test)
 
     if entry.settings is not None:
         trial = attempt(entry.settings, evaluate)
@@ -244,97 +170,6 @@ def _tried(job: Job, entry: Point, data: Interactions, stop: threading.Event, re
 
         trial = next_trial(entry.space, read_trials(job.record.parent), entry.number, evaluate)
     return TrialRecord(**entry.asked.model_dump(), trial=trial)
-
-
-def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:
-    code, config = _code(), entry.config
-    partial = job.folder / "study.json"
-    fixed = {
-        **entry.asked.model_dump(),
-        "space": as_json(entry.space),
-        "environment": anonymous(environment(1, "cpu")),
-        "code": code,
-    }
-    done: tuple[Trial, ...] = ()
-    if partial.exists():
-        study = read_study(partial)
-        done = () if study.difference(entry.asked) or study.space != fixed["space"] else study.trials
-
-    def evaluate(options: dict[str, Any], heard: Heard) -> Found:
-        if isinstance(config, RunConfig):
-            return _try_method(config.model_copy(update={"options": options}), data, heard, stop)
-        return _try_baseline(config, options, data, stop)
-
-    def on_trial(trials: list[Trial]) -> None:
-        best = max((trial.ndcg or 0.0) for trial in trials)
-        report(Step(len(trials), entry.trials, best))
-        write(Study(**fixed, trials=tuple(trials)), partial)
-
-    from solera.bench.tuning import search  # noqa: PLC0415, Optuna is an extra
-
-    trials = search(entry.space, entry.trials, evaluate, first=entry.first, done=done, on_trial=on_trial)
-    return Study(**fixed, trials=tuple(trials))
-
-
-def _try_method(
-    config: RunConfig,
-    data: Interactions,
-    heard: Heard,
-    stop: threading.Event,
-    *,
-    report: Report = lambda _: None,
-    test: bool = False,
-) -> Found:
-    """What the round that counts gives on validation items; with `test` on test items as well."""
-
-    def on_round(now: Progress) -> None:
-        report(Step(now.rounds_done, now.rounds, now.ndcg))
-        if now.entry.selection is not None:
-            heard(now.entry.selection)
-
-    if test:
-        once = config.model_copy(update={"test_twice": False})
-        run = train(once, data, threads=1, on_round=on_round, stop=stop)
-        best, rounds = run.validation, run.result.rounds
-    else:
-        history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
-        validated = [entry for entry in history if entry.validation]
-        chosen = validated[-1] if config.dp else max(validated, key=lambda entry: entry.selection or 0.0)
-        assert chosen.validation is not None
-        best, rounds = chosen.validation, len(history)
-    found = Found(
-        ndcg=best.full["ndcg@10"],
-        hr=best.full["hr@10"],
-        ndcg99=best.sampled99["ndcg@10"],
-        hr99=best.sampled99["hr@10"],
-        rounds=rounds,
-    )
-    if not test:
-        return found
-    ranked, sizes = run.evaluate(), split(data, config.protocol).train.lengths
-    groups = tuple(by_activity(sizes[ranked.full_ranking.users], ranked, GROUPS))
-    test_figures = {
-        "test": {name: run.test.full[name] for name in SHOWN},
-        "test99": {name: run.test.sampled99[name] for name in SHOWN},
-    }
-    return found.model_copy(update={**test_figures, "groups": groups})
-
-
-def _try_baseline(
-    config: BaselineConfig, options: dict[str, Any], data: Interactions, stop: threading.Event
-) -> Found:
-    def on_epoch(_: Epoch) -> None:
-        if stop.is_set():
-            raise StoppedError("stopped")
-
-    parts = split(data, "strict")
-    figures = validate_baseline(config.baseline, parts, seed=config.seed, options=options, on_epoch=on_epoch)
-    return Found(ndcg=figures.full["ndcg@10"], hr=figures.full["hr@10"])
-
-
-def _code() -> Code:
-    commit, dirty = source()
-    return Code(commit=commit, dirty=dirty)
 
 
 def _text(error: Exception) -> str:

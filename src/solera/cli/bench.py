@@ -42,11 +42,16 @@ def run(
 ) -> None:
     """Run the missing runs of a matrix. After an interruption, the same command continues.
 
+    Methods in `tune` tables with seeds are tuned first, which needs the extra `tune`.
+
     Example: solera bench run matrix.toml --jobs 2
     """
+    from solera.bench.entries import Tuning
     from solera.bench.matrix import read_matrix
 
     asked = read_matrix(matrix, data_dir)
+    if any(isinstance(entry, Tuning) for entry in asked.entries):
+        _check_optuna()
     following = f"solera bench tables --results {asked.results}"
     _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
 
@@ -61,21 +66,48 @@ def tune(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Tune the methods in the `tune` tables of a matrix, with the same number of trials for each.
+    """Tune the methods in the `tune` tables of a matrix, with the same budget for each, without final runs.
 
     Settings are judged on validation items alone. Needs the extra `tune`.
 
     Example: solera bench tune matrix.toml --jobs 2
     """
     from solera.bench.matrix import read_tuning
+
+    _check_optuna()
+    asked = read_tuning(matrix)
+    following = f"solera bench presets --tuning {asked.results}"
+    _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
+
+
+def _check_optuna() -> None:
     from solera.core.errors import ConfigError
     from solera.runs.environment import package_version
 
     if package_version("optuna") is None:
         raise ConfigError("tuning needs Optuna", "pip install 'solera[tune]'")
-    asked = read_tuning(matrix)
-    following = f"solera bench presets --tuning {asked.results}"
-    _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
+
+
+@app.command()
+def budgets(
+    tuning: Annotated[Path, typer.Option(help="Folder of the studies.")] = Path("tuning"),
+    json: Json = False,
+) -> None:
+    """Show what the tuning of every method cost: trials, passes over all clients, and seconds.
+
+    Example: solera bench budgets --tuning tuning
+    """
+    from solera.bench.budgets import COLUMNS, spent
+    from solera.bench.studies import read_studies
+    from solera.core.errors import RunError
+
+    rows = [spent(study) for study in read_studies(tuning)]
+    if not rows:
+        raise RunError(f"no studies in {tuning}", "solera bench tune MATRIX makes some")
+    if json:
+        print_json([row._asdict() for row in rows])
+    else:
+        table(f"Budget spent in {tuning}", COLUMNS, (row.cells() for row in rows))
 
 
 @app.command()

@@ -1,0 +1,64 @@
+"""The effort of tuning, the same for every method, counted in passes.
+
+A pass is the work of all clients in one round: rounds times clients, divided by the number of clients.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from pydantic import Field
+
+from solera.core.frozen import Frozen
+from solera.data.interactions import Interactions
+from solera.methods import find
+from solera.runs.config import RunConfig
+
+FACTOR = 3  # of the trials that reach a rung, about one in so many goes on to the next
+
+
+class Effort(Frozen):
+    """How many trials there are at least, what they cost together, and how long a run is."""
+
+    trials: int = Field(default=24, ge=1, description="at least so many")
+    budget: int = Field(default=500, ge=1, description="passes of all trials together")
+    passes: int = Field(default=100, ge=1, description="of a run at most")
+    patience: int = Field(default=10, ge=1, description="passes without a better validation figure")
+    rung: int = Field(default=5, ge=1, description="validations after which a trial is first compared")
+    users: int | None = Field(default=None, ge=1, description="tune on a sample of so many users")
+
+    @property
+    def of_a_fit(self) -> float:
+        """What a trial of a method costs that is solved instead of trained: the mean of all trials."""
+        return self.budget / self.trials
+
+    def needed(self, first: int) -> int:
+        """Passes that suffice for so many trials of full length, and one rung for each of the others."""
+        return first * self.passes + max(0, self.trials - first) * self.rung
+
+
+def full_length(config: RunConfig, effort: Effort) -> RunConfig:
+    """The config with the rounds and patience of a full run, validated once in a pass."""
+    method = find(config.method, config.options, config.plugins)
+    if method.rounds_needed == 1:
+        return config.model_copy(update={"rounds": 1})
+    each = max(1, int(1 / method.client_share))  # rounds in a pass
+    length = {"rounds": effort.passes * each, "patience": effort.patience * each, "evaluate_every": each}
+    return config.model_copy(update=length)
+
+
+def some_users(data: Interactions, count: int | None) -> Interactions:
+    """A sample of the users, always the same one, with the whole catalogue; all, if there are no more."""
+    if count is None or data.n_users <= count:
+        return data
+    chosen = np.sort(np.random.default_rng(0).choice(data.n_users, count, replace=False))
+    rows = data.select(np.isin(data.users, chosen))
+    users = np.searchsorted(chosen, rows.users).astype(np.int32)
+    return replace(rows, users=users, user_map=data.user_map.take(chosen), origin=None)
+
+
+def chance(n_items: int) -> float:
+    """NDCG@10 of a random order of so many items, one of which is relevant."""
+    return sum(1 / math.log2(1 + place) for place in range(1, min(10, n_items) + 1)) / n_items

@@ -1,0 +1,142 @@
+"""A cell: search, final runs, and what happens when a final run diverges or everything is interrupted."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from benchmark import matrix, ratings
+
+from solera.bench import cells
+from solera.bench.records import read, write
+from solera.bench.runner import make_plan
+from solera.bench.worker import Done, Failed, Job, Stopped, perform
+from solera.core.errors import DivergedError
+
+MATRIX = """
+[[tune]]
+datasets = ["ratings.csv"]
+methods = ["fedmf"]
+seeds = [0, 1]
+trials = 4
+budget = 30
+passes = 6
+patience = 3
+rung = 2
+space.fedmf = { embedding_size = { choices = [4] }, local_epochs = { choices = [1] } }
+first.fedmf = { embedding_size = 4, local_epochs = 2 }
+"""
+
+
+@pytest.fixture
+def cell(tmp_path, monkeypatch):
+    """The matrix, and the job of its only cell."""
+    text = ratings(tmp_path).read_text().replace("who,what,when", "user,item,time")
+    (tmp_path / "ratings.csv").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    found = matrix(tmp_path, MATRIX)
+    (entry,) = found.entries
+    return found, Job(entry, found.record(entry), tmp_path / "work", None)
+
+
+def finals(found, job):
+    study = job.entry.read(job.record)
+    return study, [read(found.results / run.asked.name) for run in job.entry.finals(study)]
+
+
+def test_a_cell_is_tuned_and_run_and_never_worse_than_its_first_trials(cell):
+    found, job = cell
+    assert make_plan(found).todo == [job.entry]
+    steps = []
+    assert isinstance(perform(job, threading.Event(), steps.append), Done)
+    study, records = finals(found, job)
+    assert [record.seed for record in records] == [0, 1]
+    assert {record.label for record in records} == {"fedmf"}
+    assert study.trials[0].options == {"embedding_size": 4, "local_epochs": 2}
+    validation = records[0].result.validation.full["ndcg@10"]  # of the seed of the trials
+    assert validation >= (study.trials[0].ndcg or 0)
+    assert validation == study.best.ndcg
+    assert [step.done for step in steps] == sorted(step.done for step in steps)
+    assert steps[-1].total == 30 + 2 * 6
+    assert make_plan(found).recorded == [job.entry]
+    assert not job.folder.exists()
+    (found.results / records[1].name).unlink()
+    assert make_plan(found).todo == [job.entry]
+
+
+def test_settings_that_diverge_give_way_to_the_next_best_for_all_seeds(cell, monkeypatch):
+    found, job = cell
+    trained, ran = cells.trained, []
+
+    def sometimes(run, config, *rest):
+        ran.append((config.options, config.seed))
+        if config.options == ran[0][0] and config.seed == 1:
+            raise DivergedError("the loss is not finite")
+        return trained(run, config, *rest)
+
+    monkeypatch.setattr(cells, "trained", sometimes)
+    perform(job, threading.Event(), lambda _: None)
+    study, records = finals(found, job)
+    (rejected,) = study.rejected
+    assert (rejected.seed, rejected.why) == (1, "the loss is not finite")
+    assert study.trials[rejected.trial].ndcg >= study.best.ndcg
+    assert records[0].config["options"] == records[1].config["options"] != ran[0][0]
+    assert [seed for _, seed in ran] == [0, 1, 0, 1]
+
+
+def test_a_final_run_no_better_than_a_random_order_has_diverged(cell, monkeypatch):
+    found, job = cell
+    monkeypatch.setattr(cells, "chance", lambda _: 0.4)  # no figure is above twice that,
+    perform(job, threading.Event(), lambda _: None)
+    study = job.entry.read(job.record)
+    assert not study.rejected  # and none has fallen to it
+    number = study.trials.index(study.best)
+    trials = [
+        trial if n != number else trial.model_copy(update={"ndcg": 0.9})
+        for n, trial in enumerate(study.trials)
+    ]
+    write(study.model_copy(update={"trials": tuple(trials)}), job.record)
+    for path in found.results.rglob("*.json"):
+        path.unlink()
+    perform(job, threading.Event(), lambda _: None)
+    study, records = finals(found, job)
+    (rejected,) = study.rejected
+    assert (rejected.trial, rejected.seed) == (number, 0)
+    assert "as in a random order; in the trial it was 0.9000" in rejected.why
+    assert len(records) == 2
+
+
+def test_when_all_settings_diverge_the_cell_has_failed(cell, monkeypatch):
+    found, job = cell
+
+    def diverges(*_):
+        raise DivergedError("the loss is not finite")
+
+    monkeypatch.setattr(cells, "trained", diverges)
+    assert isinstance(perform(job, threading.Event(), lambda _: None), Failed)
+    ((entry, error),) = make_plan(found).failed
+    assert entry is job.entry
+    assert "all were rejected" in error
+
+
+@pytest.mark.parametrize("after", [1, 9, 25, 33])
+def test_an_interrupted_cell_goes_on_to_the_same_end(cell, after):
+    found, job = cell
+    stop, heard = threading.Event(), []
+
+    def report(step):
+        heard.append(step)
+        if len(heard) == after:
+            stop.set()
+
+    assert isinstance(perform(job, stop, report), Stopped)
+    perform(job, threading.Event(), lambda _: None)
+    study, records = finals(found, job)
+    other = job._replace(folder=job.folder.with_name("other"), record=job.record.with_name("other.json"))
+    for record in records:
+        (found.results / record.name).unlink()
+    perform(other, threading.Event(), lambda _: None)
+    whole = job.entry.read(other.record)
+    assert whole.best.options == study.best.options
+    assert [trial.curve for trial in whole.trials] == [trial.curve for trial in study.trials]
+    assert [read(found.results / record.name).ranks for record in records] == [each.ranks for each in records]
