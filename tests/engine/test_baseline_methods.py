@@ -31,6 +31,17 @@ class TestColrSmallBatches(Colr):
     options: ClassVar = {"rank": 3, "reg": 0.01, "batch_size": 12}
 
 
+class TestFedCIA(MethodConformance):
+    name = "fedcia"
+    options: ClassVar = {"sketch": 12, "align_steps": 5}
+
+
+@pytest.mark.slow
+class TestFedCIAWholeSimilarities(MethodConformance):
+    name = "fedcia"
+    options: ClassVar = {"sketch": 120, "align_steps": 20, "reg": 0.01, "batch_size": 12}
+
+
 class TestFedFast(MethodConformance):
     name = "fedfast"
 
