@@ -101,4 +101,11 @@ class TestPFedGraph(MethodConformance):
 @pytest.mark.slow
 class TestPFedGraphSmallBatches(MethodConformance):
     name = "pfedgraph"
+    options: ClassVar = {"attraction": 0.5}
+
+
+class TestPFedGraphRefreshingSome(MethodConformance):
+    brief = True
+    name = "pfedgraph"
+    options: ClassVar = {"attraction": 0.0, "refreshed": 0.3}
     options: ClassVar = {"evenness": 0.1, "reg": 0.01, "batch_size": 12}
