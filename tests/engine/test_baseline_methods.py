@@ -46,6 +46,11 @@ class TestFedFast(MethodConformance):
     name = "fedfast"
 
 
+class TestFedFastAsPublished(MethodConformance):
+    name = "fedfast"
+    options: ClassVar = {"users": "sent", "clusters": 3}
+
+
 @pytest.mark.slow
 class TestFedFastManyClusters(MethodConformance):
     name = "fedfast"
