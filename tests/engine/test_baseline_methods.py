@@ -96,15 +96,10 @@ class TestPerFedRec(MethodConformance):
 @pytest.mark.slow
 class TestPerFedRecWithoutOwn(MethodConformance):
     name = "perfedrec"
-    options: ClassVar = {"own": 0.0, "cluster": 3.0, "clusters": 3, "batch_size": 12}
+    options: ClassVar = {"own": 0.0, "cluster": 3.0, "clusters": 3, "batch_size": 12, "layers": 2}
 
 
 class TestPFedGraph(MethodConformance):
-    name = "pfedgraph"
-
-
-@pytest.mark.slow
-class TestPFedGraphSmallBatches(MethodConformance):
     name = "pfedgraph"
     options: ClassVar = {"attraction": 0.5}
 
@@ -113,4 +108,9 @@ class TestPFedGraphRefreshingSome(MethodConformance):
     brief = True
     name = "pfedgraph"
     options: ClassVar = {"attraction": 0.0, "refreshed": 0.3}
+
+
+@pytest.mark.slow
+class TestPFedGraphSmallBatches(MethodConformance):
+    name = "pfedgraph"
     options: ClassVar = {"evenness": 0.1, "reg": 0.01, "batch_size": 12}
