@@ -126,7 +126,7 @@ class AlignedTable:
 class Steps(NamedTuple):
     """Gradient steps: their number, their size, and the weight of an L2 penalty."""
 
-    count: int
+    number: int
     rate: float
     reg: float = 0.0
 
@@ -148,7 +148,7 @@ def aligned(tables: Tensor, sketch: Tensor, steps: Steps) -> Aligned:
         yy = y.T @ y
         rate = 2 * steps.rate / (inverse @ yy @ inverse * yy).sum().sqrt()  # over ‖S‖
         qq, yq = q.transpose(-1, -2) @ q, y.T @ q
-        for _ in range(steps.count):
+        for _ in range(steps.number):
             towards = inverse @ yq
             p, r = (1 - steps.rate * steps.reg) * eye - rate * qq, rate * towards
             own, other = own @ p, other @ p + r

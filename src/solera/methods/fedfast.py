@@ -121,7 +121,7 @@ class ActiveAggregation:
         """Weigh every client's row by how far it moved."""
         moved = upload.changes["items"].double()
         far = moved.abs().sum(-1, keepdim=True)
-        rows, place = upload.rows.unique(return_inverse=True)
+        rows, place = torch.unique(upload.rows, return_inverse=True)
         added = moved.new_zeros(len(rows), moved.shape[1]).index_add_(0, place, far * moved)
         row_weights = far.new_zeros(len(rows), 1).index_add_(0, place, far).squeeze(1)
         users = upload.changes[self.held].double().sum(0)
