@@ -261,7 +261,7 @@ def check(command: str) -> None:
             find(given["method"], options, given["plugin"] or [])
             assert given["data"] in dataset_names()
         case "paper":
-            inner = program_of.commands["paper"].commands[rest[0]].make_context(rest[0], rest[1:]).params
+            inner = all_commands()["paper"].commands[rest[0]].make_context(rest[0], rest[1:]).params
             if "name" in inner:
                 assert select(*find_table(inner["name"]), inner["data"], inner["only"], None)
         case "report":

@@ -31,8 +31,24 @@ class TestColrSmallBatches(Colr):
     options: ClassVar = {"rank": 3, "reg": 0.01, "batch_size": 12}
 
 
+class TestFedCIA(MethodConformance):
+    name = "fedcia"
+    options: ClassVar = {"sketch": 12, "align_steps": 5}
+
+
+@pytest.mark.slow
+class TestFedCIAWholeSimilarities(MethodConformance):
+    name = "fedcia"
+    options: ClassVar = {"sketch": 120, "align_steps": 20, "reg": 0.01, "batch_size": 12}
+
+
 class TestFedFast(MethodConformance):
     name = "fedfast"
+
+
+class TestFedFastAsPublished(MethodConformance):
+    name = "fedfast"
+    options: ClassVar = {"users": "sent", "clusters": 3}
 
 
 @pytest.mark.slow
@@ -80,11 +96,18 @@ class TestPerFedRec(MethodConformance):
 @pytest.mark.slow
 class TestPerFedRecWithoutOwn(MethodConformance):
     name = "perfedrec"
-    options: ClassVar = {"own": 0.0, "cluster": 3.0, "clusters": 3, "batch_size": 12}
+    options: ClassVar = {"own": 0.0, "cluster": 3.0, "clusters": 3, "batch_size": 12, "layers": 2}
 
 
 class TestPFedGraph(MethodConformance):
     name = "pfedgraph"
+    options: ClassVar = {"attraction": 0.5}
+
+
+class TestPFedGraphRefreshingSome(MethodConformance):
+    brief = True
+    name = "pfedgraph"
+    options: ClassVar = {"attraction": 0.0, "refreshed": 0.3}
 
 
 @pytest.mark.slow

@@ -212,6 +212,30 @@ class TestPLGCSmallBatches(MethodConformance):
     options: ClassVar = {**_PLGC, "batch_size": 12, "reg": 0.001}
 
 
+class TestPLGCWithAlignmentAndUniformity(MethodConformance):
+    brief = True
+    name = "plgc"
+    options: ClassVar = {**_PLGC, "regularizer": "au"}
+
+
+class TestPLGCWithContrast(MethodConformance):
+    brief = True
+    name = "plgc"
+    options: ClassVar = {**_PLGC, "regularizer": "duorec", "batch_size": 12}
+
+
+class TestPLGCWithDecorrelation(MethodConformance):
+    brief = True
+    name = "plgc"
+    options: ClassVar = {**_PLGC, "regularizer": "feddecorr"}
+
+
+@pytest.mark.slow
+class TestPLGCDecorrelationAlone(MethodConformance):
+    name = "plgc-err"
+    options: ClassVar = {**_PLGC, "regularizer": "feddecorr"}
+
+
 @pytest.mark.slow
 class TestPLGCMixingAlone(MethodConformance):
     name = "plgc-dlgm"

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from solera.core.choices import Tailoring
+from solera.core.context import Batch
 from solera.core.method import Method
 from solera.methods import build
 from solera.methods.gpfedrec import UserGraph
+from solera.methods.pfedgraph import RECEIVED, SinceStart
 
 N_ITEMS = 50
 
@@ -92,6 +94,40 @@ def test_pfedgraph_weights_are_the_best_there_are():
     others = torch.from_numpy(draw.dirichlet(np.ones(4), (2000, 4)))
     assert (value(others) >= value(found)).all()
     assert torch.allclose(found.sum(1), torch.ones(4, dtype=torch.float64))
+
+
+def test_pfedgraph_refreshes_some_clients():
+    """Two of four, mixed among themselves: as if there were nobody else. The others keep their tables."""
+    draw = np.random.default_rng(0)
+    tables, sizes = torch.from_numpy(draw.standard_normal((4, 3, 2))), [3, 1, 4, 1]
+    found = mixing(build("pfedgraph", {"refreshed": 0.5}), tables, sizes)
+    some = [client for client in range(4) if found[client, client] < 1]
+    others = [client for client in range(4) if client not in some]
+    assert len(some) == 2
+    assert torch.equal(found[others], torch.eye(4, dtype=found.dtype)[others])
+    alone = mixing(build("pfedgraph"), tables[some], [sizes[client] for client in some])
+    assert torch.equal(found[some][:, some], alone)
+    assert not found[some][:, others].any()
+
+
+def test_pfedgraph_cosine_by_hand():
+    """Q = ((1, 0), (0, 1)) and R = ((1, 0), (1, 0)), the second row of weight 3/4.
+
+    ⟨Q, R⟩ = 1/4, ‖Q‖² = ‖R‖² = 1: the cosine is 1/4. Its gradient by a row is w (r − q / 4): (3/16, 0) and
+    (3/4, −3/16).
+    """
+    view = build("pfedgraph", {"embedding_size": 2, "attraction": 2.0}).view
+    rows = {
+        "items": torch.tensor([[1.0, 0.0], [0.0, 0.0]]),
+        "change": torch.tensor([[0.0, 0.0], [0.0, 1.0]]),
+        RECEIVED: torch.tensor([[0.0, 0.0], [1.0, 0.0]]),
+    }
+    batch = Batch(torch.tensor([0.25, 0.75]), torch.zeros(2))
+    context = build("pfedgraph").context(0, 2)
+    assert isinstance(view, SinceStart)
+    assert float(view.penalty(rows, batch, context)) == pytest.approx(-0.5)
+    found = view.gradient(rows, torch.ones(2, 2), batch, context)["change"]
+    assert found.numpy() == approx([[1 - 3 / 8, 1], [1 - 3 / 2, 1 + 3 / 8]])
 
 
 # Cosines: 0.995 of clients 0 and 1, 0 of 0 and 2, 0.0995 of 1 and 2; with three ones, 0.577 on average.

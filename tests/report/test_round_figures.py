@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from solera.report.chart import Chart, Series
 from solera.report.figures import make_figures
 from solera.report.figures.merging import merging_weights
 from solera.report.figures.mixing import mixing_weights
+from solera.report.figures.skew import merging_limits, skews
 from solera.report.figures.trajectories import trajectories
 from solera.report.figures.uploads import uploads
 from solera.report.heat import depths
@@ -70,6 +72,38 @@ def test_weights_are_those_recorded(two):
             assert np.array([row[1:] for row in figure.rows]) == pytest.approx(np.array(values))
     assert merging[0].columns == ("", *(f"item {item}" for item in ITEMS))
     assert not merging[0].chart.log_y and mixing[0].chart.log_y  # 0.5 is 500 times 0.001
+
+
+def test_skew_and_limits_are_those_recorded(tmp_path):
+    """Two users and two rounds; the second user takes part in the second round only.
+
+    Accumulated: ‖(1, 0)‖ = 1 after the first round; then ‖(1, 3)‖ and ‖(0, 2)‖, (√10 + 2) / 2 on average.
+    """
+    write_run(tmp_path / "run")
+    rounds = {
+        1: {
+            "skew/users": np.array([7]),
+            "skew/norms": np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]),
+            "skew/vectors": np.array([[1.0, 0.0]]),
+            "skew/deviations": np.array([[1.0, 1.0, 3.0, 0.25]]),
+        },
+        2: {
+            "skew/users": np.array([7, 9]),
+            "skew/norms": np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [3.0, 2.0, 1.0, 0.0, 1.0]]),
+            "skew/vectors": np.array([[0.0, 3.0], [0.0, 2.0]]),
+            "skew/deviations": np.array([[1.0, 1.0, 3.0, 0.25], [1.0, 1.0, 1.0, 0.5]]),
+        },
+    }
+    (run,) = read_runs([tmp_path / "run"])
+    (figure,) = skews([replace(run, rounds=rounds)])
+    assert figure.columns == (
+        "round", "gradient", "skew", "scaling", "shift", "calibration", "accumulated skew",
+    )  # fmt: skip
+    assert figure.rows[0] == pytest.approx([1, 1, 2, 3, 4, 5, 1])
+    assert figure.rows[1] == pytest.approx([2, 2, 2, 2, 2, 3, (10**0.5 + 2) / 2])
+    (limits,) = merging_limits([replace(run, rounds=rounds)])
+    assert limits.rows == [[1, pytest.approx(0.25)], [2, pytest.approx(0.375)]]
+    assert skews([run]) == merging_limits([run]) == []
 
 
 def heat_chart(*rows: tuple[float, ...], log: bool = False) -> Chart:

@@ -27,6 +27,7 @@ from solera.core.choices import (
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.losses import Loss, NextItemLoss
+from solera.core.rare_choices import HoldsUsers, ViewOfWholeTables
 from solera.core.spec import Home, Leaf, Params
 
 
@@ -59,10 +60,11 @@ class Method:
         problems += [
             f"the update moves {name!r}, which no part declares" for name in sorted(moved - set(names))
         ]
+        reported = self.view.reports if isinstance(self.view, ViewOfWholeTables) else ()
         problems += [
             f"leaf {leaf.name!r} is uploaded but never trained"
             for leaf in self.leaves
-            if leaf.sent_as and leaf.name not in moved
+            if leaf.sent_as and leaf.name not in moved and leaf.name not in reported
         ]
         by_name = {leaf.name: leaf for leaf in self.leaves}
         shared_tables = {leaf.name: leaf.shape for leaf in self.select(home=Home.SHARED, per_item=True)}
@@ -114,6 +116,8 @@ class Method:
     @cached_property
     def tailored(self) -> frozenset[str]:
         """The shared leaves of which every client has its own version."""
+        if isinstance(self.aggregate, HoldsUsers):
+            return frozenset((self.aggregate.held,))
         if not isinstance(self.aggregate, Tailoring):
             return frozenset()
         target = self.aggregate.target

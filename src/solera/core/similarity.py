@@ -28,14 +28,16 @@ def cosines(tables: Tensor) -> Tensor:
     return _of_unit_length(inner)
 
 
-def clusters(tables: Tensor, count: int, draw: np.random.Generator) -> Tensor:
+def clusters(tables: Tensor, count: int, draw: np.random.Generator, *, by_length: bool = False) -> Tensor:
     """Cluster index, below `count`, of every client's table [c, n, d]: k-means, on inner products alone.
 
     Tables are compared by the direction of their difference from the mean, because its length depends on how
-    much data a client has. Returns the best of several runs with k-means++ initialization (Arthur &
-    Vassilvitskii 2007). A cluster that becomes empty restarts from the mean of all clients.
+    much data a client has. With `by_length` they are compared as they are. Returns the best of
+    several runs with k-means++ initialization (Arthur & Vassilvitskii 2007). A cluster that becomes empty
+    restarts from the mean of all clients.
     """
-    inner = _of_unit_length(products(tables))
+    inner = products(tables)
+    inner = inner if by_length else _of_unit_length(inner)
     runs = [_k_means(inner, count, draw) for _ in range(_STARTS)]
     return min(runs, key=lambda run: run[0])[1]
 

@@ -8,36 +8,68 @@ import torch
 from torch import Tensor
 
 from solera.core.choices import ViewSettles
+from solera.core.rare_choices import GathersOwnItems, ViewOfWholeTables
 from solera.core.spec import Home, Leaf, Params
 from solera.engine.simulation import Task
 from solera.engine.store import TouchedRows
 
 
 def start(task: Task, group: TouchedRows) -> Params:
-    """Parameters before training: the group's rows of per-item leaves, and one value per client of others."""
+    """Parameters before training: the group's rows of per-item leaves, and one value per client of others.
+
+    Includes what view and scorer prepare from other rows for this round.
+    """
+    params, view, scorer = _held(task, group), task.method.view, task.method.scorer
+    if isinstance(scorer, GathersOwnItems):
+        params[scorer.gathers] = _gathered(task, scorer, group)
+    if isinstance(view, ViewOfWholeTables):
+        tables = {leaf.name: _tables(task, leaf, group) for leaf in task.method.select(per_item=True)}
+        params |= view.prepare(tables, task.context)
+    return params
+
+
+def _tables(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
+    """Personal tables [clients, n_items, *shape] of the group, or the shared table."""
+    if leaf.home is Home.SHARED:
+        return task.state.shared[leaf.name]
+    return task.state.personal.table(leaf.name, group.clients)
+
+
+def _gathered(task: Task, scorer: GathersOwnItems, group: TouchedRows) -> Tensor:
+    own, device = task.data.train.take(group.clients), task.state.device
+    counts = torch.from_numpy(own.lengths)
+    mine = TouchedRows(group.clients, torch.from_numpy(own.values).long().to(device), counts)
+    (items,) = (leaf for leaf in task.method.leaves if leaf.name == "items")
+    return scorer.gather(_value(task, items, mine), counts.to(device))
+
+
+def _held(task: Task, group: TouchedRows) -> Params:
+    """The leaves of a group of clients before training."""
+    return {leaf.name: _value(task, leaf, group) for leaf in task.method.leaves}
+
+
+def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
+    """The group's rows of a per-item leaf, or one value per client of another one."""
     state, index = task.state, torch.from_numpy(group.clients).to(task.state.device)
     n = len(group.clients)
-
-    def value(leaf: Leaf) -> Tensor:
-        if leaf.home is Home.PERSONAL:
-            if leaf.fresh:
-                return state.personal.initial[leaf.name].expand(n, *leaf.shape)
-            if leaf.per_item:
-                return state.personal.get(leaf.name, group)
-            return state.personal.whole[leaf.name].index_select(0, index)
-        shared = state.shared[leaf.name]
-        if leaf.name in task.method.tailored:
-            if not leaf.per_item:
-                return shared.index_select(0, index)
-            places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
-            return shared.view(-1, *leaf.shape).index_select(0, places)
-        return shared.index_select(0, group.items) if leaf.per_item else shared.expand(n, *leaf.shape)
-
-    found = {leaf.name: value(leaf) for leaf in task.method.leaves}
-    if task.refresh:  # the rows that the client is served with
-        for name in task.method.view.keeps:
-            found[name] = state.personal.kept(name, group, found[name], task.data.n_items)
-    return found
+    if leaf.home is Home.PERSONAL:
+        if leaf.fresh:
+            return state.personal.initial[leaf.name].expand(n, *leaf.shape)
+        if leaf.per_item:
+            return state.personal.get(leaf.name, group)
+        return state.personal.whole[leaf.name].index_select(0, index)
+    shared = state.shared[leaf.name]
+    if leaf.name in task.method.tailored:
+        if not leaf.per_item:
+            return shared.index_select(0, index)
+        places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
+        return shared.view(-1, *leaf.shape).index_select(0, places)
+    if not leaf.per_item:
+        return shared.expand(n, *leaf.shape)
+    rows = shared.index_select(0, group.items)
+    if task.refresh and leaf.name in task.method.view.keeps:  # the rows that the client is served with
+        return state.personal.kept(leaf.name, group, rows, task.data.n_items)
+    return rows
 
 
 class Trained(NamedTuple):
@@ -51,21 +83,27 @@ class Trained(NamedTuple):
 def settled(task: Task, trained: Trained, whole: Params) -> Trained:
     """Extend the result to all items: untouched rows are computed by the view's `settle`.
 
-    `whole` are the leaves that are not per item, with their values at that time.
+    `whole` are the parameters that are not per item, with their values at that time. Leaves that the view
+    reports are sent as they are, as a change from zero.
     """
     view, n_items, clients = task.method.view, task.data.n_items, trained.group.clients
     assert isinstance(view, ViewSettles)
     device = task.state.device
     items = torch.arange(n_items, device=device).repeat(len(clients))
     group = TouchedRows(clients, items, torch.full((len(clients),), n_items))
-    before = start(task, group)
+    before = _held(task, group)
     tables = {leaf.name for leaf in task.method.select(per_item=True)}
     shape = len(clients), n_items
     seen = whole | {name: before[name].view(*shape, *before[name].shape[1:]) for name in tables}
-    after = dict(trained.after)
+    after = {name: trained.after[name] for name in before}  # without what the view prepared
     owner = torch.arange(len(clients), device=device).repeat_interleave(trained.group.counts)
     touched = owner * n_items + trained.group.items
     for name in tables:
         base = view.settle(seen).flatten(0, 1) if name == view.settles else before[name].clone()
         after[name] = base.index_copy_(0, touched, trained.after[name])
+    if isinstance(view, ViewOfWholeTables):
+        personal = {leaf.name for leaf in task.method.select(home=Home.PERSONAL, per_item=True)}
+        sent = view.report({name: after[name].view(*shape, *after[name].shape[1:]) for name in personal})
+        after |= {name: values.flatten(0, 1) for name, values in sent.items()}
+        before |= {name: torch.zeros_like(after[name]) for name in sent}
     return Trained(group, before, after)

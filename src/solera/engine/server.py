@@ -13,6 +13,7 @@ from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.method import Method
 from solera.core.protection import RoundChain
+from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.engine.tailoring import ClientTables, Tailor
@@ -117,6 +118,8 @@ class Server:
             return self._shared
         combined = aggregate.combine(common, self._protection.release(self._totals), context)
         shared = self._shared | combined | self._protection.memory()
+        if isinstance(aggregate, HoldsUsers) and self._single:
+            shared[aggregate.held] = self._users(aggregate, context)
         return shared | derived(self._method, shared)
 
     def _sift(self, aggregate: Sifting) -> None:
@@ -126,6 +129,14 @@ class Server:
         upload = upload.take(torch.from_numpy(order), self._method.leaves)
         weights = self._weights(np.concatenate(self._sizes)[order], upload.rows.device)
         aggregate.sift(upload, weights, self._totals)
+
+    def _users(self, aggregate: HoldsUsers, context: RoundContext) -> Tensor:
+        """The vectors that the server holds of all users, after the round."""
+        users, clients = self._shared[aggregate.held], np.concatenate(self._clients)
+        order = np.argsort(clients)
+        changes = torch.cat([upload.changes[aggregate.held] for _, upload in self._single])
+        who = torch.from_numpy(clients[order]).to(users.device)
+        return aggregate.pass_on(users, who, changes[torch.from_numpy(order).to(users.device)], context)
 
     def _weights(self, sizes: Ints, device: torch.device) -> Tensor | None:
         """The clients' weights, or None if all weigh the same."""

@@ -25,6 +25,7 @@ from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.randomness import Purpose, generator
+from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
@@ -143,6 +144,7 @@ class Simulation:
         self.heaviest: float | None = None  # see `Server`
         self.observer: Observer | None = None
         self.tailor = Tailor()
+        self._drawn: tuple[int, Ints] | None = None  # a round and its clients
         dtype = dtype or torch.get_default_dtype()
         self.state = State.initial(
             method,
@@ -263,7 +265,14 @@ class Simulation:
         drawn = self.protection.choose(able, round_)
         if drawn is not None:
             return drawn
-        return choose(able, self.method.config.clients_per_round, self.seed, round_)
+        share, aggregate = self.method.config.clients_per_round, self.method.aggregate
+        if isinstance(aggregate, HoldsUsers):
+            if self._drawn is None or self._drawn[0] != round_:
+                users = self.state.shared[aggregate.held][torch.from_numpy(able).to(self.state.device)]
+                places = aggregate.draw(users, how_many(able, share), self._context(round_))
+                self._drawn = round_, able[places.cpu().numpy()]
+            return self._drawn[1]
+        return choose(able, share, self.seed, round_)
 
     def scores(self, clients: Ints, known: Ragged | None = None) -> Tensor:
         """Scores [len(clients), n_items] that the given clients are served with.
@@ -320,7 +329,12 @@ class Simulation:
 
 def choose(able: Ints, share: float, seed: int, round_: int) -> Ints:
     """Draw a fraction of the clients (up to 1) or a number of them (above 1), ascending and reproducible."""
-    count = max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
+    count = how_many(able, share)
     if count == len(able):
         return able
     return np.sort(generator(seed, Purpose.CLIENTS, round_).choice(able, count, replace=False))
+
+
+def how_many(able: Ints, share: float) -> int:
+    """The number of clients in a round."""
+    return max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))

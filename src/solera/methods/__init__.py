@@ -16,6 +16,7 @@ from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
 from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
+from solera.methods.fedcia import FedCIAConfig, fedcia
 from solera.methods.fedease import FedEASEConfig, fedease
 from solera.methods.fedem import (
     FedEMConfig,
@@ -91,6 +92,7 @@ class ClosedFormRecipe(NamedTuple):
 
 METHODS: dict[str, Recipe] = {
     "colr": Recipe(CoLRConfig, colr),
+    "fedcia": Recipe(FedCIAConfig, fedcia),
     "fedem": Recipe(FedEMConfig, fedem),
     "fedem-dm": Recipe(FedEMDynamicConfig, fedem_dm),
     "fedem-sm": Recipe(FedEMStaticConfig, fedem_sm),

@@ -1,21 +1,29 @@
-"""PerFedRec: mixes the global model, the cluster's model and the client's own.
+"""PerFedRec: a graph network on the device; mixes the global model, the cluster's model and the client's own.
 
 Luo, Xiao & Song, "Personalized Federated Recommendation via Joint Representation Learning, User Clustering,
 and Model Adaptation" (CIKM 2022).
 
-    score(u, i) = ⟨p_u, q_ui⟩       p_u personal
+    score(u, i) = ⟨e_u, q_ui⟩       p_u personal
+    device:     e_u = (⌈(L+1)/2⌉ p_u + ⌊(L+1)/2⌋ g_u) / (L+1),   g_u = Σ q_uk / √|N_u| over own items k
     local:      p_u and Q_u ← steps, as in FedMF
     server:     Q_global = mean of all Q_v,  Q_cluster = mean of those of u's cluster
                 Q_u ← α_1 Q_u + α_2 Q_cluster + α_3 Q_global
     served:     with that mixture
 
-Symbols: α_1, α_2, α_3 are `own`, `cluster` and `everybody`, divided by their sum; K is `clusters`. The public
-code takes the mean of the three models' scores. For models that share a user vector, this is the score of the
-mean table.
+e_u is a light graph convolution of L layers (He et al. 2020) on the graph that a device has: its user, linked
+to its items, which have no other links. Layers 0, 2, … of the user are p_u there, layers 1, 3, … are g_u, and
+their mean is e_u. g_u is computed at the start of a round and stays on the device, which sends changes of
+rows and nothing else, as without the convolution. L = 0 is matrix factorization.
+
+Symbols: L is `layers`; α_1, α_2, α_3 are `own`, `cluster` and `everybody`, divided by their sum; K is
+`clusters`. The public code takes the mean of the three models' scores. For models that share a user vector,
+this is the score of the mean table.
 
 Differences from the original:
-- It has a graph network on the device and attributes of users and items. Here the model is matrix
-  factorization.
+- Its convolution also changes the vectors of the user's own items, all by the same amount. Other items have
+  no links on the device, and only these are ranked, so that part is left out. Gradients do not pass g_u.
+- Its public code links items to all their users, whose vectors then reach the device, and repeats the first
+  layer instead of going on from it. Its graph network also has attributes of users and items.
 - Clients are clustered by the item tables they sent. In the original, clients send user vectors for that;
   here these stay on the device.
 - The original draws half of a round's clients by the size of their cluster and adds noise to the item
@@ -25,6 +33,7 @@ Differences from the original:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +46,7 @@ from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Joint, Mean
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Params
+from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.methods.fedfast import ClusterMean
 
@@ -50,10 +59,56 @@ class PerFedRecConfig(MethodConfig):
         default=Schedule(start=0.01), description="step size of user and item vectors"
     )
     local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
+    layers: int = Field(
+        default=1, ge=0, description="L, of the graph convolution on the device; 0 leaves it out"
+    )
     clusters: int = Field(default=5, ge=1, description="K, groups of clients")
     own: float = Field(default=1.0, ge=0, description="α_1, weight of the client's own table")
     cluster: float = Field(default=1.0, ge=0, description="α_2, weight of the cluster's table")
     everybody: float = Field(default=1.0, gt=0, description="α_3, weight of the table of all")
+
+
+@dataclass(frozen=True)
+class ConvolvedDot(Dot):
+    """⟨e, item⟩ with a user vector and the sum of the own items' vectors, convolved."""
+
+    layers: int = 1
+    label: str = "dot with convolved user vector"
+    gathers: str = "neighbours"
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The user vector p, and g."""
+        neighbours = Leaf(self.gathers, (self.embedding_size,), Home.PERSONAL, Init.ZEROS)
+        return (*super().leaves, neighbours)
+
+    def gather(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """g, the sum of the rows over the square root of their number."""
+        owner = torch.arange(len(counts), device=rows.device).repeat_interleave(counts)
+        added = rows.new_zeros(len(counts), rows.shape[1]).index_add_(0, owner, rows)
+        return added / counts.clamp(min=1).to(rows).sqrt().unsqueeze(1)
+
+    def score(self, params: Params, items: Tensor) -> Tensor:
+        """Σ_k e_k · item_k."""
+        return super().score(self._convolved(params), items)
+
+    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
+        """That of the dot, times the share of p in e."""
+        found = super().gradient(params, items, slope, wanted)
+        return {name: value * (1 - self._share) for name, value in found.items()}
+
+    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
+        """slope · e."""
+        return super().item_gradient(self._convolved(params), slope)
+
+    @property
+    def _share(self) -> float:
+        """The share of g in e."""
+        return (self.layers + 1) // 2 / (self.layers + 1)
+
+    def _convolved(self, params: Params) -> Params:
+        user, neighbours = params["user"], params[self.gathers]
+        return params | {"user": user + self._share * (neighbours - user)}
 
 
 @dataclass(frozen=True)
@@ -83,13 +138,14 @@ class ThreeLevels:
 
 
 def perfedrec(config: PerFedRecConfig) -> Method:
-    """Build PerFedRec: dot × shared × joint × three levels."""
+    """Build PerFedRec: convolved dot × shared × joint × three levels."""
+    d = config.embedding_size
     return Method(
         name="perfedrec",
         paper="Luo et al. 2022",
         config=config,
-        scorer=Dot(config.embedding_size),
-        view=ItemTable(config.embedding_size),
+        scorer=ConvolvedDot(d, layers=config.layers) if config.layers else Dot(d),
+        view=ItemTable(d),
         loss=BinaryCrossEntropy(),
         update=Joint(("user", "items"), Adam),
         aggregate=ThreeLevels(config.own, config.cluster, config.everybody, ClusterMean(config.clusters)),

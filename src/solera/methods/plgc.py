@@ -12,7 +12,7 @@ it updates the trace without reading the others.
 
 Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, with the learning rates of
 its public relatives; `plgc-dlgm` has only the mixing, `plgc-err` only the redundancy reduction, between the
-table in training and the downloaded one.
+table in training and the downloaded one. `regularizer` replaces eRR as in Table III, see `regularizers`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS, Around
 from solera.methods.redundancy import Redundancy
+from solera.methods.regularizers import FromTableIII, Kind, Regularizer
 
 ANCHOR, TRACE, LOCAL_TRACE = "items.downloaded", "items.trace", "items.local.trace"
 
@@ -42,6 +43,9 @@ class PLGCPlugConfig(BaseModel):
 
     redundancy: float = Field(
         default=0.1, ge=0, description="β: weight of redundancy reduction; 0 leaves it out"
+    )
+    regularizer: Kind = Field(
+        default="err", description="what β weighs: redundancy reduction, or another one of Table III"
     )
     decorrelation: float = Field(
         default=0.01, ge=0, description="γ: weight of the correlations between dimensions"
@@ -75,7 +79,7 @@ class PLGCConfig(PLGCPlugConfig, MixingConfig):
 class Mixed(OnLocal):
     """A view of the client's own table and the shared one, mixed by their traces."""
 
-    redundancy: Redundancy
+    redundancy: Regularizer
 
     @property
     def label(self) -> str:
@@ -146,7 +150,7 @@ class MixedKnowing(Mixed):
 class Anchored(Around):
     """A view with redundancy reduction between the table in training and the downloaded one."""
 
-    redundancy: Redundancy
+    redundancy: Regularizer
 
     @property
     def label(self) -> str:
@@ -184,7 +188,7 @@ class WithProjector:
     @property
     def label(self) -> str:
         """The method's own label, and the projector if there is one."""
-        return f"{self.inner.label}, with projector" if self.view.redundancy.weight else self.inner.label
+        return f"{self.inner.label}, with projector" if self.view.redundancy.leaves else self.inner.label
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
         """The method's stages, with the projector."""
@@ -233,7 +237,9 @@ def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
     return replace(method, view=view, update=WithProjector(method.update, view))
 
 
-def _redundancy(method: Method, config: PLGCPlugConfig) -> Redundancy:
+def _redundancy(method: Method, config: PLGCPlugConfig) -> Regularizer:
+    if config.regularizer != "err":
+        return FromTableIII(config.regularizer, config.redundancy)
     (d,) = next(leaf.shape for leaf in method.view.leaves if leaf.name == ITEMS)
     return Redundancy(d, config.redundancy, config.decorrelation)
 

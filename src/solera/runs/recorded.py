@@ -4,6 +4,12 @@ Round 0 is before the first. Every file holds, for some users who are spread eve
 
 users, vectors           their numbers, the least active first, and their vectors after the round
 
+skew/users               those of them who took part, if the method scores by a dot product and the server
+                         sees single uploads, and of each of them, in the terms of `core.skew`:
+skew/norms               [users, 5] the norms of gradient, skew, scaling, shift and calibration,
+skew/vectors             [users, d] learning rate times skew,
+skew/deviations          [users, 4] own, shared, deviation and limit
+
 Rounds 1, 2, 5, 10, 20, 50, … and the last one also hold, if the method has it:
 
 upload/client, /rows     one client, as close to median activity as possible, and the items it sent

@@ -13,6 +13,10 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.choices import Merging, View
+from solera.core.losses import BinaryCrossEntropy
+from solera.core.method import Method
+from solera.core.parts import Dot
+from solera.core.skew import deviation, user_skew
 from solera.core.spec import Leaf, Params
 from solera.core.tensor_files import write_tensors
 from solera.core.upload import Upload
@@ -21,6 +25,7 @@ from solera.runs.recorded import by_activity, file_of, middling, spread
 from solera.runs.tables import user_vector
 
 USERS, ITEMS = 24, 30
+REG = 0.01  # μ of the penalty that FedEM's lemmas add to the loss
 
 
 class Recorder:
@@ -37,6 +42,9 @@ class Recorder:
         self.items = spread(np.argsort(-popularity, kind="stable"), ITEMS)
         self._vector = user_vector(simulation.method)
         self._merging = merging_view(simulation.method.view)
+        self._skewed = skewed_leaf(simulation.method) if uploads else None
+        self._trained: dict[int, tuple[Tensor, Tensor]] = {}  # rows of recorded users, and their values
+        self._full = False
         self._before: Params = {}
         self._found: Params = {}
         self._sender = len(self._nearest)  # index among the nearest, of the client whose upload is recorded
@@ -46,19 +54,25 @@ class Recorder:
         if round_ == 0:
             self._write(0)
         self._found, self._sender = {}, len(self._nearest)
-        full = is_full(round_ + 1, self._rounds)
-        self._simulation.observer = self if full else None
-        self._before = self._simulation.held(self.users) if full and self._merging else {}
+        self._full, self._trained = is_full(round_ + 1, self._rounds), {}
+        self._simulation.observer = self if self._full or self._skewed else None
+        self._before = self._simulation.held(self.users) if self._full and self._merging else {}
 
     def end(self, round_: int) -> None:
         """Called after round `round_`."""
         if self._before:
             taking_part = np.isin(self.users, self._simulation.choose(round_))
             self._found |= self._merged(np.flatnonzero(taking_part))
+        if self._trained:
+            self._found |= self._skews(round_)
         self._write(round_ + 1)
 
     def uploaded(self, clients: Ints, upload: Upload) -> None:
-        """Record the upload of the client closest to median activity."""
+        """Record the upload of the client closest to median activity, and how averaging skews others."""
+        if self._skewed:
+            self._note(self._skewed, clients, upload)
+        if not self._full:
+            return
         here = np.flatnonzero(np.isin(self._nearest, clients))
         if self._uploads and len(here) and here[0] < self._sender:
             self._sender = int(here[0])
@@ -74,6 +88,8 @@ class Recorder:
 
     def mixed(self, clients: Ints, weights: Tensor) -> None:
         """Record the mixing weights among the recorded users."""
+        if not self._full:
+            return
         users = self.users[np.isin(self.users, clients)]
         places = torch.from_numpy(np.searchsorted(clients, users)).to(weights.device)
         self._found |= {
@@ -89,6 +105,35 @@ class Recorder:
             return own[upload.rows] - upload.changes[name]
         table = state.shared[name]
         return (table[client] if name in state.tailored else table)[upload.rows]
+
+    def _note(self, leaf: Leaf, clients: Ints, upload: Upload) -> None:
+        """Keep the rows that recorded users have trained, until the server has its own."""
+        for place in np.flatnonzero(np.isin(clients, self.users)):
+            one, client = upload.of_client(int(place), self._simulation.method.leaves), int(clients[place])
+            self._trained[client] = one.rows, self._known(leaf, client, one) + one.changes[leaf.sent_as]
+
+    def _skews(self, round_: int) -> Params:
+        """The quantities of `core.skew` for the recorded users of the round."""
+        simulation = self._simulation
+        assert self._skewed is not None
+        shared = simulation.state.shared[self._skewed.sent_as]
+        rate = simulation.method.context(round_, simulation.data.n_items).hyper["learning_rate"]
+        users = [int(user) for user in self.users if int(user) in self._trained]
+        norms, vectors, deviations = [], [], []
+        for user in users:
+            rows, own = self._trained[user]
+            table = (shared[user] if self._skewed.sent_as in simulation.state.tailored else shared)[rows]
+            labels = torch.isin(rows, torch.from_numpy(simulation.data.train.row(user)).to(rows)).double()
+            vector = simulation.state.personal.whole[self._vector][user].double()
+            given = (vector, own.double(), table.double(), labels.to(rows.device))
+            skew = user_skew(*given, rate)
+            norms.append(torch.stack([each.norm() for each in skew]))
+            vectors.append(rate * skew.skew)
+            deviations.append(torch.tensor(deviation(*given, REG)))
+        found = {"norms": norms, "vectors": vectors, "deviations": deviations}
+        return {f"skew/{name}": torch.stack(each).float() for name, each in found.items()} | {
+            "skew/users": torch.tensor(users)
+        }
 
     def _merged(self, places: Ints) -> Params:
         assert self._merging is not None
@@ -114,6 +159,13 @@ class Recorder:
 def is_full(number: int, rounds: int) -> bool:
     """Whether everything is recorded in round `number`: 1, 2, 5, 10, 20, 50, … and the last of `rounds`."""
     return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
+
+
+def skewed_leaf(method: Method) -> Leaf | None:
+    """The leaf sent for the item table, if users score its rows by a dot product and cross-entropy."""
+    if type(method.scorer) is not Dot or not isinstance(method.loss, BinaryCrossEntropy):
+        return None
+    return next((leaf for leaf in method.leaves if leaf.sent_as == "items" and leaf.per_item), None)
 
 
 def merging_view(view: View | None) -> Merging | None:

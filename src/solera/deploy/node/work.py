@@ -12,7 +12,9 @@ from solera.core.arrays import Ints
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import DeviceError
 from solera.core.federated import AnyMethod
+from solera.core.method import Method
 from solera.core.neighbours import NEIGHBOURS
+from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Home
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
@@ -81,6 +83,11 @@ def deployable(method: AnyMethod) -> None:
         raise DeviceError(
             f"{method.name!r} draws negatives by popularity, which a device does not know",
             "use the method without popular-negatives",
+        )
+    if isinstance(method, Method) and isinstance(method.aggregate, HoldsUsers):
+        raise DeviceError(
+            f"the server of {method.name!r} draws users by their vectors, but a federation draws nodes",
+            "use the method without sending user vectors, for fedfast -o users=kept",
         )
 
 

@@ -20,6 +20,7 @@ from solera.report.figures.item_maps import item_maps
 from solera.report.figures.merging import merging_weights
 from solera.report.figures.mixing import mixing_weights
 from solera.report.figures.owners import owners
+from solera.report.figures.skew import merging_limits, skews
 from solera.report.figures.sparsity import sparsity
 from solera.report.figures.spectra import own_spectra, spectra
 from solera.report.figures.table_maps import table_maps
@@ -35,7 +36,7 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
     "convergence": (convergence,),
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
-    "rounds": (trajectories, merging_weights, mixing_weights, uploads),
+    "rounds": (trajectories, skews, merging_weights, merging_limits, mixing_weights, uploads),
     "tables": (owners, sparsity, spectra, own_spectra, abundance, abundance_by_user, table_maps, item_maps),
 }
 APART = {

@@ -1,0 +1,66 @@
+"""Interfaces that parts of a few methods implement beyond those in `choices`."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from solera.core.context import RoundContext
+from solera.core.spec import Params
+
+
+@runtime_checkable
+class GathersOwnItems(Protocol):
+    """A scorer with a personal leaf that is computed from the rows of the client's training items.
+
+    That is done at the start of a round, from the leaf "items" as the client holds it then.
+    """
+
+    @property
+    def gathers(self) -> str:
+        """The personal leaf."""
+        ...
+
+    def gather(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """The leaf [clients, ...], from rows [sum(counts), d], client after client."""
+        ...
+
+
+@runtime_checkable
+class ViewOfWholeTables(Protocol):
+    """A settling view that reads a client's whole tables, before training and after it."""
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """Uploaded shared leaves whose upload is computed by `report` instead of trained."""
+        ...
+
+    def prepare(self, tables: Params, context: RoundContext) -> Params:
+        """Parameters [clients, ...] for this round, computed from the tables before it; nobody stores them.
+
+        Personal tables have shape [clients, n_items, d], shared ones [n_items, d].
+        """
+        ...
+
+    def report(self, tables: Params) -> Params:
+        """Uploads [clients, n_items, ...] of the leaves in `reports`, from personal tables after training."""
+        ...
+
+
+@runtime_checkable
+class HoldsUsers(Protocol):
+    """A sifting aggregate whose server holds a vector of every user, draws clients by them and moves them."""
+
+    @property
+    def held(self) -> str:
+        """The shared leaf, not per item, of which the server holds a version per client."""
+        ...
+
+    def draw(self, users: Tensor, count: int, context: RoundContext) -> Tensor:
+        """Indices of the round's clients, ascending, given the users' vectors [n, d]."""
+        ...
+
+    def pass_on(self, users: Tensor, clients: Tensor, changes: Tensor, context: RoundContext) -> Tensor:
+        """All users' vectors after the round, in which `clients` sent these changes [c, d]."""
+        ...
