@@ -50,25 +50,29 @@ def _held(task: Task, group: TouchedRows) -> Params:
 
 def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
     """The group's rows of a per-item leaf, or one value per client of another one."""
-    state, index = task.state, torch.from_numpy(group.clients).to(task.state.device)
-    n = len(group.clients)
+    index = torch.from_numpy(group.clients).to(task.state.device)
     if leaf.home is Home.PERSONAL:
+        personal = task.state.personal
         if leaf.fresh:
-            return state.personal.initial[leaf.name].expand(n, *leaf.shape)
+            return personal.initial[leaf.name].expand(len(index), *leaf.shape)
         if leaf.per_item:
-            return state.personal.get(leaf.name, group)
-        return state.personal.whole[leaf.name].index_select(0, index)
-    shared = state.shared[leaf.name]
-    if leaf.name in task.method.tailored:
-        if not leaf.per_item:
-            return shared.index_select(0, index)
+            return personal.get(leaf.name, group)
+        return personal.whole[leaf.name].index_select(0, index)
+    shared = task.state.shared[leaf.name]
+    tailored = leaf.name in task.method.tailored
+    if not leaf.per_item:
+        return shared.index_select(0, index) if tailored else shared.expand(len(index), *leaf.shape)
+    if tailored:
         places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
         return shared.view(-1, *leaf.shape).index_select(0, places)
-    if not leaf.per_item:
-        return shared.expand(n, *leaf.shape)
-    rows = shared.index_select(0, group.items)
-    if task.refresh and leaf.name in task.method.view.keeps:  # the rows that the client is served with
-        return state.personal.kept(leaf.name, group, rows, task.data.n_items)
+    return _common_rows(task, leaf, group)
+
+
+def _common_rows(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
+    """Rows of the table that all clients receive; in a refresh, with those that they keep."""
+    rows = task.state.shared[leaf.name].index_select(0, group.items)
+    if task.refresh and leaf.name in task.method.view.keeps:
+        return task.state.personal.kept(leaf.name, group, rows, task.data.n_items)
     return rows
 
 
