@@ -119,7 +119,7 @@ def test_when_all_settings_diverge_the_cell_has_failed(cell, monkeypatch):
     assert "all were rejected" in error
 
 
-@pytest.mark.parametrize("after", [1, 9, 25, 33])
+@pytest.mark.parametrize("after", [9, 33])  # in a trial, in a final run
 def test_an_interrupted_cell_goes_on_to_the_same_end(cell, after):
     found, job = cell
     stop, heard = threading.Event(), []
