@@ -1,4 +1,4 @@
-"""FedEM as its public code has it."""
+"""FedEM as its public code has it, and FedNCF as that of FedEA, which preceded it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.errors import ConfigError
 from solera.core.spec import Params
 from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
@@ -62,3 +63,29 @@ def test_clients_without_a_new_table_train_as_in_fedmf(train: LocalTraining) -> 
     fedmf = after("fedmf", {**SMALL, "learning_rate": 0.1, "optimizer": "adam"}, train, 1)
     fedem = after("fedem", FEDEM, train, 1)
     assert torch.allclose(fedem["user"], fedmf["user"], rtol=1e-12, atol=0)
+
+
+@both_engines
+@pytest.mark.parametrize("reg", [0.0, 0.3])
+def test_weight_decay_of_the_perceptron_alone(train: LocalTraining, reg: float) -> None:
+    """One step of SGD: W ← W − η (∇ + (reg + perceptron_reg) W), so the decay adds −η perceptron_reg W."""
+    options = {**SMALL, "local_epochs": 1, "batch_size": 10**6, "learning_rate": 0.5, "reg": reg}
+    options |= {"perceptron": "personal", "hidden": (3, 2)}
+    start = after("fedncf", options, train, 0)
+    plain = after("fedncf", options, train, 1)
+    decayed = after("fedncf", {**options, "perceptron_reg": 0.2}, train, 1)
+    assert set(start) >= {"user", "mlp.1.user", "mlp.3.bias"}
+    for name, values in start.items():
+        expected = plain[name] - (0.5 * 0.2 * values if name.startswith("mlp.") else 0)
+        assert torch.allclose(decayed[name], expected, rtol=1e-12, atol=1e-14), name
+
+
+def test_a_personal_perceptron_is_not_sent() -> None:
+    sent = [leaf.name for leaf in build("fedncf", {"perceptron": "personal"}).leaves if leaf.sent_as]
+    assert sent == ["items"]
+
+
+def test_a_method_with_a_table_per_client_keeps_its_server() -> None:
+    with pytest.raises(ConfigError, match="already makes a table for every client"):
+        build("fedem-sr", {"merge_server": "code"}, ["elastic-merge"])
+    assert build("fedem-sr", {}, ["elastic-merge"]).aggregate.label.startswith("similarity-weighted")

@@ -15,7 +15,7 @@ from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
-from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
+from solera.methods.elastic_merge import ElasticMergePlugConfig, elastic_merge
 from solera.methods.fedease import FedEASEConfig, fedease
 from solera.methods.fedem import (
     FedEMConfig,
@@ -142,7 +142,7 @@ PLUGINS: dict[str, Plugin] = {
         "items, upload, then the rest with a low-rank personal buffer (PFedCLR)", LowRankConfig, low_rank
     ),
     "elastic-merge": Plugin(
-        "local table, the shared one merged in item by item (FedEM)", ElasticMergeConfig, elastic_merge
+        "local table, the shared one merged in item by item (FedEM)", ElasticMergePlugConfig, elastic_merge
     ),
     "static-merge": Plugin(
         "local table, the shared one merged in with one weight, from some round on (FedEM)",

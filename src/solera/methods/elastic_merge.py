@@ -17,7 +17,8 @@ through the merge, everything else; the merged table is served. There, a client 
 its own one plainly: in the first round that is everybody. In both forms, a round changes and sends the rows
 of all items.
 
-As a plug-in it leaves the server to the method.
+As a plug-in it leaves the server to the method. `merge_server=code` takes the public code's, see `fedem`: a
+round gives a new table to a tenth of the clients, as in the code of FedEA, which preceded FedEM.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Aggregate, Move, Stage, Telling, Update
+from solera.core.choices import Adam, Aggregate, Move, Stage, Tailoring, Telling, Update
 from solera.core.context import RoundContext, Widths
+from solera.core.errors import ConfigError
 from solera.core.local_table import LOCAL, OnLocal, on_local_table, require_shared_table
 from solera.core.method import Method
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS
+from solera.methods.similarity_weighted import SimilarityWeighted
 
 Merge = Literal["elastic", "dynamic", "static"]
 
@@ -62,6 +65,17 @@ class ElasticMergeConfig(LearnedMergeConfig):
 
     adapter: Widths = Field(
         default=(16, 8), description="widths of the adapter's hidden layers, e.g. 16,8; may be none"
+    )
+
+
+class ElasticMergePlugConfig(ElasticMergeConfig):
+    """Options of the plug-in, which may replace the method's aggregate by that of FedEM's public code."""
+
+    merge_server: Literal["method", "code"] = Field(
+        default="method", description="the method's own aggregate, or a new table for a tenth of the clients"
+    )
+    merge_similarity: float = Field(
+        default=0.9, ge=0, description="α of merge_server=code: how much similar clients are preferred"
     )
 
 
@@ -223,6 +237,18 @@ def _told(aggregate: Aggregate) -> str:
     return aggregate.tells if isinstance(aggregate, Telling) else ""
 
 
-def elastic_merge(method: Method, config: ElasticMergeConfig) -> Method:
+def elastic_merge(method: Method, config: ElasticMergePlugConfig) -> Method:
     """Apply the plug-in to a method."""
+    if config.merge_server == "code":
+        method = _served_as_in_the_code(method, config.merge_similarity)
     return merging(method, config.form, Merged(method.view, adapter=config.adapter))
+
+
+def _served_as_in_the_code(method: Method, similarity: float) -> Method:
+    if isinstance(method.aggregate, Tailoring):
+        raise ConfigError(
+            f"'elastic-merge' with merge_server=code cannot be used with {method.name!r}: its server already "
+            "makes a table for every client",
+            "leave merge_server out",
+        )
+    return replace(method, aggregate=SimilarityWeighted(similarity, "code"))
