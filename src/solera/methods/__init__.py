@@ -63,6 +63,7 @@ from solera.methods.plgc import (
     PLGCConfig,
     PLGCPlugConfig,
     local_global_mixing,
+    mixing_backbone,
     plgc,
     plgc_dlgm,
     plgc_err,
@@ -171,6 +172,10 @@ PLUGINS: dict[str, Plugin] = {
 }
 
 
+# A method that is another one under a plug-in: FedMF with PLGC is trained as PLGC's paper does it.
+UNDER: dict[tuple[str, str], Recipe] = {("fedmf", "plgc"): Recipe(MixingConfig, mixing_backbone)}
+
+
 # One-round methods. They have no training that a plug-in could change.
 ONE_ROUND: dict[str, ClosedFormRecipe] = {
     "fedease": ClosedFormRecipe(FedEASEConfig, fedease),
@@ -218,8 +223,8 @@ def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collecti
             raise ConfigError(f"unknown {kind} {unknown!r}", closest(unknown, known))
     if name in ONE_ROUND:
         raise ConfigError(f"{name!r} needs one round and no training", "choose a method of many rounds")
-    recipe = METHODS[name]
     chosen = [plugin for plugin in PLUGINS if plugin in plugins]
+    recipe = next((UNDER[name, plugin] for plugin in chosen if (name, plugin) in UNDER), METHODS[name])
     full_name = "+".join([name, *chosen])
     config_class = _config_class(recipe.config, chosen)
     config = _configured(full_name, " --with ".join([name, *chosen]), config_class, options)
