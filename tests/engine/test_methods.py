@@ -59,6 +59,17 @@ class TestFedNCFSmallBatches(MethodConformance):
     options: ClassVar = {"hidden": (16, 8), "batch_size": 12, "reg": 0.01}
 
 
+class TestFedNCFPersonalPerceptron(MethodConformance):
+    brief = True
+    name = "fedncf"
+    options: ClassVar = {
+        "hidden": (16, 8),
+        "optimizer": "adam",
+        "perceptron": "personal",
+        "perceptron_reg": 0.1,
+    }
+
+
 # Rates at which a few steps on the toy data neither stand still nor run away.
 _ONE_TABLE = {
     "learning_rate": 0.05,

@@ -91,6 +91,20 @@ class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: 
     options: ClassVar = {**OPTIONS["elastic-merge"], "form": "code", "batch_size": 12}
 
 
+class Test_fedncf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: N801 - like those above
+    brief = True
+    name = "fedncf"
+    plugins = ("elastic-merge",)
+    options: ClassVar = {
+        **OPTIONS["elastic-merge"],
+        "form": "code",
+        "merge_server": "code",
+        "hidden": (8, 4),
+        "perceptron": "personal",
+        "perceptron_reg": 0.1,
+    }
+
+
 class Test_fedncf_with_momentum_on_the_server(MethodConformance):  # noqa: N801 - like those above
     """Leaves that are not per item. Adam would divide by next to nothing here, and show the rounding."""
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError, DataError
+from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import history
@@ -59,13 +62,53 @@ def test_repeats() -> None:
     assert named(REPEATS, paper.excluded) == {"a": "xyz"}
 
 
-@pytest.mark.parametrize("protocol", ["strict", "paper"])
-def test_without_times_the_last_row_of_the_file_is_test(protocol: str) -> None:
-    data = table(("b", "z"), ("a", "x"), ("b", "x"), ("a", "y"), ("b", "y"), ("a", "z"))
-    got = split(data, protocol)
-    assert named(data, got.test) == {"a": "z", "b": "y"}
-    assert named(data, got.validation) == {"a": "y", "b": "x"}
-    assert named(data, got.train) == {"a": "x", "b": "z"}
+UNTIMED = table(("b", "z"), ("a", "x"), ("b", "x"), ("a", "y"), ("b", "y"), ("a", "z"), ("b", "x"))
+
+
+def test_strict_without_times_holds_out_the_last_new_row_of_the_file() -> None:
+    got = split(UNTIMED, "strict")
+    assert named(UNTIMED, got.test) == {"a": "z", "b": "y"}
+    assert named(UNTIMED, got.validation) == {"a": "y", "b": "x"}
+    assert named(UNTIMED, got.train) == {"a": "x", "b": "z"}
+
+
+def test_paper_without_times_takes_the_first_appearance_of_an_item_as_its_time() -> None:
+    """Items appear in the order z x y. So a has z x y, and b, who has x twice, z x x y."""
+    got = split(UNTIMED, "paper")
+    assert named(UNTIMED, got.test) == {"a": "y", "b": "y"}
+    assert named(UNTIMED, got.validation) == {"a": "x", "b": "x"}
+    assert named(UNTIMED, got.train) == {"a": "z", "b": "zx"}
+
+
+def test_paper_takes_the_first_appearance_in_the_whole_file() -> None:
+    """The user c is left out for having one row, and still c's row of y comes first."""
+    data = table(("c", "y"), ("a", "x"), ("a", "y"), ("a", "z")).min_interactions(3)
+    assert named(data, split(data, "paper").test) == {"a": "z"}
+    assert named(data, split(data, "paper").validation) == {"a": "x"}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "least"), [("filmtrust", "ratings.txt", 10), ("douban-book", "ratings.dat", 5)]
+)
+def test_paper_holds_out_what_the_public_code_does_without_times(name: str, file: str, least: int) -> None:
+    """Items by first appearance, then each user's latest, computed from the publisher's file line by line."""
+    path = Path(os.environ.get("SOLERA_DATA", "")) / name / file
+    if not path.is_file():
+        pytest.skip(f"{name} is not on this machine")
+    data = load(name)
+    lines = [line.split()[:2] for line in path.read_text(encoding="utf-8").splitlines()]
+    place: dict[str, int] = {}
+    for _, item in lines:
+        place.setdefault(item, len(place))
+    rows: dict[str, list[str]] = {}
+    for user, item in lines:
+        rows.setdefault(user, []).append(item)
+    expected = {
+        user: max(items, key=place.__getitem__) for user, items in rows.items() if len(items) >= least
+    }
+    test = split(data, "paper").test
+    found = {data.user_map.id(u): data.item_map.id(int(test.row(u)[0])) for u in range(len(test))}
+    assert found == expected
 
 
 def test_paper_holds_out_what_pandas_ranks_first_and_second() -> None:

@@ -24,6 +24,12 @@ LOCAL = "items.local"
 def require_shared_table(method: Method, plugin: str) -> None:
     """Raise an error for a method that has no shared item table, or already has a local one."""
     tables = {leaf.name: leaf for leaf in method.leaves if leaf.per_item}
+    if any(leaf.fades_with for leaf in tables.values()):
+        raise ConfigError(
+            f"{plugin!r} cannot be used with {method.name!r} if weight decay acts on all rows: it changes "
+            "how tables are trained and sent",
+            "add -o decay=touched",
+        )
     if LOCAL in tables:
         raise ConfigError(
             f"{plugin!r} cannot be used with {method.name!r}: its clients already have a table of their own "

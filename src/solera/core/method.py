@@ -15,6 +15,7 @@ from solera.core.choices import (
     Scorer,
     SequenceScorer,
     Tailoring,
+    Telling,
     Update,
     View,
     ViewDerives,
@@ -120,9 +121,15 @@ class Method:
             return frozenset((self.aggregate.held,))
         if not isinstance(self.aggregate, Tailoring):
             return frozenset()
-        target = self.aggregate.target
-        derived = (leaf.name for leaf in self.select(home=Home.SHARED) if leaf.derived_from == target)
-        return frozenset((target, *derived))
+        target, told = self.aggregate.target, self.told
+        more = (leaf for leaf in self.select(home=Home.SHARED) if leaf.derived_from == target)
+        return frozenset((target, *(leaf.name for leaf in more), *([told] if told else ())))
+
+    @cached_property
+    def told(self) -> str:
+        """The leaf that tells each client whether its version of the shared table is new; may be empty."""
+        tells = self.aggregate.tells if isinstance(self.aggregate, Telling) else ""
+        return tells if any(leaf.name == tells for leaf in self.leaves) else ""
 
     @property
     def rounds_needed(self) -> None:

@@ -31,12 +31,14 @@ class Dot:
     """⟨user, item⟩ with a personal user vector."""
 
     embedding_size: int
+    start: Init = Init.NORMAL
     label: str = "dot with user vector"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
         """The user vector."""
-        return (Leaf("user", (self.embedding_size,), Home.PERSONAL),)
+        d = self.embedding_size
+        return (Leaf("user", (d,), Home.PERSONAL, self.start, fan_in=d),)
 
     def score(self, params: Params, items: Tensor) -> Tensor:
         """Σ_k user_k · item_k."""

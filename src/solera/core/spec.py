@@ -27,6 +27,7 @@ class Init(StrEnum):
     """How a leaf is initialized. Every client starts from the same draw, like a freshly installed device."""
 
     ZEROS = "zeros"
+    ONES = "ones"
     NORMAL = "normal"  # N(0, 1)
     LINEAR = "linear"  # U(−1/√fan_in, 1/√fan_in), where fan_in is `Leaf.fan_in`
 
@@ -40,7 +41,8 @@ class Leaf:
     that is aggregated from them. The latter start with that leaf's initial values. A `fresh` personal leaf is
     initialized again in every round and is kept only to serve its user. A leaf `derived_from` a table is
     computed from it by the view's `derive`. With `bias`, the first number of every row is the item's bias,
-    which a coding must keep more exactly than the others.
+    which a coding must keep more exactly than the others. The rows of a per-item leaf that a client does not
+    touch in a round are multiplied by the leaf `fades_with`, as it is after training; see `core.fading`.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Leaf:
     fresh: bool = False
     derived_from: str = ""
     bias: bool = False
+    fades_with: str = ""
 
     def __post_init__(self) -> None:
         if self.upload and self.home is Home.PERSONAL:
@@ -78,6 +81,8 @@ class Leaf:
         match self.init:
             case Init.ZEROS:
                 values = np.zeros(shape)
+            case Init.ONES:
+                values = np.ones(shape)
             case Init.NORMAL:
                 values = draw.standard_normal(shape)
             case Init.LINEAR:

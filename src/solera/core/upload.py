@@ -36,9 +36,19 @@ class Upload:
     def declared(
         cls, leaves: tuple[Leaf, ...], rows: Tensor, row_counts: Tensor, before: Params, after: Params
     ) -> Upload:
-        """The changes of all leaves that may be sent, each under the name of its shared leaf."""
-        sent = {leaf.sent_as: leaf.name for leaf in leaves if leaf.sent_as}
-        return cls(rows, row_counts, {to: after[name] - before[name] for to, name in sent.items()})
+        """The changes of all leaves that may be sent, each under the name of its shared leaf.
+
+        The rows of a leaf that fades are compared with what they would be if the client had not touched them.
+        The server adds what became of all rows, see `core.fading`.
+        """
+        changes = {}
+        for leaf in leaves:
+            if leaf.sent_as:
+                start = before[leaf.name]
+                if leaf.fades_with:
+                    start = start * after[leaf.fades_with].repeat_interleave(row_counts.to(rows.device), 0)
+                changes[leaf.sent_as] = after[leaf.name] - start
+        return cls(rows, row_counts, changes)
 
     @property
     def n_clients(self) -> int:

@@ -23,7 +23,7 @@ from solera.core.files import write_atomically
 from solera.data.fetch import cache_dir
 from solera.data.interactions import IdMap, Interactions
 
-FORMAT = 1  # raise it when a reader or `Interactions.from_columns` returns something else for the same file
+FORMAT = 2  # raise it when a reader or `Interactions.from_columns` returns something else for the same file
 _LOG = logging.getLogger(__name__)
 _ABOUT = "about.json"
 
@@ -91,6 +91,7 @@ def _store(place: Path, data: Interactions) -> None:
             "times": data.times,
             "user_ids": data.user_map.ids,
             "item_ids": data.item_map.ids,
+            "first_seen": data.first_seen,
         }
         for name, array in arrays.items():
             if array is not None:
@@ -118,6 +119,7 @@ def _open(place: Path) -> Interactions | None:
             item_map=IdMap(arrays["item_ids"]),
             titles=None if about["titles"] is None else tuple(about["titles"]),
             one_clock=about["one_clock"],
+            first_seen=arrays.get("first_seen"),
         )
     except FileNotFoundError:
         return None

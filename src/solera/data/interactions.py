@@ -59,8 +59,9 @@ class Interactions:
     """Interactions sorted by user, then time; equal times keep the order of the file.
 
     `times` is None if the publisher gives none: the order of the file is used instead. Times may be ranks
-    within a user; `one_clock` says whether times of different users can be compared. `origin` is None for a
-    table in memory, which cannot be loaded again.
+    within a user; `one_clock` says whether times of different users can be compared. `first_seen` is the line
+    in which each item appears first, if there are no times. `origin` is None for a table in memory, which
+    cannot be loaded again.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Interactions:
     item_map: IdMap
     titles: tuple[str, ...] | None = None
     one_clock: bool = True
+    first_seen: Ints | None = None
     origin: Origin | None = None
 
     @classmethod
@@ -87,6 +89,7 @@ class Interactions:
             raise DataError(f"data set {name!r} has no interactions", "check the file and its columns")
         user_map, user_index = _number(users)
         item_map, item_index = _number(items)
+        first_seen = _first_seen(item_index, len(item_map)) if times is None else None
         order = _order(user_index, times)
         if order is not None:
             user_index, item_index = user_index[order], item_index[order]
@@ -99,6 +102,7 @@ class Interactions:
             user_map=user_map,
             item_map=item_map,
             titles=None if titles is None else tuple(titles.get(i, "") for i in item_map.ids.tolist()),
+            first_seen=first_seen,
         )
 
     def __len__(self) -> int:
@@ -192,7 +196,15 @@ class Interactions:
             user_map=self.user_map.take(users),
             item_map=self.item_map.take(items),
             titles=titles,
+            first_seen=None if self.first_seen is None else self.first_seen[items],
         )
+
+
+def _first_seen(items: Ints, n_items: int) -> Ints:
+    """The first place of every item in a column of items."""
+    first = np.zeros(n_items, dtype=np.int64)
+    first[items[::-1]] = np.arange(len(items))[::-1]  # of several assignments, the last one holds
+    return first
 
 
 def _number(ids: Sequence[str] | NDArray[np.str_] | pl.Series) -> tuple[IdMap, Ints]:

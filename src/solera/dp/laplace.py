@@ -1,4 +1,7 @@
-"""The papers' setting: Laplace noise of a fixed scale on every number that is sent, without clipping.
+"""The papers' setting: Laplace noise of a fixed scale on every number of the whole table, without clipping.
+
+The papers (PFedRec's Eq. 12, PFedCLR and FedEM after it) add noise to the tables that clients send, and so to
+the rows of items that a client did not train on. An upload then has all rows.
 
 It guarantees nothing: an upload may have any length, so for any noise there are two uploads that it does not
 make indistinguishable. If every upload were clipped to length c in L1, a round would be private with
@@ -7,12 +10,14 @@ make indistinguishable. If every upload were clipped to length c in L1, a round 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
@@ -49,26 +54,44 @@ class PaperLaplace(Frozen):
         """A short label for this noise."""
         return f"Laplace noise {self.scale:g}, no clip: {NO_GUARANTEE}"
 
-    def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits) -> Upload:
-        """Add noise to every number that is sent. The sent rows are not hidden.
+    def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits, n_items: int) -> Upload:
+        """Whole tables with noise on every number. They do not show which rows a client touched.
 
         `keys` are the keys of the clients' random streams.
         """
-        changes, rows = {}, upload.row_counts.cpu().numpy()
+        n, device = upload.n_clients, upload.rows.device
+        owner = torch.arange(n).repeat_interleave(upload.row_counts).to(device)
+        touched = owner * n_items + upload.rows
+        changes = {}
         for place, leaf in enumerate(leaf for leaf in leaves if leaf.sent_as):
             change = upload.changes[leaf.sent_as]
-            counts = (rows if leaf.per_item else np.ones_like(rows)) * leaf.size
-            unit = ((draws(mix(keys + np.uint64(place)), counts) >> np.uint64(11)) + 0.5) * 2.0**-53 - 0.5
-            noise = -self.scale * np.sign(unit) * np.log1p(-2 * np.abs(unit))
-            changes[leaf.sent_as] = change + torch.from_numpy(noise).view(change.shape).to(change)
-        return Upload(upload.rows, upload.row_counts, changes)
+            if leaf.per_item:
+                whole = change.new_zeros(n * n_items, *leaf.shape)
+                change = whole.index_copy_(0, touched, change)
+            streams = mix(keys + np.uint64(place))
+            each = change.view(n, -1)
+            noise = (self._noise(streams[c : c + 1], each.shape[1]) for c in range(n))
+            noisy = [values + one.to(values) for values, one in zip(each, noise, strict=True)]
+            changes[leaf.sent_as] = torch.stack(noisy).view(change.shape) if noisy else change
+        rows = torch.arange(n_items, device=device).repeat(n)
+        return Upload(rows, torch.full_like(upload.row_counts, n_items), changes)
+
+    def _noise(self, key: Bits, count: int) -> Tensor:
+        """The noise of one client on one leaf. Client by client, because whole tables are large."""
+        unit = ((draws(key, np.array([count])) >> np.uint64(11)) + 0.5) * 2.0**-53 - 0.5
+        return torch.from_numpy(-self.scale * np.sign(unit) * np.log1p(-2 * np.abs(unit)))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise."""
+        return math.sqrt(2) * self.scale
 
     def statement(self, rounds: int) -> dict[str, Any]:
         """The privacy statement of a run with this noise."""
         return {
             "guarantee": NO_GUARANTEE,
             "why": "noise without a clip: an upload may be as long as it likes",
-            "noise": f"Laplace of scale {self.scale:g} on every number that is sent",
+            "noise": f"Laplace of scale {self.scale:g} on every number of every row",
             "epsilon": None,
             "epsilon_with_the_clip_it_lacks": 2 * rounds / self.scale,
             "that_clip": f"every upload at most 1 long in L1; proportional to it; local, {rounds} rounds",
@@ -82,7 +105,8 @@ class LaplaceNoise:
 
     noise: PaperLaplace
     seed: int
-    dense: bool = False
+    n_items: int
+    dense: bool = True
 
     def choose(self, able: Ints, round_: int) -> None:
         """None: the noise does not depend on how clients are drawn."""
@@ -105,6 +129,6 @@ class LaplaceRound(RoundStep):
     leaves: tuple[Leaf, ...]
 
     def send(self, clients: Ints, upload: Upload) -> Upload:
-        """Uploads with noise on every number."""
+        """Uploads with noise on every number of every row."""
         keys = client_keys(self.of.seed, Purpose.NOISE, self.round, clients)
-        return self.of.noise.upload(upload, self.leaves, keys)
+        return self.of.noise.upload(upload, self.leaves, keys, self.of.n_items)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Sifting, Tailoring
+from solera.core.choices import Sifting, Tailoring, Telling
 from solera.core.context import RoundContext
 from solera.core.method import Method
 from solera.core.protection import RoundChain
@@ -112,6 +112,8 @@ class Server:
             mixing = self._tailor.mix(aggregate, sent, self._shared[aggregate.target], context)
             if self._on_mixing:
                 self._on_mixing(clients, mixing)
+            if isinstance(aggregate, Telling) and self._method.told:
+                self._tailor.tell(aggregate, clients, self._shared[self._method.told], context)
         if isinstance(aggregate, Sifting):
             self._sift(aggregate)
         if self._protection.given_up:

@@ -323,8 +323,10 @@ class Simulation:
         for name in personal.whole:
             personal.whole[name][index] = result.params[name]
         group = TouchedRows(result.clients, result.upload.rows, result.upload.row_counts)
+        fading = {leaf.name: leaf.fades_with for leaf in self.method.leaves if leaf.fades_with}
         for name in (*personal.tables, *personal.rows):
-            personal.put(name, group, result.params[name])
+            factors = result.params[fading[name]] if name in fading else None
+            personal.put(name, group, result.params[name], factors)
 
 
 def choose(able: Ints, share: float, seed: int, round_: int) -> Ints:

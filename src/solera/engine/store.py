@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.core.tensor_files import Writable
@@ -59,6 +60,12 @@ class PersonalStore:
         for leaf in method.select(home=Home.PERSONAL):
             start = self.initial[leaf.name]
             if leaf.per_item and n_clients * start.nbytes > TABLE_BYTES:
+                if leaf.fades_with:
+                    raise ConfigError(
+                        f"the tables {leaf.name!r} of {n_clients} clients are too large to be kept in full, "
+                        "and without that weight decay cannot act on all rows",
+                        "add -o decay=touched",
+                    )
                 self.rows[leaf.name] = self._empty()
                 continue
             place = self.tables if leaf.per_item else self.whole
@@ -76,9 +83,15 @@ class PersonalStore:
         """The group's rows of a shared leaf, with the rows that clients keep in place of theirs."""
         return self.rows[name].overlay(_tensor(group.clients), group.items, group.counts, values, n_items)
 
-    def put(self, name: str, group: TouchedRows, values: Tensor) -> None:
-        """Store the group's rows. Rows of a shared leaf replace all earlier ones; a personal leaf grows."""
+    def put(self, name: str, group: TouchedRows, values: Tensor, fading: Tensor | None = None) -> None:
+        """Store the group's rows. Rows of a shared leaf replace all earlier ones; a personal leaf grows.
+
+        All other rows of a table are multiplied by the clients' factors `fading` [n_clients, 1].
+        """
         if name in self.tables:
+            if fading is not None:
+                clients = torch.from_numpy(group.clients).to(self.device)
+                self.tables[name][clients] *= fading.unsqueeze(-1)
             _flat(self.tables[name]).index_copy_(0, self._places(name, group), values)
             return
         rows = (_tensor(group.clients), group.items, group.counts, values)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Tailoring
+from solera.core.choices import Tailoring, Telling
 from solera.core.context import RoundContext
 from solera.core.mixing import Factored, factored, sketched
 from solera.engine.ranks import Share, added
@@ -43,6 +43,11 @@ class Tailor:
         for columns in _columns(tables):
             target[:, columns].index_copy_(0, who, weights @ tables[:, columns])
         return mixing
+
+    def tell(self, aggregate: Telling, clients: Ints, into: Tensor, context: RoundContext) -> None:
+        """Set `into` [n_clients, 1] to 1 for clients with a new table, else 0. Absent clients have none."""
+        told = aggregate.renewed(len(clients), context)
+        into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
 
 
 class SharedTailor(Tailor):
@@ -87,6 +92,13 @@ class SharedTailor(Tailor):
             for (_, at), values in zip(shards, mixed, strict=True):
                 target[:, columns].index_copy_(0, who[at], values)
         return mixing
+
+    def tell(self, aggregate: Telling, clients: Ints, into: Tensor, context: RoundContext) -> None:
+        """As in one process, for the own clients."""
+        mine = self._share.clients[clients]
+        everybody = np.sort(np.concatenate(self._share.ranks.gathered(mine)))
+        told = aggregate.renewed(len(everybody), context)[torch.from_numpy(np.searchsorted(everybody, mine))]
+        into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
 
     def _by_shard(self, clients: Ints) -> list[Ints]:
         shards = self._share.shards[clients]

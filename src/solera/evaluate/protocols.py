@@ -67,11 +67,15 @@ def _strict(data: Interactions) -> Labelled:
 
 def _paper(data: Interactions) -> Labelled:
     _require_rows(data)
-    if data.times is None:
-        return data, _last_two(data)
-    # The public code ranks times in descending order by first appearance: among equal times, the row
-    # that comes earlier in the file counts as the later one.
-    order = np.lexsort((-np.arange(len(data)), data.times, data.users))
+    # Without times, the public code (FedRAP's and FedEM's) takes an item's first appearance in the file as
+    # the time of all its rows. A user's last item is then the one that appeared latest, often a rare one.
+    times = data.times
+    if times is None:
+        assert data.first_seen is not None
+        times = data.first_seen[data.items]
+    # It ranks times in descending order by first appearance: among equal times, the row that comes earlier
+    # in the file counts as the later one.
+    order = np.lexsort((-np.arange(len(data)), times, data.users))
     rows = data.select(order)
     return rows, _last_two(rows)
 

@@ -15,7 +15,7 @@ from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
-from solera.methods.elastic_merge import ElasticMergeConfig, elastic_merge
+from solera.methods.elastic_merge import ElasticMergePlugConfig, elastic_merge
 from solera.methods.fedcia import FedCIAConfig, fedcia
 from solera.methods.fedease import FedEASEConfig, fedease
 from solera.methods.fedem import (
@@ -64,6 +64,7 @@ from solera.methods.plgc import (
     PLGCConfig,
     PLGCPlugConfig,
     local_global_mixing,
+    mixing_backbone,
     plgc,
     plgc_dlgm,
     plgc_err,
@@ -144,7 +145,7 @@ PLUGINS: dict[str, Plugin] = {
         "items, upload, then the rest with a low-rank personal buffer (PFedCLR)", LowRankConfig, low_rank
     ),
     "elastic-merge": Plugin(
-        "local table, the shared one merged in item by item (FedEM)", ElasticMergeConfig, elastic_merge
+        "local table, the shared one merged in item by item (FedEM)", ElasticMergePlugConfig, elastic_merge
     ),
     "static-merge": Plugin(
         "local table, the shared one merged in with one weight, from some round on (FedEM)",
@@ -171,6 +172,10 @@ PLUGINS: dict[str, Plugin] = {
         "training negatives drawn by popularity (server side)", PopularNegativesConfig, popular_negatives
     ),
 }
+
+
+# A method that is another one under a plug-in: FedMF with PLGC is trained as PLGC's paper does it.
+UNDER: dict[tuple[str, str], Recipe] = {("fedmf", "plgc"): Recipe(MixingConfig, mixing_backbone)}
 
 
 # One-round methods. They have no training that a plug-in could change.
@@ -220,8 +225,8 @@ def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collecti
             raise ConfigError(f"unknown {kind} {unknown!r}", closest(unknown, known))
     if name in ONE_ROUND:
         raise ConfigError(f"{name!r} needs one round and no training", "choose a method of many rounds")
-    recipe = METHODS[name]
     chosen = [plugin for plugin in PLUGINS if plugin in plugins]
+    recipe = next((UNDER[name, plugin] for plugin in chosen if (name, plugin) in UNDER), METHODS[name])
     full_name = "+".join([name, *chosen])
     config_class = _config_class(recipe.config, chosen)
     config = _configured(full_name, " --with ".join([name, *chosen]), config_class, options)

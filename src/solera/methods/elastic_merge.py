@@ -12,9 +12,13 @@ Symbols: β is `adapter_learning_rate`.
 
 Algorithm 1 of the paper merges again in every epoch, which would undo the previous epoch. The paper's text
 merges once and then trains, and so does this implementation. In the public code (`form=code`) the adapter is
-always part of the forward pass: a round begins with a merge, and on every batch the adapter is updated first,
-then, through the merge, everything else; the merged table is served. In both forms, a round changes and sends
-the rows of all items.
+part of the forward pass: a round begins with a merge, and on every batch the adapter is updated first, then,
+through the merge, everything else; the merged table is served. There, a client without a new table trains
+its own one plainly: in the first round that is everybody. In both forms, a round changes and sends the rows
+of all items.
+
+As a plug-in it leaves the server to the method. `merge_server=code` takes the public code's, see `fedem`: a
+round gives a new table to a tenth of the clients, as in the code of FedEA, which preceded FedEM.
 """
 
 from __future__ import annotations
@@ -27,13 +31,15 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Stage, Update
+from solera.core.choices import Adam, Aggregate, Move, Stage, Tailoring, Telling, Update
 from solera.core.context import RoundContext, Widths
+from solera.core.errors import ConfigError
 from solera.core.local_table import LOCAL, OnLocal, on_local_table, require_shared_table
 from solera.core.method import Method
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS
+from solera.methods.similarity_weighted import SimilarityWeighted
 
 Merge = Literal["elastic", "dynamic", "static"]
 
@@ -62,13 +68,29 @@ class ElasticMergeConfig(LearnedMergeConfig):
     )
 
 
+class ElasticMergePlugConfig(ElasticMergeConfig):
+    """Options of the plug-in, which may replace the method's aggregate by that of FedEM's public code."""
+
+    merge_server: Literal["method", "code"] = Field(
+        default="method", description="the method's own aggregate, or a new table for a tenth of the clients"
+    )
+    merge_similarity: float = Field(
+        default=0.9, ge=0, description="α of merge_server=code: how much similar clients are preferred"
+    )
+
+
 @dataclass(frozen=True)
 class Merged(OnLocal):
-    """The shared table merged into the client's own, with a weight per item, per client, or for all."""
+    """The shared table merged into the client's own, with a weight per item, per client, or for all.
+
+    If the server tells clients by the leaf `told` whether their shared table is new (1) or not (0), only a
+    new one is merged.
+    """
 
     merge: Merge = "elastic"
     adapter: tuple[int, ...] = (16, 8)
     merge_weight: float = 0.5
+    told: str = ""
     settles: str = LOCAL
 
     @property
@@ -79,8 +101,9 @@ class Merged(OnLocal):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The leaves of the view on a local table, and the adapter's."""
-        return (*super().leaves, *self.adapter_leaves)
+        """The leaves of the view on a local table, the adapter's, and what the server tells."""
+        told = (Leaf(self.told, (1,), Home.SHARED, Init.ZEROS),) if self.told else ()
+        return (*super().leaves, *self.adapter_leaves, *told)
 
     @property
     def adapter_leaves(self) -> tuple[Leaf, ...]:
@@ -98,7 +121,11 @@ class Merged(OnLocal):
         )
 
     def weight(self, params: Params) -> Tensor | float:
-        """ρ, [..., n, 1] or broadcastable to it."""
+        """ρ, [..., n, 1] or broadcastable to it; 0 if the client's shared table is not new."""
+        weight = self._weight(params)
+        return weight * params[self.told].unsqueeze(-1) if self.told else weight
+
+    def _weight(self, params: Params) -> Tensor | float:
         if self.merge == "static":
             return self.merge_weight
         if self.merge == "dynamic":
@@ -162,7 +189,11 @@ class MergeThenTrain:
 
 @dataclass(frozen=True)
 class TrainThroughMerge:
-    """Merge, then on every batch train the adapter and, through the merge, everything else."""
+    """Merge, then on every batch train the adapter and, through the merge, everything else.
+
+    A client without a new table trains its own one plainly: ρ and the adapter's gradient are zero, so Adam
+    does not move the adapter. In the first round that is everybody.
+    """
 
     inner: Update
     merged: Merged
@@ -175,6 +206,8 @@ class TrainThroughMerge:
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
         """The method's stages, with the adapter's move before every other."""
+        if not context.round:
+            return tuple(on_local_table(stage, self.merged.inner) for stage in self.inner.stages(context))
         adapting = _adapter_moves(self.merged, context)
 
         def through(number: int, stage: Stage) -> Stage:
@@ -194,11 +227,28 @@ def merging(method: Method, form: str, merged: Merged) -> Method:
     """The method on a local table, with the shared table merged into it."""
     require_shared_table(method, "elastic-merge")
     if form == "code":
-        return replace(method, view=merged, update=TrainThroughMerge(method.update, merged))
+        during = replace(merged, told=_told(method.aggregate))
+        return replace(method, view=during, update=TrainThroughMerge(method.update, during))
     before = MergedBefore(merged.inner, merged.merge, merged.adapter, merged.merge_weight)
     return replace(method, view=before, update=MergeThenTrain(method.update, merged))
 
 
-def elastic_merge(method: Method, config: ElasticMergeConfig) -> Method:
+def _told(aggregate: Aggregate) -> str:
+    return aggregate.tells if isinstance(aggregate, Telling) else ""
+
+
+def elastic_merge(method: Method, config: ElasticMergePlugConfig) -> Method:
     """Apply the plug-in to a method."""
+    if config.merge_server == "code":
+        method = _served_as_in_the_code(method, config.merge_similarity)
     return merging(method, config.form, Merged(method.view, adapter=config.adapter))
+
+
+def _served_as_in_the_code(method: Method, similarity: float) -> Method:
+    if isinstance(method.aggregate, Tailoring):
+        raise ConfigError(
+            f"'elastic-merge' with merge_server=code cannot be used with {method.name!r}: its server already "
+            "makes a table for every client",
+            "leave merge_server out",
+        )
+    return replace(method, aggregate=SimilarityWeighted(similarity, "code"))

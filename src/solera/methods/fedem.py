@@ -19,8 +19,8 @@ Where paper and public code differ, `form=code` and `server=code` follow the cod
   The code stops a client whose loss changes by less than 1e-4 of itself; here all epochs are run.
 - The code compares the tables' projections on their first principal components, takes 1 / (1 + distance) and
   sets values above 0.9 to 1. It omits the 1 / (1 + α). It gives a new table to a tenth of the clients per
-  round, mixed among themselves, while merging does nothing for the others. Principal components have no
-  sign; here they are given the sign of the mean table.
+  round, mixed among themselves; the others neither merge nor train their adapters. Principal components have
+  no sign; here they are given the sign of the mean table.
 
 Ablations: `fedem-sr` replaces the local table by the shared one, `fedem-sm` merges with one weight for all,
 `fedem-dm` with one learned weight per client (the output of the adapter in the paper; here a separate
@@ -29,23 +29,16 @@ parameter).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from solera.core.choices import Adam
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.mixing import onto_simplex, squared_distances
-from solera.core.parts import Dot, ItemTable, Joint, Mean
-from solera.core.randomness import Purpose
+from solera.core.parts import Dot, ItemTable, Joint
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Params
-from solera.core.upload import Totals
 from solera.methods.elastic_merge import (
     ElasticMergeConfig,
     LearnedMergeConfig,
@@ -53,9 +46,7 @@ from solera.methods.elastic_merge import (
     Merged,
     merging,
 )
-
-_REFRESHED = 0.1  # fraction of the clients per round in the public code
-_ALIKE = 0.9  # values above this are set to 1 in the public code
+from solera.methods.similarity_weighted import SimilarityWeighted
 
 
 class SimilarityConfig(MethodConfig):
@@ -82,56 +73,6 @@ class FedEMStaticConfig(MergeConfig, SimilarityConfig):
     """Options of the ablation with a fixed merging weight."""
 
     merge_weight: float = Field(default=0.5, ge=0, le=1, description="ρ, of the shared table")
-
-
-@dataclass(frozen=True)
-class SimilarityWeighted:
-    """Mix every client's table from all tables, with larger weights for similar and for larger clients."""
-
-    alpha: float
-    form: Literal["paper", "code"] = "paper"
-    label: str = "similarity-weighted, a table per client"
-    weighted: bool = True
-    source: str = "items"
-    target: str = "items"
-
-    @property
-    def sketchable(self) -> bool:
-        """The code's form takes principal components of single tables."""
-        return self.form == "paper"
-
-    def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        """Eq. 13 for all clients at once."""
-        if self.form == "code":
-            return self._of_some(tables, weights, context)
-        alike = 1 / (1 + squared_distances(tables))
-        return onto_simplex((weights / weights.sum() + self.alpha * alike) / (1 + self.alpha))
-
-    def _of_some(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
-        count = max(1, round(_REFRESHED * len(tables)))
-        drawn = context.generator(Purpose.CLIENTS, 1).choice(len(tables), count, replace=False)
-        some = torch.from_numpy(drawn).sort().values.to(tables.device)
-        alike = 1 / (1 + squared_distances(_first_components(tables[some])).sqrt())
-        alike[alike > _ALIKE] = 1
-        mine = weights[some]
-        among = onto_simplex(mine / mine.sum() + self.alpha * alike)
-        mixing = torch.eye(len(tables), dtype=among.dtype, device=tables.device)
-        mixing[some[:, None], some] = among
-        return mixing
-
-    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Average the leaves of which clients have no version of their own."""
-        return Mean(weighted=True).combine(shared, totals, context)
-
-
-def _first_components(tables: Tensor) -> Tensor:
-    """Coordinates [c, n, 1] of the items along each table's direction of largest variance."""
-    centred = tables - tables.mean(1, keepdim=True)
-    directions = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors[..., -1:]
-    mean = centred.mean(0)
-    reference = torch.linalg.eigh(mean.T @ mean).eigenvectors[:, -1]
-    signs = torch.sign((directions * reference[:, None]).sum(1, keepdim=True))
-    return torch.matmul(centred, directions * signs)
 
 
 def fedem(config: FedEMConfig) -> Method:

@@ -9,6 +9,10 @@ that later papers compare with: a multi-layer perceptron on user and item vector
 
 p_u is personal; the perceptron is shared, uploaded and averaged like the items. The original's generalized
 matrix factorization branch is left out, as in those papers.
+
+The public code of FedEA, by the authors of FedEM, has FedNCF in another form: W and b stay on the client
+(`perceptron=personal`) and have a weight decay of their own (`perceptron_reg`). Without this decay, the
+perceptron memorizes a client's samples within a few rounds of Adam.
 """
 
 from __future__ import annotations
@@ -20,13 +24,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Sgd
-from solera.core.context import MethodConfig, TwoWidths
+from solera.core.choices import Adam, Move, Sgd, Stage
+from solera.core.context import MethodConfig, RoundContext, TwoWidths
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Joint, Mean
+from solera.core.parts import ItemTable, Mean
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.wrappers import personal
 
 
 class FedNCFConfig(MethodConfig):
@@ -37,6 +42,10 @@ class FedNCFConfig(MethodConfig):
     optimizer: Literal["adam", "sgd"] = Field(
         default="sgd", description="local optimiser, started afresh every round"
     )
+    perceptron: Literal["shared", "personal"] = Field(
+        default="shared", description="whether all clients share one perceptron, or each has its own"
+    )
+    perceptron_reg: float = Field(default=0.0, ge=0, description="L2 penalty on the perceptron, beside reg")
 
 
 @dataclass(frozen=True)
@@ -81,17 +90,33 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
 
 
+@dataclass(frozen=True)
+class PerceptronApart:
+    """Train all leaves together in every step, with a weight decay for the perceptron alone."""
+
+    perceptron: tuple[str, ...]
+    optimizer: type[Sgd | Adam]
+    label: str = "all together"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """One stage with one move and two weight decays."""
+        rate, reg = context.hyper["learning_rate"], context.hyper["reg"]
+        own = Move(self.perceptron, self.optimizer(rate, reg + context.hyper["perceptron_reg"]))
+        return (Stage(context.local_epochs, (Move(("user", "items"), self.optimizer(rate, reg), (own,)),)),)
+
+
 def fedncf(config: FedNCFConfig) -> Method:
     """Build FedNCF: shared perceptron × shared × joint × mean."""
     scorer = SharedPerceptron(config.embedding_size, config.hidden)
-    moving = tuple(leaf.name for leaf in scorer.leaves)
+    perceptron = tuple(leaf.name for leaf in scorer.leaves if leaf.name != "user")
+    optimizer = Adam if config.optimizer == "adam" else Sgd
     return Method(
         name="fedncf",
         paper="Perifanis & Efraimidis 2022",
         config=config,
-        scorer=scorer,
+        scorer=personal(scorer) if config.perceptron == "personal" else scorer,
         view=ItemTable(config.embedding_size),
         loss=BinaryCrossEntropy(),
-        update=Joint((*moving, "items"), Adam if config.optimizer == "adam" else Sgd),
+        update=PerceptronApart(perceptron, optimizer),
         aggregate=Mean(),
     )

@@ -22,6 +22,8 @@ Where paper and public code differ:
   that is `norm=soft`, with θ = μ(a) after every step.
 - The code multiplies its learning rates by 0.95 after every local step and by 0.97 after every round, which
   the paper does not mention. The same is done here, by `step_decay` and the schedules.
+- The code's weight decay shrinks all rows of C and D in every step, also those of items that the client does
+  not train on: `decay=all-rows`. By default it acts on the rows that a client touches in the round.
 - The code stops a client's epochs when its loss changes by less than 1e-4 of itself: `early_stop=1e-4`. There
   the loss includes the penalties, here it does not.
 
@@ -42,6 +44,7 @@ from torch import Tensor
 
 from solera.core.choices import Move, Sgd, Stage
 from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.fading import KEPT, FadingMean, fading
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.parts import ItemTable, Mean, Nothing, PersonalLinear
@@ -64,6 +67,10 @@ class FedRAPOneTableConfig(MethodConfig):
         default=0.95, gt=0, le=1, description="both step sizes fall by it after every local step"
     )
     reg: float = Field(default=1e-6, ge=0, description="L2 penalty on everything that is trained")
+    decay: Literal["touched", "all-rows"] = Field(
+        default="touched",
+        description="whether the L2 penalty acts on a client's touched rows, or on all rows",
+    )
     local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     batch_size: int = Field(default=2048, ge=1, description="samples per local step")
     early_stop: float = Field(
@@ -157,6 +164,7 @@ class ScorerAndTables:
 
     tables: tuple[str, ...]
     threshold: bool = False
+    fading: bool = False
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
@@ -168,6 +176,8 @@ class ScorerAndTables:
         if self.threshold:
             shrinking = replace(plain, shrink=max(0.0, hyper["sparsity"]))  # a sine can be negative
             tables = tuple(Move((name,), shrinking if name == "items" else plain) for name in self.tables)
+        if self.fading:
+            tables = (*tables, Move((KEPT,), plain))
         everything = Move(("score.weight", "score.bias"), scorer, tables)
         return (Stage(context.local_epochs, (everything,), stop=hyper["early_stop"]),)
 
@@ -175,6 +185,17 @@ class ScorerAndTables:
 def fedrap(config: FedRAPConfig) -> Method:
     """Build FedRAP: personal linear × additive × joint × mean."""
     return _additive("fedrap", "Li et al. 2024", config, config.norm)
+
+
+def _decaying(method: Method, config: FedRAPOneTableConfig) -> Method:
+    """The method, with the weight decay on all rows if that is asked for."""
+    if config.decay == "touched":
+        return method
+    assert isinstance(method.update, ScorerAndTables)
+    mean = FadingMean(method.aggregate) if isinstance(method.aggregate, Mean) else method.aggregate
+    return replace(
+        method, view=fading(method.view), update=replace(method.update, fading=True), aggregate=mean
+    )
 
 
 def fedrap_no(config: FedRAPOneNormConfig) -> Method:
@@ -188,7 +209,7 @@ def fedrap_l2(config: FedRAPOneNormConfig) -> Method:
 
 
 def _additive(name: str, paper: str, config: FedRAPOneNormConfig, norm: Norm) -> Method:
-    return Method(
+    method = Method(
         name=name,
         paper=paper,
         config=config,
@@ -198,11 +219,12 @@ def _additive(name: str, paper: str, config: FedRAPOneNormConfig, norm: Norm) ->
         update=ScorerAndTables(("items", "own"), norm == "soft"),
         aggregate=Mean(),
     )
+    return _decaying(method, config)
 
 
 def fedrap_c(config: FedRAPOneTableConfig) -> Method:
     """The ablation without personal tables: C alone."""
-    return Method(
+    method = Method(
         name="fedrap-c",
         paper="Li et al. 2024, ablation",
         config=config,
@@ -212,11 +234,12 @@ def fedrap_c(config: FedRAPOneTableConfig) -> Method:
         update=ScorerAndTables(("items",)),
         aggregate=Mean(),
     )
+    return _decaying(method, config)
 
 
 def fedrap_d(config: FedRAPOneTableConfig) -> Method:
     """The ablation without a shared table: D alone, so nothing is learned from others."""
-    return Method(
+    method = Method(
         name="fedrap-d",
         paper="Li et al. 2024, ablation",
         config=config,
@@ -226,3 +249,4 @@ def fedrap_d(config: FedRAPOneTableConfig) -> Method:
         update=ScorerAndTables(("items",)),
         aggregate=Nothing(),
     )
+    return _decaying(method, config)

@@ -10,32 +10,36 @@ Recommendation" (2025), for any method with a shared item table.
 The trace is the sum of all squared entries (Eq. 14). A client knows the contribution of its touched rows, so
 it updates the trace without reading the others.
 
-Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, with the learning rates of
-its public relatives; `plgc-dlgm` has only the mixing, `plgc-err` only the redundancy reduction, between the
-table in training and the downloaded one. `regularizer` replaces eRR as in Table III, see `regularizers`.
+FedRAP already has a table of the client's own, D, and trains the shared one, C, on the client. These two are
+mixed, λ D + (1 − λ) C, and there is no third table; penalties and upload stay FedRAP's.
+
+Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, by SGD with the learning
+rates of its public relatives and the weighted mean; `fedmf --with plgc` is the same. `plgc-dlgm` has only the
+mixing, `plgc-err` only the redundancy reduction, between the table in training and the downloaded one.
+`regularizer` replaces eRR as in Table III, see `regularizers`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pydantic import BaseModel, Field
-from torch import Tensor
 
 from solera.core.choices import Move, Sgd, Stage, Update, view_knows
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.local_table import LOCAL, OnLocal, require_shared_table
+from solera.core.local_table import LOCAL, require_shared_table
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.parts import Dot, ItemTable, Mean
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.spec import Init
 from solera.core.wrappers import ITEMS, Around
+from solera.methods.fedrap import Additive
+from solera.methods.mixed_views import Anchored, Mixed, MixedAdditive, MixedKnowing
 from solera.methods.redundancy import Redundancy
 from solera.methods.regularizers import FromTableIII, Kind, Regularizer
-
-ANCHOR, TRACE, LOCAL_TRACE = "items.downloaded", "items.trace", "items.local.trace"
 
 
 class PLGCPlugConfig(BaseModel):
@@ -69,6 +73,9 @@ class MixingConfig(MethodConfig):
     )
     local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     batch_size: int = Field(default=2048, ge=1, description="samples per local step")
+    user_start: Literal["normal", "linear"] = Field(
+        default="normal", description="user vectors start as N(0, 1), or as the weights of a linear layer"
+    )
 
 
 class PLGCConfig(PLGCPlugConfig, MixingConfig):
@@ -76,114 +83,11 @@ class PLGCConfig(PLGCPlugConfig, MixingConfig):
 
 
 @dataclass(frozen=True)
-class Mixed(OnLocal):
-    """A view of the client's own table and the shared one, mixed by their traces."""
-
-    redundancy: Regularizer
-
-    @property
-    def label(self) -> str:
-        """The inner label and the mixing."""
-        return f"{self.inner.label}, mixed with local by NTK traces"
-
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """The leaves of the view on a local table, both traces, and the projector."""
-        return (
-            *super().leaves,
-            Leaf(TRACE, (1,), Home.SHARED, Init.ZEROS, derived_from=ITEMS),
-            Leaf(LOCAL_TRACE, (1,), Home.PERSONAL, Init.ZEROS, derived_from=LOCAL),
-            *self.redundancy.leaves,
-        )
-
-    def derive(self, tables: Params) -> Params:
-        """Σ of all squared entries of each table."""
-        names = {ITEMS: TRACE, LOCAL: LOCAL_TRACE}
-        return {
-            names[name]: table.square().sum((-1, -2)).unsqueeze(-1)
-            for name, table in tables.items()
-            if name in names
-        }
-
-    def observe(self, before: Params, now: Params) -> Params:
-        """The trace before the round, updated with the change of the touched rows."""
-        grown = (now[LOCAL].square() - before[LOCAL].square()).sum((-1, -2)).unsqueeze(-1)
-        return {LOCAL_TRACE: before[LOCAL_TRACE] + grown}
-
-    def share(self, params: Params) -> Tensor:
-        """λ, [..., 1, 1]."""
-        own = params[LOCAL_TRACE].detach()
-        return (own / (own + params[TRACE])).unsqueeze(-1)
-
-    def merged_by(self, before: Params, after: Params) -> Tensor:
-        """1 − λ, as used for serving."""
-        return 1 - self.share(after)
-
-    def table(self, params: Params) -> Tensor:
-        """The mixed table."""
-        return params[ITEMS] + self.share(params) * (params[LOCAL] - params[ITEMS])
-
-    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
-        """The method's own penalty on the mixed table, and redundancy reduction between the two tables."""
-        total = super().penalty(params, batch, context)
-        if self.redundancy.weight:
-            total = total + self.redundancy.loss(params, params[LOCAL], params[ITEMS], batch)
-        return total
-
-
-@dataclass(frozen=True)
-class MixedKnowing(Mixed):
-    """`Mixed` for a view with an analytic gradient."""
-
-    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """λ times the inner view's gradient by the mixed table, and the gradient of redundancy reduction."""
-        found = self.inner_gradient(params, slope, batch, context)
-        found[LOCAL] = found.pop(ITEMS) * self.share(params)
-        if self.redundancy.weight:
-            against = self.redundancy.gradient(params, LOCAL, params[ITEMS], batch)
-            found[LOCAL] += against.pop(LOCAL)
-            found |= against
-        return found
-
-
-@dataclass(frozen=True)
-class Anchored(Around):
-    """A view with redundancy reduction between the table in training and the downloaded one."""
-
-    redundancy: Regularizer
-
-    @property
-    def label(self) -> str:
-        """The inner label and the downloaded table."""
-        return f"{self.inner.label}, less redundant than downloaded"
-
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """The view's own leaves, a copy of the table, and the projector."""
-        (items,) = (leaf for leaf in self.inner.leaves if leaf.name == ITEMS)
-        copy = replace(items, name=ANCHOR, upload=False, derived_from=ITEMS)
-        return (*self.inner.leaves, copy, *self.redundancy.leaves)
-
-    def derive(self, tables: Params) -> Params:
-        """A copy of the table."""
-        return {ANCHOR: tables[ITEMS]} if ITEMS in tables else {}
-
-    def observe(self, before: Params, now: Params) -> Params:
-        """Nothing: no leaf on the client is derived."""
-        return {}
-
-    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
-        """The method's own penalty, and redundancy reduction against the downloaded rows."""
-        against = self.redundancy.loss(params, params[ITEMS], params[ANCHOR], batch)
-        return against + super().penalty(params, batch, context)
-
-
-@dataclass(frozen=True)
 class WithProjector:
     """The method's own update, on the local table if there is one, with the projector trained along."""
 
     inner: Update
-    view: Mixed | Anchored
+    view: Mixed | MixedAdditive | Anchored
 
     @property
     def label(self) -> str:
@@ -232,6 +136,18 @@ def local_global_mixing(method: Method, config: PLGCPlugConfig) -> Method:
             "of zeros have no traces to compute mixing weights from",
             "omit it, or use elastic-merge",
         )
+    inside = method.view
+    while isinstance(inside, Around):
+        inside = inside.inner
+    if isinstance(inside, Additive):
+        if inside is not method.view:
+            raise ConfigError(
+                f"'plgc' cannot be used with {method.name!r}: it mixes FedRAP's own two tables, which "
+                "another plug-in uses otherwise",
+                "leave one of the plug-ins out",
+            )
+        own = MixedAdditive(inside, _redundancy(method, config))
+        return replace(method, view=own, update=WithProjector(method.update, own))
     mixed = MixedKnowing if view_knows(method.view) else Mixed
     view = mixed(method.view, _redundancy(method, config))
     return replace(method, view=view, update=WithProjector(method.update, view))
@@ -246,30 +162,30 @@ def _redundancy(method: Method, config: PLGCPlugConfig) -> Regularizer:
 
 def plgc(config: PLGCConfig) -> Method:
     """Build PLGC: dot × mixed by traces × joint × weighted mean."""
-    return replace(local_global_mixing(_backbone(config), config), name="plgc")
+    return replace(local_global_mixing(mixing_backbone(config), config), name="plgc")
 
 
 def plgc_dlgm(config: MixingConfig) -> Method:
     """The ablation with dynamic local-global mixing alone."""
-    method = local_global_mixing(_backbone(config), PLGCPlugConfig.model_validate({"redundancy": 0.0}))
+    method = local_global_mixing(mixing_backbone(config), PLGCPlugConfig.model_validate({"redundancy": 0.0}))
     return replace(method, name="plgc-dlgm", paper="Shen et al. 2025, ablation")
 
 
 def plgc_err(config: PLGCConfig) -> Method:
     """The ablation with embedding redundancy reduction alone."""
-    method = _backbone(config)
+    method = mixing_backbone(config)
     view = Anchored(method.view, _redundancy(method, config))
     update = WithProjector(method.update, view)
     return replace(method, name="plgc-err", paper="Shen et al. 2025, ablation", view=view, update=update)
 
 
-def _backbone(config: MixingConfig) -> Method:
-    """FedMF with a separate learning rate for items."""
+def mixing_backbone(config: MixingConfig) -> Method:
+    """FedMF with SGD, a separate learning rate for items, and a weighted mean."""
     return Method(
         name="fedmf",
         paper="Shen et al. 2025",
         config=config,
-        scorer=Dot(config.embedding_size),
+        scorer=Dot(config.embedding_size, Init(config.user_start)),
         view=ItemTable(config.embedding_size),
         loss=BinaryCrossEntropy(),
         update=UserAndItems(),

@@ -123,7 +123,7 @@ def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
     """The protection chain of a run's uploads: coding, clipping and noise, then masks."""
     steps: list[Step] = []
     if config.wire:
-        steps.append(LaplaceNoise(config.wire, config.seed))
+        steps.append(LaplaceNoise(config.wire, config.seed, clients.n_items))
     if config.dp:
         check_private(method)
         steps.append(private_rounds(config.dp, method, clients, config.seed))

@@ -23,15 +23,20 @@ LEAVES = (
 )
 
 
-def test_noise_is_laplace_on_all_that_is_sent_and_on_nothing_else() -> None:
-    rows = torch.arange(20_000)
+def test_noise_is_laplace_on_all_rows() -> None:
+    """Two clients and 10,000 items; the first touches the last 4,000 of them, the second all."""
+    rows = torch.cat([torch.arange(6_000, 10_000), torch.arange(10_000)])
     upload = Upload(
-        rows, torch.tensor([5_000, 15_000]), {"items": torch.ones(20_000, 5), "layer": torch.zeros(2, 3)}
+        rows, torch.tensor([4_000, 10_000]), {"items": torch.ones(14_000, 5), "layer": torch.zeros(2, 3)}
     )
-    sent = PaperLaplace(scale=0.5).upload(upload, LEAVES, np.array([3, 4], np.uint64))
-    noise = (sent.changes["items"] - 1).double().flatten()
+    sent = PaperLaplace(scale=0.5).upload(upload, LEAVES, np.array([3, 4], np.uint64), 10_000)
+    assert torch.equal(sent.rows, torch.arange(10_000).repeat(2))
+    assert sent.row_counts.tolist() == [10_000, 10_000]
+    changed = torch.ones(20_000, 5)
+    changed[:6_000] = 0
+    noise = (sent.changes["items"] - changed).double().flatten()
     n = len(noise)
-    assert torch.equal(sent.rows, rows)
+    assert float(noise[: 5 * 6_000].abs().mean()) == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(30_000))
     assert float(noise.mean()) == pytest.approx(0, abs=4 * 0.71 / math.sqrt(n))
     assert float(noise.abs().mean()) == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(n))
     assert float(noise.std()) == pytest.approx(0.5 * math.sqrt(2), rel=0.02)

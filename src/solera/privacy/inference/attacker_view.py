@@ -1,6 +1,6 @@
 """What an attacker sees of uploads, with and without protection.
 
-    plain         every upload, and any sum of some of them
+    plain         every upload, and any sum of some of them; with --wire, under the papers' noise
     local         the same, but uploads are clipped and have their clients' noise on every number of every row
     central       the sum over all clients of a round under noise: what the next model tells. The server
                   itself sees plain uploads and is trusted
@@ -13,13 +13,14 @@ look at what is sent in a round, and not at what the server makes of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from solera.core.arrays import Floats, Ints
 from solera.core.spec import Leaf
 from solera.core.upload import Upload
+from solera.dp.laplace import PaperLaplace
 from solera.dp.mechanism import Clip
 from solera.dp.settings import DP, Mode
 from solera.privacy.inference.row_changes import SeenRows, rows_seen, total
@@ -27,10 +28,11 @@ from solera.privacy.inference.row_changes import SeenRows, rows_seen, total
 
 @dataclass(frozen=True)
 class Plain:
-    """Unprotected uploads."""
+    """Unprotected uploads, or such with the papers' noise of standard deviation `sent_noise`."""
 
     tables: tuple[str, ...]
     n_items: int
+    sent_noise: float = field(default=0.0, kw_only=True)
 
     @property
     def sum_alone(self) -> bool:
@@ -39,7 +41,8 @@ class Plain:
 
     def each(self, clients: Ints, upload: Upload) -> dict[int, SeenRows]:
         """What the attacker knows of every client's upload."""
-        return dict(zip(clients.tolist(), rows_seen(upload, self.tables), strict=True))
+        seen = (replace(sight, noise=self.sent_noise) for sight in rows_seen(upload, self.tables))
+        return dict(zip(clients.tolist(), seen, strict=True))
 
     def total(self, parts: Sequence[SeenRows], weights: Floats) -> SeenRows:
         """The sum as the attacker sees it."""
@@ -81,13 +84,15 @@ class Private(Plain):
 
 def cover(
     dp: DP | None,
+    wire: PaperLaplace | None,
     leaves: tuple[Leaf, ...],
     tables: tuple[str, ...],
+    *,
     n_items: int,
     draw: np.random.Generator,
 ) -> Plain:
     """The attacker's view for the resolved settings of a run."""
     if dp is None:
-        return Plain(tables, n_items)
+        return Plain(tables, n_items, sent_noise=wire.deviation if wire else 0.0)
     assert dp.noise is not None
     return Private(tables, n_items, Clip(dp.clip), dp.clip * dp.noise, leaves, dp.mode, draw)

@@ -40,7 +40,7 @@ from solera.privacy.inference.attacker_view import cover
 from solera.privacy.inference.attacks import ATTACKS
 from solera.privacy.inference.figures import Finding, Tally
 from solera.privacy.inference.learned import Learned
-from solera.privacy.inference.observe import Observed, Sending
+from solera.privacy.inference.observe import Observed
 from solera.privacy.inference.row_changes import Mask, SeenRows, Sent, Watchman
 from solera.privacy.inference.shadow import Public, Shadows, sum_weights
 from solera.runs.config import RunConfig
@@ -112,20 +112,26 @@ class _Watch:
         self.targets: Ints = np.sort(self.draw.choice(able, clients, replace=False))
         public = Public.of(parts.train.take(np.setdiff1d(able, self.targets)), data.n_items)
         self.popularity = public.log_popularity
-        self.cover = cover(config.dp, self.method.leaves, self.tables, data.n_items, self.draw)
+        self.cover = cover(
+            config.dp,
+            config.wire,
+            self.method.leaves,
+            self.tables,
+            n_items=data.n_items,
+            draw=self.draw,
+        )
         self.watchman = Watchman(self.cover.each)
-        if config.wire:
-            train = Sending(train, LaplaceNoise(config.wire, config.seed))
+        noise = LaplaceNoise(config.wire, config.seed, data.n_items) if config.wire else None
         dtype = torch.float64 if config.precision == "double" else torch.float32
         federation = ClientData(parts.train, parts.excluded, data.n_items)
         self.simulation = Simulation(
             self.method,
             federation,
-            Observed(train, self.watchman),
+            Observed(train, self.watchman, noise),
             seed=config.seed,
             device=torch.device("cpu"),
             dtype=dtype,
-            protection=protection(config.model_copy(update={"wire": None}), self.method, federation),
+            protection=protection(config, self.method, federation),
         )
         present = len(self.simulation.choose(0))
         if self.cover.sum_alone:
@@ -141,6 +147,7 @@ class _Watch:
             public,
             max(100, 2 * self.sums[-1]),
             train=train,
+            step=noise,
             cover=self.cover,
             seed=config.seed,
             dtype=dtype,

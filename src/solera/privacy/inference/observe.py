@@ -24,31 +24,21 @@ class Observer(Protocol):
 class Observed:
     """Local training whose uploads an observer sees. Results are unchanged.
 
-    Put it around everything that changes an upload on its way: what is inside is not seen.
+    Put it around everything that changes an upload on its way: what is inside is not seen. The client half of
+    a protection of the simulation comes later; the observer sees uploads through it if it is given as `step`.
     """
 
     train: LocalTraining
     observer: Observer
+    step: Step | None = None
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
         """The same results."""
+        begun = self.step.begin(task.context.round, task.method.leaves, {}) if self.step else None
         for result in self.train(task, clients):
-            self.observer(task.context.round, result.clients, result.upload)
+            seen = begun.send(result.clients, result.upload) if begun else result.upload
+            self.observer(task.context.round, result.clients, seen)
             yield result
-
-
-@dataclass(frozen=True)
-class Sending:
-    """Local training whose uploads have gone through the client half of one protection."""
-
-    train: LocalTraining
-    step: Step
-
-    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
-        """The same results with protected uploads."""
-        begun = self.step.begin(task.context.round, task.method.leaves, {})
-        for result in self.train(task, clients):
-            yield replace(result, upload=begun.send(result.clients, result.upload))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import torch
 
 from solera.core.arrays import Floats, Ints
 from solera.core.method import Method
+from solera.core.protection import Step
 from solera.core.randomness import Purpose, generator
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -67,6 +68,7 @@ class Shadows:
         count: int,
         *,
         train: LocalTraining,
+        step: Step | None,
         cover: Plain,
         seed: int,
         dtype: torch.dtype,
@@ -77,7 +79,7 @@ class Shadows:
         data = ClientData(histories, histories.sorted_unique(), n_items)
         self._cover, self._watchman = cover, Watchman(cover.each)
         # The starting values are the program's and public; the samples are the clients' own.
-        engine = Observed(Reseeded(train, int(self._draw.integers(2**62))), self._watchman)
+        engine = Observed(Reseeded(train, int(self._draw.integers(2**62))), self._watchman, step)
         cpu = torch.device("cpu")
         self._simulation = Simulation(method, data, engine, seed=seed, device=cpu, dtype=dtype)
         self._popularity, self._weights = public.log_popularity, sum_weights(method, histories)
