@@ -7,10 +7,11 @@ import threading
 import pytest
 from benchmark import matrix, ratings
 
-from solera.bench import cells
+from solera.bench import cells, jobs
+from solera.bench.jobs import Job, Step
 from solera.bench.records import read, write
 from solera.bench.runner import make_plan
-from solera.bench.worker import Done, Failed, Job, Stopped, perform
+from solera.bench.worker import Done, Failed, Stopped, perform
 from solera.core.errors import DivergedError
 
 MATRIX = """
@@ -47,7 +48,7 @@ def finals(found, job):
 def test_a_cell_is_tuned_and_run_and_never_worse_than_its_first_trials(cell):
     found, job = cell
     assert make_plan(found).todo == [job.entry]
-    steps = []
+    steps: list[Step] = []
     assert isinstance(perform(job, threading.Event(), steps.append), Done)
     study, records = finals(found, job)
     assert [record.seed for record in records] == [0, 1]
@@ -66,7 +67,7 @@ def test_a_cell_is_tuned_and_run_and_never_worse_than_its_first_trials(cell):
 
 def test_settings_that_diverge_give_way_to_the_next_best_for_all_seeds(cell, monkeypatch):
     found, job = cell
-    trained, ran = cells.trained, []
+    trained, ran = jobs.trained, []
 
     def sometimes(run, config, *rest):
         ran.append((config.options, config.seed))

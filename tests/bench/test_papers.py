@@ -18,10 +18,11 @@ from benchmark import made
 
 import solera.runs.papers as module
 from in_process import solera
+from solera.bench.jobs import Job
 from solera.bench.paper_tables import count, results, run_grids
 from solera.bench.papers import Cell, Stored, cells, figure, folders, missing_runs, select
 from solera.bench.records import read, write
-from solera.bench.worker import Done, Job, Stopped, perform
+from solera.bench.worker import Done, Stopped, perform
 from solera.core.errors import ConfigError
 from solera.methods import find
 from solera.runs.costs import costs

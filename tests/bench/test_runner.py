@@ -22,9 +22,10 @@ import torch
 from benchmark import OWN, made, matrix, ratings
 
 from solera.bench import runner, worker
+from solera.bench.jobs import Job, Step
 from solera.bench.records import Failure, failure_path, read, read_failure, write
 from solera.bench.runner import Finished, Plan, Running, Status, make_plan
-from solera.bench.worker import Done, Failed, Job, Step, Stopped, perform
+from solera.bench.worker import Done, Failed, Stopped, perform
 from solera.core.errors import RunError
 from solera.runs import StoppedError
 

@@ -18,10 +18,11 @@ import pytest
 from benchmark import ratings
 
 from solera.bench.axes import applied, grid, read_space
+from solera.bench.jobs import Job
 from solera.bench.spaces import Range
 from solera.bench.sweep import Sweep, check_size, read_trials
 from solera.bench.trials import Trial
-from solera.bench.worker import Done, Job, perform
+from solera.bench.worker import Done, perform
 from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
 from solera.report.sweep import importance, sweep_figures, sweep_page, variance_share

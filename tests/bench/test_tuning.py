@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from in_process import solera
 from solera.baselines import BASELINES
 from solera.bench.best import presets_of
 from solera.bench.effort import Effort, chance, full_length, some_users
+from solera.bench.entries import Tuning
 from solera.bench.matrix import read_tuning
 from solera.bench.spaces import Range, as_json
 from solera.bench.studies import Study, read_studies
@@ -66,7 +68,7 @@ def test_a_search_without_options_is_its_first_trials():
 def test_everyone_spends_the_same_budget(share):
     """Counted in rounds times clients: who trains some of the clients in a round has more rounds."""
     made = search(SPACE, SMALL, climbing(share))
-    spent = sum(trial.passes for trial in made)
+    spent = sum(trial.passes or 0 for trial in made)
     assert SMALL.budget - SMALL.rung < spent <= SMALL.budget + share
     assert len(made) >= SMALL.trials
 
@@ -85,7 +87,7 @@ def test_an_epoch_of_a_baseline_is_a_pass():
     effort = Effort(trials=9, budget=120, passes=20, rung=5)
     made = search(space, effort, evaluate)
     assert len(made) >= effort.trials
-    assert effort.budget - effort.rung < sum(trial.passes for trial in made) <= effort.budget
+    assert effort.budget - effort.rung < sum(trial.passes or 0 for trial in made) <= effort.budget
 
 
 def test_trials_that_fail_at_once_come_to_an_end():
@@ -97,7 +99,7 @@ def test_trials_that_fail_at_once_come_to_an_end():
     effort = SMALL.model_copy(update={"budget": 50})
     made = search(SPACE, effort, fails)
     assert made[1].error == "RuntimeError: singular"
-    assert sum(trial.passes for trial in made) == pytest.approx(effort.budget, abs=effort.rung)
+    assert sum(trial.passes or 0 for trial in made) == pytest.approx(effort.budget, abs=effort.rung)
 
 
 def test_pruning_spares_the_first_trials():
@@ -271,13 +273,17 @@ def test_tune_then_presets(tmp_path, monkeypatch):
     assert {row["label"]: row["passes"] for row in spent}["fedease"] == pytest.approx(14)
 
 
+def tunings(path: Path) -> list[Tuning]:
+    return [each for each in read_tuning(path).entries if isinstance(each, Tuning)]
+
+
 def test_the_first_trials_are_the_papers_and_the_defaults(tmp_path):
     path = tmp_path / "matrix.toml"
     path.write_text(
         '[[tune]]\ndatasets = ["filmtrust", "beauty"]\nmethods = ["fedem", "fedrap", "fedmf", "fedslist"]\n'
         'first.fedslist = { decays = "0.8" }'
     )
-    first = {(entry.config.dataset, entry.label): entry.first for entry in read_tuning(path).entries}
+    first = {(each.config.dataset, each.label): each.first for each in tunings(path)}
     paper = {name: presets()[f"paper:{name}"].options for name in ("fedem/filmtrust", "fedem/ml-100k")}
     assert first["filmtrust", "fedem"] == (paper["fedem/filmtrust"], {})
     assert first["beauty", "fedem"] == (paper["fedem/ml-100k"], {})  # no preset of its own
@@ -288,7 +294,7 @@ def test_the_first_trials_are_the_papers_and_the_defaults(tmp_path):
 
 def test_the_strict_comparison_has_every_method_and_tunes_what_it_runs(pytestconfig):
     path = pytestconfig.rootpath / "experiments" / "matrices" / "strict.toml"
-    found = read_tuning(path).entries
+    found = tunings(path)
     variants = {name for name in METHODS if name.split("-")[0] in METHODS and "-" in name}
     for dataset in ("ml-100k", "filmtrust"):
         here = {

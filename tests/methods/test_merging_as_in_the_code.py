@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ SMALL = {"embedding_size": 4, "local_epochs": 2, "negatives": 2, "batch_size": 2
 FEDEM = {**SMALL, "adapter": (4,), "form": "code", "server": "code"}
 
 
-def after(name: str, options: dict[str, object], train: LocalTraining, rounds: int) -> Params:
+def after(name: str, options: dict[str, Any], train: LocalTraining, rounds: int) -> Params:
     return run(build(name, options), train, rounds=rounds).state.personal.tensors()
 
 
@@ -69,7 +70,13 @@ def test_clients_without_a_new_table_train_as_in_fedmf(train: LocalTraining) -> 
 @pytest.mark.parametrize("reg", [0.0, 0.3])
 def test_weight_decay_of_the_perceptron_alone(train: LocalTraining, reg: float) -> None:
     """One step of SGD: W ← W − η (∇ + (reg + perceptron_reg) W), so the decay adds −η perceptron_reg W."""
-    options = {**SMALL, "local_epochs": 1, "batch_size": 10**6, "learning_rate": 0.5, "reg": reg}
+    options: dict[str, Any] = {
+        **SMALL,
+        "local_epochs": 1,
+        "batch_size": 10**6,
+        "learning_rate": 0.5,
+        "reg": reg,
+    }
     options |= {"perceptron": "personal", "hidden": (3, 2)}
     start = after("fedncf", options, train, 0)
     plain = after("fedncf", options, train, 1)

@@ -76,7 +76,7 @@ class SLIST:
         return fading(history.take(users), self.decays, self.weights.shape[1]) @ self.weights
 
 
-def _add(total: Floats, place: tuple[Ints, Ints], values: Floats) -> None:
+def _add(total: Floats, place: tuple[Ints, ...], values: Floats) -> None:
     """Add values to places, of which some are the same if a history repeats an item."""
     columns = place[1].ravel()
     if len(np.unique(columns)) == len(columns):

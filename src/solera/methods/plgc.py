@@ -22,7 +22,7 @@ mixing, `plgc-err` only the redundancy reduction, between the table in training 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -109,7 +109,8 @@ class WithProjector:
             return replace(move, along=(*move.along, *along)) if trains_items else move
 
         # A stage's own view has an analytic gradient if the method's has.
-        view = replace(self.view, inner=stage.view) if stage.view else None
+        own: Any = self.view
+        view = replace(own, inner=stage.view) if stage.view else None
         return replace(stage, moves=tuple(adapted(move) for move in stage.moves), view=view)
 
 
