@@ -15,7 +15,6 @@ from solera.core.choices import (
     Scorer,
     SequenceScorer,
     Tailoring,
-    Telling,
     Update,
     View,
     ViewDerives,
@@ -28,7 +27,7 @@ from solera.core.choices import (
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
 from solera.core.losses import Loss, NextItemLoss
-from solera.core.rare_choices import HoldsUsers, ViewOfWholeTables
+from solera.core.rare_choices import HoldsUsers, Telling, ViewOfWholeTables
 from solera.core.spec import Home, Leaf, Params
 
 

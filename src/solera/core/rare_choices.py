@@ -64,3 +64,20 @@ class HoldsUsers(Protocol):
     def pass_on(self, users: Tensor, clients: Tensor, changes: Tensor, context: RoundContext) -> Tensor:
         """All users' vectors after the round, in which `clients` sent these changes [c, d]."""
         ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A `Tailoring` aggregate that may give a new table to some of a round's clients only."""
+
+    @property
+    def tells(self) -> str:
+        """The shared leaf [1] that tells each client whether it has a new table; empty if all have one.
+
+        A method whose view does not declare the leaf is not told.
+        """
+        ...
+
+    def renewed(self, clients: int, context: RoundContext) -> Tensor:
+        """1 for each of the round's clients that has a new table, else 0, [clients]."""
+        ...

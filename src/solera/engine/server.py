@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Sifting, Tailoring, Telling
+from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.method import Method
 from solera.core.protection import RoundChain
-from solera.core.rare_choices import HoldsUsers
+from solera.core.rare_choices import HoldsUsers, Telling
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.engine.tailoring import ClientTables, Tailor

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Tailoring, Telling
+from solera.core.choices import Tailoring
 from solera.core.context import RoundContext
 from solera.core.mixing import Factored, factored, sketched
+from solera.core.rare_choices import Telling
 from solera.engine.ranks import Share, added
 
 MANY = 2_000  # clients above which tables are compared by sketches, and weights are factored

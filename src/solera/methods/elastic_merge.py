@@ -31,11 +31,12 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Aggregate, Move, Stage, Tailoring, Telling, Update
+from solera.core.choices import Adam, Aggregate, Move, Stage, Tailoring, Update
 from solera.core.context import RoundContext, Widths
 from solera.core.errors import ConfigError
 from solera.core.local_table import LOCAL, OnLocal, on_local_table, require_shared_table
 from solera.core.method import Method
+from solera.core.rare_choices import Telling
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import ITEMS
