@@ -62,7 +62,7 @@ def test_all_combinations_in_the_order_of_the_file(folder):
     assert config.options["embedding_size"] == 4
     assert "adapter_learning_rate" in config.options, "the plug-in's options, defaults included"
     assert made.entries[16].config == BaselineConfig(
-        baseline="ease", dataset="ml-100k", options={"reg": 20.0}
+        baseline="ease", dataset="ml-100k", options={"reg": 20.0, "recency": 1.0}
     )
 
 

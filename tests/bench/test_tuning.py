@@ -287,7 +287,7 @@ def test_the_first_trials_are_the_papers_and_the_defaults(tmp_path):
     paper = {name: presets()[f"paper:{name}"].options for name in ("fedem/filmtrust", "fedem/ml-100k")}
     assert first["filmtrust", "fedem"] == (paper["fedem/filmtrust"], {})
     assert first["beauty", "fedem"] == (paper["fedem/ml-100k"], {})  # no preset of its own
-    assert len(first["filmtrust", "fedrap"]) == 1  # the defaults are the paper's
+    assert len(first["filmtrust", "fedrap"]) == 2  # the paper's weight decay is on all rows
     assert first["filmtrust", "fedmf"][-1] == {}
     assert first["filmtrust", "fedslist"][-1] == {"decays": "0.8"}
 
