@@ -52,7 +52,7 @@ def page(records: scale.Records, drawn: Mapping[str, str]) -> str:
     """The whole page."""
 
     def shown(*names: str) -> str:
-        return "\n".join(f"![{drawn[name]}](images/{name}.svg)" for name in names if name in drawn)
+        return "\n\n".join(f"![{drawn[name]}](images/{name}.svg)" for name in names if name in drawn)
 
     limits, target = Limits(), scale.TARGET
     parts = [
