@@ -96,10 +96,11 @@ def test_local_noise_hides_single_uploads_and_sums(small):
 
 
 def test_laplace_noise_hides_some(small):
-    """Which rows are sent stays in the open."""
+    """It is on all rows, so that nobody sees which of them a client touched."""
     plain = attacked(small, config(rounds=1), sums=(1,))
     noisy = attacked(small, config(wire=PaperLaplace(scale=5.0), rounds=1), sums=(1,))
-    assert noisy["touched", 1, 1, 1] == plain["touched", 1, 1, 1]
+    assert plain["touched", 1, 1, 1].target.auc > 0.6
+    assert noisy["touched", 1, 1, 1].target.auc == 0.5
     assert noisy["sign", 1, 1, 1].target.auc < plain["sign", 1, 1, 1].target.auc - 0.05
 
 
@@ -112,7 +113,7 @@ def test_what_is_seen_of_a_clipped_sum():
     )
     dp = DP.parse("noise=1e-9,delta=1e-5,clip=1")
     sent = tuple(each for each in leaf if each.sent_as == table)
-    seen = cover(dp, sent, (table,), 3, np.random.default_rng(0))
+    seen = cover(dp, None, sent, (table,), n_items=3, draw=np.random.default_rng(0))
     each = seen.each(np.array([7, 9]), upload)
     assert each[7].rows.tolist() == [0] and each[7].changes == pytest.approx(np.array([[0.6, 0.8]]))
     total = seen.total([each[7], each[9]], np.array([1.0, 100.0]))
