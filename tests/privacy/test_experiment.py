@@ -96,10 +96,11 @@ def test_local_noise_hides_single_uploads_and_sums(small):
 
 
 def test_laplace_noise_hides_some(small):
-    """Which rows are sent stays in the open."""
+    """It is on all rows, so that nobody sees which of them a client touched."""
     plain = attacked(small, config(rounds=1), sums=(1,))
     noisy = attacked(small, config(wire=PaperLaplace(scale=5.0), rounds=1), sums=(1,))
-    assert noisy["touched", 1, 1, 1] == plain["touched", 1, 1, 1]
+    assert plain["touched", 1, 1, 1].target.auc > 0.6
+    assert noisy["touched", 1, 1, 1].target.auc == 0.5
     assert noisy["sign", 1, 1, 1].target.auc < plain["sign", 1, 1, 1].target.auc - 0.05
 
 
