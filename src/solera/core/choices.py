@@ -311,15 +311,9 @@ class Tailoring(Protocol):
 
 @runtime_checkable
 class Telling(Protocol):
-    """A `Tailoring` aggregate that may give a new table to some of a round's clients only."""
+    """A `Tailoring` aggregate that may give a new table to only some of a round's clients."""
 
-    @property
-    def tells(self) -> str:
-        """The shared leaf [1] that tells each client whether it has a new table; empty if all have one.
-
-        A method whose view does not declare the leaf is not told.
-        """
-        ...
+    tells: str  # the shared leaf [1] that tells a client so, if its view has that leaf; may be empty
 
     def renewed(self, clients: int, context: RoundContext) -> Tensor:
         """1 for each of the round's clients that has a new table, else 0, [clients]."""
