@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -69,7 +70,8 @@ def test_test_item_competes_at_validation() -> None:
 
 def test_target_in_the_history_stays_a_candidate() -> None:
     """paper, rows 0 1 2 0: the test item 0 is in train too. Against 3 (better) and 4 (worse): rank 2."""
-    evaluator = Evaluator(split(table([[0, 1, 2, 0]], 5), "paper"), seed=0)
+    timed = replace(table([[0, 1, 2, 0]], 5), times=np.arange(4))
+    evaluator = Evaluator(split(timed, "paper"), seed=0)
     assert evaluator.test(fixed([[3, 9, 9, 4, 1]])).full_ranking.places.tolist() == [2]
 
 

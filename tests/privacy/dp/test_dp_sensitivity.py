@@ -44,6 +44,7 @@ def test_which_methods_may() -> None:
     """A method that is added appears in one of the two lists, and is looked at."""
     assert MANY_ROUNDS == [
         "colr",
+        "fedcia",
         "fedmf",
         "fedncf",
         "fedrap",
