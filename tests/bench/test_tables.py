@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from benchmark import made
 
+from solera.bench.forms import Table
 from solera.bench.records import Failure, RunRequest, failure_path, write
-from solera.bench.tables import Table, blocks, make_tables
+from solera.bench.tables import blocks, make_tables
 from solera.cli import bench as commands
 from solera.core.errors import RunError
 from solera.evaluate.beyond import NAMES

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from solera.core.method import Method
 from solera.core.spec import Home
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
@@ -29,6 +30,7 @@ def clients(each: int) -> ClientData:
 
 def simulation(name: str, train=None, **options) -> Simulation:
     method = find(name, {"embedding_size": 4, "local_epochs": 2, **options}, ())
+    assert isinstance(method, Method)
     place, dtype = torch.device("cpu"), torch.float64
     made = Simulation(
         method, clients(5), train or BlockTraining(threads=1), seed=3, device=place, dtype=dtype

@@ -70,7 +70,8 @@ def made(train: list[list[int]], validation: list[list[int]], test: list[list[in
     whole = parts[0].concat(parts[1]).concat(parts[2])
     users, items = (IdMap(np.arange(n).astype(str)) for n in (len(train), n_items))
     data = Interactions("toy", whole.rows, whole.values, None, users, items)
-    return Split(data, "toy", False, *parts, parts[0].sorted_unique())
+    trained, validated, tested = parts
+    return Split(data, "toy", False, trained, validated, tested, trained.sorted_unique())
 
 
 def test_cold_items_by_hand():

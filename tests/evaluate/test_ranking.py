@@ -16,7 +16,7 @@ from solera.data.interactions import IdMap, Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 from solera.evaluate import PROTOCOLS, Evaluation, Evaluator, Score, ranking, split
-from solera.evaluate.ranking import sample_unmet, spread_by_activity
+from solera.evaluate.drawing import sample_unmet, spread_by_activity
 
 
 def table(lists: list[list[int]], n_items: int) -> Interactions:

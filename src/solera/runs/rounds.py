@@ -234,7 +234,7 @@ class Training:
     @property
     def tests_twice(self) -> bool:
         """Whether there is a second test. Leaky figures are compared with published ones, which have one."""
-        few = np.count_nonzero(self.split.test.lengths) <= TWICE_UP_TO
+        few = int(np.count_nonzero(self.split.test.lengths)) <= TWICE_UP_TO
         return not self.protocol.leaky and (few if self.config.test_twice is None else self.config.test_twice)
 
     def _second_test(self, first: Evaluation, on_users: OnUsers | None) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from statistics import mean, median, stdev
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS, published
 
+from solera.bench.forms import Table
 from solera.bench.records import Failure, History, Record
 from solera.bench.tables import (
     HISTORIES,
     NOT_RUN,
     Block,
-    Table,
     activity_table,
     blocks,
     main_table,
