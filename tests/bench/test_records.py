@@ -56,7 +56,8 @@ def test_a_record_has_what_the_run_had(run):
     assert record.code.commit == "c0ffee"
     assert record.users == len(record.ranks) == 30
     assert record.ndcg.mean() == pytest.approx(result["test_validation"]["full"]["ndcg@10"])
-    assert record.second_ranks is not None and len(record.second_ranks) == 30
+    assert record.second_ranks is not None
+    assert len(record.second_ranks) == 30
     assert sum(rank <= 10 for rank in record.ranks) / 30 == result["test"]["full"]["hr@10"]
     sizes = split(data, "strict").train.lengths
     assert (record.by_activity[0].least, record.by_activity[-1].most) == (sizes.min(), sizes.max())

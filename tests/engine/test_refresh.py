@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from solera.core.method import Method
 from solera.core.spec import Home
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
 from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.engine.refresh import REFRESH_ROUNDS, refreshed, refreshed_leaves
-from solera.methods import build
+from solera.methods import find
 
 N_ITEMS = 30
 METHODS = ("fedmf", "pfedrec", "fedrap", "fedem", "plgc", "pfedclr", "fedrecon", "gpfedrec", "local")
@@ -28,7 +29,8 @@ def clients(each: int) -> ClientData:
 
 
 def simulation(name: str, train=None, **options) -> Simulation:
-    method = build(name, {"embedding_size": 4, "local_epochs": 2, **options})
+    method = find(name, {"embedding_size": 4, "local_epochs": 2, **options}, ())
+    assert isinstance(method, Method)
     place, dtype = torch.device("cpu"), torch.float64
     made = Simulation(
         method, clients(5), train or BlockTraining(threads=1), seed=3, device=place, dtype=dtype

@@ -65,12 +65,13 @@ def test_the_best_items_are_not_in_the_history():
     ]
 
 
-def made(rows: list[list[int]], held_out: list[list[int]], tested: list[list[int]], n_items: int) -> Split:
-    train, validation, test = (Ragged.from_lists(each) for each in (rows, held_out, tested))
-    whole = train.concat(validation).concat(test)
-    users, items = (IdMap(np.arange(n).astype(str)) for n in (len(rows), n_items))
+def made(train: list[list[int]], validation: list[list[int]], test: list[list[int]], n_items: int) -> Split:
+    parts = [Ragged.from_lists(each) for each in (train, validation, test)]
+    whole = parts[0].concat(parts[1]).concat(parts[2])
+    users, items = (IdMap(np.arange(n).astype(str)) for n in (len(train), n_items))
     data = Interactions("toy", whole.rows, whole.values, None, users, items)
-    return Split(data, "toy", False, train, validation, test, train.sorted_unique())
+    trained, validated, tested = parts
+    return Split(data, "toy", False, trained, validated, tested, trained.sorted_unique())
 
 
 def test_cold_items_by_hand():

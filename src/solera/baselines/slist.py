@@ -66,8 +66,8 @@ class SLIST:
             channels = np.concatenate([items + channel * n_items for channel in range(len(decays))])
             m, nexts = len(items), next_products(len(items), decays, config.horizon, config.horizon_decay)
             products = memory_products(m, decays).reshape(len(channels), -1)
-            _add(memories, np.ix_(channels, channels), products)
-            _add(following, np.ix_(channels, items), nexts.reshape(len(channels), m))
+            _add(memories, channels, channels, products)
+            _add(following, channels, items, nexts.reshape(len(channels), m))
         both = torch.from_numpy(memories), torch.from_numpy(following)
         return cls(next_item_weights(*both, config.ridge, config.popularity_discount).float(), decays)
 
@@ -76,9 +76,9 @@ class SLIST:
         return fading(history.take(users), self.decays, self.weights.shape[1]) @ self.weights
 
 
-def _add(total: Floats, place: tuple[Ints, ...], values: Floats) -> None:
+def _add(total: Floats, rows: Ints, columns: Ints, values: Floats) -> None:
     """Add values to places, of which some are the same if a history repeats an item."""
-    columns = place[1].ravel()
+    place = np.ix_(rows, columns)
     if len(np.unique(columns)) == len(columns):
         total[place] += values  # several times as fast
     else:
