@@ -161,6 +161,14 @@ class Rounding(Protocol):
         ...
 
 
+def add_rows(total: Tensor, rows: Tensor | None, change: Tensor) -> None:
+    """Add clients' changes of rows to a table, or of a whole leaf to its total."""
+    if rows is None:
+        total += change.sum(0)
+    else:
+        total.index_add_(0, rows, change)
+
+
 class Totals:
     """Sums over clients: all that a sum-based aggregation needs, regardless of who computes them.
 
@@ -203,11 +211,7 @@ class Totals:
 
     def _put(self, name: str, rows: Tensor | None, change: Tensor) -> None:
         """Add clients' changes of rows, or of a whole leaf."""
-        change = change.to(self.DTYPE)
-        if rows is None:
-            self._sums[name] += change.sum(0)
-        else:
-            self._sums[name].index_add_(0, rows, change)
+        add_rows(self._sums[name], rows, change.to(self.DTYPE))
 
     def merge(self, sums: Sums) -> None:
         """Add the sums of several clients."""

@@ -76,7 +76,8 @@ class DistributedSimulation(Simulation):
 
     def _totals(self, clients: int, masked: FixedPoint | None) -> Totals:
         """Sums that are the same for any number of ranks."""
-        return ExactTotals(self.method, self.data.n_items, self.state.device, clients)
+        self._exact = ExactTotals(self.method, self.data.n_items, self.state.device, clients)
+        return self._exact
 
     def _collect(
         self, server: Server, round_: int, clients: Ints, protection: RoundChain
@@ -87,6 +88,7 @@ class DistributedSimulation(Simulation):
         told = torch.zeros(2, SHARDS, dtype=torch.float64)  # loss and bytes, each shard in its own place
         for shard, some in _by_shard(mine, share.shards[mine]):
             told[:, shard] = torch.tensor(super()._collect(server, round_, some, protection))
+            self._exact.end_shard()
         server.reduce(share.ranks.add)
         share.ranks.add(told)
         return float(told[0].sum()), int(told[1].sum())

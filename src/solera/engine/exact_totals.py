@@ -1,6 +1,7 @@
 """Sums over clients that are the same in any order, and so for any number of ranks.
 
-Every number is rounded to a multiple of one power of two, and the multiples are added as 64-bit integers.
+Every number is rounded to a multiple of one power of two, and the multiples are added as 64-bit integers. If
+there are few items, the sums of a shard are rounded instead of single numbers, which is faster then.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from solera.core.errors import DivergedError
 from solera.core.method import Method
-from solera.core.upload import Totals
+from solera.core.spec import Params
+from solera.core.upload import Totals, add_rows
 
 LARGEST = 2.0**20  # change of a number by one client; PFedRec, tuned, reached 1300
+FEW_ITEMS = 16_384
 _BITS = 62  # of a sum, without its sign and one to spare
 
 
@@ -30,15 +33,37 @@ class ExactTotals(Totals):
         self._largest = LARGEST * (n_items if method.weighted else 1)
         self._scale = 2.0 ** math.floor(_BITS - math.log2(max(1, clients) * self._largest))
         self._diverged = False
+        self._shard: Params = {}  # what has been added since the last shard ended, if there are few items
+        if n_items <= FEW_ITEMS:
+            self._shard = {name: torch.zeros_like(v, dtype=torch.float64) for name, v in self._sums.items()}
+        self._clients = max(1, clients)
 
     def _put(self, name: str, rows: Tensor | None, change: Tensor) -> None:
-        """Add clients' changes of rows, or of a whole leaf, rounded."""
-        if change.numel():
-            low, high = change.aminmax()
-            if not max(-float(low), float(high)) <= self._largest:
-                self._diverged = True  # the other ranks are still training: they hear of it in `reduce`
-                return
-        super()._put(name, rows, change.mul(self._scale).round_().to(self.DTYPE))
+        """Add clients' changes of rows, or of a whole leaf."""
+        if self._shard:
+            add_rows(self._shard[name], rows, change.double())
+        elif self._fits(change, self._largest):
+            add_rows(self._sums[name], rows, self._whole(change))
+
+    def end_shard(self) -> None:
+        """Round what has been added since the shard before ended."""
+        for name, values in self._shard.items():
+            if self._fits(values, self._clients * self._largest):
+                self._sums[name] += self._whole(values)
+            values.zero_()
+
+    def _fits(self, values: Tensor, largest: float) -> bool:
+        if not values.numel():
+            return False
+        low, high = values.aminmax()
+        if max(-float(low), float(high)) <= largest:
+            return True
+        self._diverged = True  # the other ranks are still training: they hear of it in `reduce`
+        return False
+
+    def _whole(self, values: Tensor) -> Tensor:
+        """Numbers as multiples of the power of two."""
+        return values.mul(self._scale).round_().to(self.DTYPE)
 
     def reduce(self, add: Callable[[Tensor], None]) -> None:
         """Add the totals of other ranks."""
