@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +91,30 @@ class Ranks:
                 dist.recv(each, source)
             yield found
 
+    def exchanged_counts(self, counts: Sequence[int]) -> list[int]:
+        """How many rows each rank sends to this one, given how many this one sends to each."""
+        found = torch.empty(self.size, dtype=torch.int64)
+        dist.all_to_all_single(found, torch.tensor(counts))
+        return found.tolist()
+
+    def exchanged(self, values: Tensor, sent: Sequence[int], got: Sequence[int]) -> Tensor:
+        """Send `sent[r]` rows of the values to each rank r, and receive `got[r]` from it, rank after rank."""
+        found = values.new_empty((sum(got), *values.shape[1:]))
+        dist.all_to_all_single(found, values.contiguous(), list(got), list(sent))
+        return found
+
+    def show(self, values: Tensor, owner: int) -> None:
+        """Replace values by those of one rank, on every rank."""
+        dist.broadcast(values, owner)
+
+    def send_to_first(self, values: Tensor) -> None:
+        """Send values to the first rank, which must ask for them with `receive_from`."""
+        dist.send(values.contiguous(), 0)
+
+    def receive_from(self, rank: int, values: Tensor) -> None:
+        """Replace values by what a rank sends."""
+        dist.recv(values, rank)
+
     def from_first(self, tensors: Params | None) -> Params:
         """The tensors of the first rank, on every rank."""
         if tensors:
@@ -142,16 +166,23 @@ def deal(sizes: Ints, shards: int) -> Ints:
 
 def exact(ranks: Ranks, sums: Sequence[Sums], names: Sequence[str]) -> list[Sums]:
     """The sums of this rank's shards, rounded so that adding those of all shards is exact in any order."""
+    bits = exact_bits(ranks, sums, names)
+    return [rounded_sums(each, bits) for each in sums]
+
+
+def exact_bits(ranks: Ranks, sums: Sequence[Sums], names: Sequence[str]) -> dict[str, int]:
+    """How many bits after the point leave sums over the shards of all ranks exact, for each leaf."""
     peaks = torch.zeros(len(names), dtype=torch.float64)
     for place, name in enumerate(names):
         values = [each.changes[name].abs().max() for each in sums if each.changes[name].numel()]
         if values:
             peaks[place] = torch.stack(values).max()
-    bits = dict(zip(names, _fraction_bits(ranks, peaks), strict=True))
-    return [
-        each._replace(changes={name: rounded(value, bits[name]) for name, value in each.changes.items()})
-        for each in sums
-    ]
+    return dict(zip(names, _fraction_bits(ranks, peaks), strict=True))
+
+
+def rounded_sums(sums: Sums, bits: Mapping[str, int]) -> Sums:
+    """Sums with so many bits after the point."""
+    return sums._replace(changes={name: rounded(value, bits[name]) for name, value in sums.changes.items()})
 
 
 def added(ranks: Ranks, parts: Sequence[Tensor]) -> Tensor:

@@ -23,7 +23,7 @@ def start(task: Task, group: TouchedRows) -> Params:
             if leaf.fresh:
                 return state.personal.initial[leaf.name].expand(n, *leaf.shape)
             if leaf.per_item:
-                return state.personal.get(leaf.name, group)
+                return state.personal.get(leaf.name, group, task.table_rows)
             return state.personal.whole[leaf.name].index_select(0, index)
         shared = state.shared[leaf.name]
         if leaf.name in task.method.tailored:
@@ -31,7 +31,7 @@ def start(task: Task, group: TouchedRows) -> Params:
                 return shared.index_select(0, index)
             places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
             return shared.view(-1, *leaf.shape).index_select(0, places)
-        return shared.index_select(0, group.items) if leaf.per_item else shared.expand(n, *leaf.shape)
+        return task.table_rows(leaf.name, group.items) if leaf.per_item else shared.expand(n, *leaf.shape)
 
     return {leaf.name: value(leaf) for leaf in task.method.leaves}
 

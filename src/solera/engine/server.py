@@ -45,8 +45,9 @@ class Server:
         protection: RoundChain = _UNPROTECTED,
         tailor: Tailor = _ALONE,
         on_mixing: Callable[[Ints, Tensor], None] | None = None,
+        n_rows: int | None = None,
     ) -> None:
-        """`shared` includes the aggregate's state.
+        """`shared` includes the aggregate's state. Its tables may have only `n_rows` of the rows.
 
         With `masked`, uploads are added as under masks. Sums go through the server half of `protection`.
         `tailor` mixes personalized tables; `on_mixing` receives the clients and the mixing weights.
@@ -56,7 +57,7 @@ class Server:
         self._protection = protection
         self._method, self._shared = method, shared
         self._heaviest = n_items if heaviest is None else heaviest
-        self._totals = Totals(method.leaves, n_items, device, masked)
+        self._totals = Totals(method.leaves, n_items if n_rows is None else n_rows, device, masked)
         self._clients: list[Ints] = []
         self._sizes: list[Ints] = []
         self._single: list[tuple[Ints, Upload]] = []
@@ -96,9 +97,9 @@ class Server:
         """The total weight of the clients who changed each row."""
         return self._totals.row_weights
 
-    def reduce(self, add: Callable[[Tensor], None]) -> None:
-        """Add what the servers of other processes have; `add` replaces a tensor by its sum over all."""
-        self._totals.reduce(add)
+    def reduce(self, add: Callable[[Tensor], None], *, rows: bool = True) -> None:
+        """Add what the servers of other processes have; see `Totals.reduce`."""
+        self._totals.reduce(add, rows=rows)
 
     def conclude(self, held: Params, context: RoundContext) -> Params:
         """The next shared state, including memory. Tailored tables change in place, because they are large.

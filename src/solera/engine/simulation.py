@@ -64,6 +64,12 @@ class Task:
     context: RoundContext
     seed: int
 
+    def table_rows(self, name: str, items: Tensor) -> Tensor:
+        """Rows of a shared table, or of the initial values of a personal one."""
+        shared = self.state.shared
+        table = shared[name] if name in shared else self.state.personal.initial[name]
+        return table.index_select(0, items)
+
 
 class LocalTraining(Protocol):
     """An engine: trains clients from a state, without changing it."""
@@ -99,6 +105,9 @@ class Observer(Protocol):
 
 class Simulation:
     """All clients and the server of one federation."""
+
+    own_rows: range | None = None  # of shared tables, if this process does not hold all of them
+    federation_size: int | None = None  # clients of all processes, if this one has only some
 
     def __init__(
         self,
@@ -137,6 +146,8 @@ class Simulation:
             device=device,
             dtype=dtype,
             rows_in_memory=rows_in_memory,
+            federation=self.federation_size,
+            rows=self.own_rows,
         )
         self._receiving = Receiving(method, data.n_items, download)
         remembered = protection.memory() | self._receiving.memory(self.state.shared, data.n_clients)
@@ -165,6 +176,7 @@ class Simulation:
             protection=protection,
             tailor=self.tailor,
             on_mixing=self.observer.mixed if self.observer else None,
+            n_rows=None if self.own_rows is None else len(self.own_rows),
         )
         received = self._receiving.begin(state.memory, clients)
         losses, sent = self._collect(server, round_, clients, protection)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import DivergedError
+from solera.core.item_slices import ItemSlices
 from solera.core.parallel import in_order
 from solera.core.randomness import Bits, Purpose, below, client_keys, draws, generator
 from solera.data.ragged import Ragged
@@ -95,9 +96,10 @@ class Evaluator:
         self._threads = threads
         self.cutoffs = metrics.with_always(cutoffs)
         self.n_items = split.data.n_items
+        self._chunk = chunk
         self._users_at_a_time = max(1, chunk // self.n_items)
         self.scores_at_once = self._users_at_a_time * self.n_items
-        self._parts = {part: _Prepared(split, part, seed) for part in PARTS}
+        self._parts = {part: PreparedPart(split, part, seed) for part in PARTS}
         if validated is not None:
             self._parts["validation"].limit(validated)
 
@@ -110,11 +112,11 @@ class Evaluator:
         """Number of users that are ranked in a part."""
         return len(self._parts[part].users)
 
-    def validation(self, score: Score) -> Evaluation:
+    def validation(self, score: Score | ItemSlices) -> Evaluation:
         """Rank the validation items, to select a round."""
         return self._evaluate(score, self._parts["validation"])
 
-    def test(self, score: Score, on_users: OnUsers | None = None) -> Evaluation:
+    def test(self, score: Score | ItemSlices, on_users: OnUsers | None = None) -> Evaluation:
         """Rank the test items, once all choices are made. `on_users` hears of users done and their number."""
         return self._evaluate(score, self._parts["test"], on_users)
 
@@ -128,14 +130,29 @@ class Evaluator:
         at_once = min(self._threads or os.cpu_count() or 1, len(part.batches(self._users_at_a_time)))
         return (time.perf_counter() - start) / max(1, len(some.users)) / max(1, at_once)
 
-    def _evaluate(self, score: Score, part: _Prepared, on_users: OnUsers | None = None) -> Evaluation:
+    def _evaluate(
+        self, score: Score | ItemSlices, part: PreparedPart, on_users: OnUsers | None = None
+    ) -> Evaluation:
+        if isinstance(score, ItemSlices):
+            from solera.evaluate.streaming import ranks_in_slices  # noqa: PLC0415, rarely needed
+
+            ranks = ranks_in_slices(score, part, self._chunk, self._threads, on_users)
+        else:
+            ranks = self._ranks(score, part, on_users)
+        return Evaluation(*(part.ranking(each, self.cutoffs) for each in ranks))
+
+    def _ranks(
+        self, score: Score, part: PreparedPart, on_users: OnUsers | None = None
+    ) -> tuple[Floats, Floats]:
+        """The ranks of all targets of a part, user after user: among all items, and among sampled ones."""
+
         def ranked(users: Ints) -> tuple[int, list[Floats], list[Floats]]:
             full, sampled = [], []
             for chunk in part.chunks(users, self._users_at_a_time):
-                scores = _checked(score(chunk.users), len(chunk.users), self.n_items)
-                targets = _gather(scores, chunk.targets)
-                full.append(_ranks(scores, targets, chunk.targets, chunk.hidden))
-                sampled.append(_ranks(_negative_scores(scores, chunk.negatives), targets, chunk.targets))
+                scores = checked_scores(score(chunk.users), len(chunk.users), self.n_items)
+                targets = gathered(scores, chunk.targets)
+                full.append(ranks_among(scores, targets, chunk.targets, chunk.hidden))
+                sampled.append(ranks_among(_negative_scores(scores, chunk.negatives), targets, chunk.targets))
             return len(users), full, sampled
 
         done, ranks = 0, ([np.zeros(0)], [np.zeros(0)])
@@ -145,10 +162,10 @@ class Evaluator:
             done += users
             if on_users:
                 on_users(done, len(part.users))
-        return Evaluation(*(part.ranking(np.concatenate(each), self.cutoffs) for each in ranks))
+        return np.concatenate(ranks[0]), np.concatenate(ranks[1])
 
 
-class _Chunk(NamedTuple):
+class UserChunk(NamedTuple):
     """Some users of one part; every other field has one row per user."""
 
     users: Ints
@@ -157,23 +174,23 @@ class _Chunk(NamedTuple):
     negatives: Ints  # [users, N_NEGATIVES], padded with -1
 
 
-class _Prepared:
+class PreparedPart:
     """The evaluated users of one part. What ranking needs of them is made in chunks, when it is needed."""
 
     def __init__(self, split: Split, part: Part, seed: int) -> None:
         self._split, self._part, self._seed = split, part, seed
         self._held_out = split.validation if part == "validation" else split.test
         self.users: Ints = np.flatnonzero(self._held_out.lengths)
-        self._kept: dict[tuple[int, int], list[_Chunk]] = {}
+        self._kept: dict[tuple[int, int], list[UserChunk]] = {}
 
     def limit(self, count: int) -> None:
         """Keep a sample of the users in which all degrees of activity have their share."""
         if count < len(self.users):
             self.users = spread_by_activity(self.users, self._split.train.lengths, count, self._seed)
 
-    def first(self, count: int) -> _Prepared:
+    def first(self, count: int) -> PreparedPart:
         """The first users alone."""
-        some = _Prepared(self._split, self._part, self._seed)
+        some = PreparedPart(self._split, self._part, self._seed)
         some.users = self.users[:count]
         return some
 
@@ -182,7 +199,7 @@ class _Prepared:
         batch = max(1, DRAWN // size) * size
         return [self.users[start : start + batch] for start in range(0, len(self.users), batch)]
 
-    def chunks(self, users: Ints, size: int) -> Iterable[_Chunk]:
+    def chunks(self, users: Ints, size: int) -> Iterable[UserChunk]:
         """A batch in chunks of `size` users."""
         if len(self.users) > KEPT:
             return self._made(users, size)
@@ -191,23 +208,23 @@ class _Prepared:
             self._kept[key] = list(self._made(users, size))
         return self._kept[key]
 
-    def _made(self, users: Ints, size: int) -> Iterator[_Chunk]:
+    def _made(self, users: Ints, size: int) -> Iterator[UserChunk]:
         whole = self._chunk(users)
         for begin in range(0, len(users), size):
             rows = np.arange(begin, min(begin + size, len(users)))
-            yield _Chunk(
+            yield UserChunk(
                 users[rows],
                 whole.targets.take(rows),
                 whole.hidden.take(rows),
                 whole.negatives[rows],
             )
 
-    def _chunk(self, users: Ints) -> _Chunk:
+    def _chunk(self, users: Ints) -> UserChunk:
         split = self._split
         met = split.data.by_user.take(users).sorted_unique()
         keys = client_keys(self._seed, Purpose.EVALUATION, PARTS.index(self._part), users)
         held_out = self._held_out.take(users)
-        return _Chunk(
+        return UserChunk(
             users,
             held_out,
             history(split, self._part, users).concat(held_out).sorted_unique(),
@@ -215,6 +232,7 @@ class _Prepared:
         )
 
     def ranking(self, ranks: Floats, cutoffs: tuple[int, ...]) -> Ranking:
+        """The ranking with the given ranks of all targets, user after user."""
         counts = self._held_out.lengths[self.users]
         return Ranking(self.users, counts, metrics.places(ranks, counts), cutoffs)
 
@@ -259,7 +277,8 @@ def _nth_unmet(met: Ragged, n_items: int, nth: Ints) -> Ints:
     return np.where(nth < 0, -1, nth + found)
 
 
-def _checked(scores: Tensor, n_users: int, n_items: int) -> Tensor:
+def checked_scores(scores: Tensor, n_users: int, n_items: int) -> Tensor:
+    """Scores on the CPU. Raises an error if they are not finite."""
     if scores.shape != (n_users, n_items):
         raise ValueError(f"scores must be [{n_users}, {n_items}], not {list(scores.shape)}")
     scores = scores.detach().cpu()
@@ -271,7 +290,8 @@ def _checked(scores: Tensor, n_users: int, n_items: int) -> Tensor:
     return scores
 
 
-def _gather(scores: Tensor, items: Ragged) -> Tensor:
+def gathered(scores: Tensor, items: Ragged) -> Tensor:
+    """The scores of every user's own items, user after user."""
     return scores[torch.from_numpy(items.rows), torch.from_numpy(items.values)]
 
 
@@ -280,14 +300,16 @@ def _negative_scores(scores: Tensor, negatives: Ints) -> Tensor:
     return scores.gather(1, index.clamp(min=0)).masked_fill(index < 0, -torch.inf)
 
 
-def _ranks(rivals: Tensor, target_scores: Tensor, targets: Ragged, hidden: Ragged | None = None) -> Floats:
+def ranks_among(
+    rivals: Tensor, target_scores: Tensor, targets: Ragged, hidden: Ragged | None = None
+) -> Floats:
     """1 + #{better} + #{tied}/2 of every target among its row of rivals, without the hidden ones.
 
     Processes the first targets of all rows at once, then the second ones of the rows that have one, and so
     on.
     """
     ranks, table = np.empty(len(targets.values)), rivals.numpy()
-    apart = None if hidden is None else _gather(rivals, hidden)
+    apart = None if hidden is None else gathered(rivals, hidden)
     for nth in range(int(targets.lengths.max())):
         rows = np.flatnonzero(targets.lengths > nth)
         at = targets.offsets[rows] + nth

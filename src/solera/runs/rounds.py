@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from solera.core.errors import RunError
 from solera.core.federated import AnyMethod
+from solera.core.item_slices import ItemSlices
 from solera.data.interactions import Interactions
 from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
@@ -33,6 +34,9 @@ from solera.runs.recording import Recorder
 from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult
 from solera.runs.run import Run
 from solera.runs.together import together
+
+if TYPE_CHECKING:
+    from solera.engine.sharded import ShardedSimulation
 
 _LOG = logging.getLogger(__name__)
 _OF_SCORES = 200  # bytes of memory for every score that is computed at a time
@@ -59,8 +63,12 @@ class Training:
         *,
         ranks: Ranks | None = None,
         memory: int | None = None,
+        shard_tables: bool = False,
     ) -> None:
-        """With `memory`, chunks are small enough for so many bytes, as far as they can be."""
+        """With `memory`, chunks are small enough for so many bytes, as far as they can be.
+
+        With `shard_tables`, every rank holds some rows of item tables.
+        """
         self.ranks = ranks
         self.config, self.method = config, method
         self.protocol = get(config.protocol)
@@ -75,8 +83,16 @@ class Training:
         )
         self._validated = self.evaluator.users("validation")
         self.simulation = federation(
-            config, method, clients_of(self.split), threads, device, ranks=ranks, memory=memory
+            config,
+            method,
+            clients_of(self.split),
+            threads,
+            device,
+            ranks=ranks,
+            memory=memory,
+            shard_tables=shard_tables,
         )
+        self._sharded = cast("ShardedSimulation", self.simulation) if shard_tables else None
         if isinstance(self.simulation, DistributedSimulation | DistributedOneRound):
             self.evaluator.restrict(self.simulation.share.clients)
         self.history: list[RoundEntry] = []
@@ -108,7 +124,8 @@ class Training:
         `on_users` hears of the users that have been tested, and of their number.
         """
         place = read or folder
-        checkpoint = place.read_checkpoint() if place else None
+        rows = self._sharded.rows_held if self._sharded else None
+        checkpoint = place.read_checkpoint(rows) if place else None
         if self.ranks:
             self.ranks.wait()
         if checkpoint:
@@ -228,8 +245,9 @@ class Training:
         path = folder.path if folder else None
         return Run(result, self.split.data, self.simulation, path, self.history)
 
-    def _score(self, part: Part) -> Score:
-        return self.simulation.serve(history(self.split, part))
+    def _score(self, part: Part) -> Score | ItemSlices:
+        known = history(self.split, part)
+        return self._sharded.slices(known) if self._sharded else self.simulation.serve(known)
 
     def _together(self, own: Evaluation) -> Evaluation:
         return together(self.ranks, own) if self.ranks else own
