@@ -189,7 +189,8 @@ class ShardedSimulation(DistributedSimulation):
 
     def slices(self, known: Ragged) -> TableSlices:
         """Scores of all items, a slice at a time, for clients with these histories."""
-        return TableSlices(self, known.take(self.share.clients))
+        own = known.take(self.share.clients)
+        return TableSlices(self, self.owners, self.share, self.tables(self.state), own)
 
     def gathered(self, shared: Params, personal: Params) -> tuple[Writable, Params]:
         """The tensors of the whole federation on the first rank, tables in pieces; nothing on the others.

@@ -21,7 +21,7 @@ from solera.core.item_slices import ItemSlice, ItemSlices
 from solera.core.parallel import in_order
 from solera.data.ragged import Ragged
 from solera.evaluate.beyond import NO_ITEMS, BestItems
-from solera.evaluate.ranking import (
+from solera.evaluate.prepared import (
     PreparedPart,
     RankedBatch,
     UserChunk,
