@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from solera.core.method import Method
 from solera.engine import store as stores
-from solera.engine.store import PersonalStore, TouchedRows
+from solera.engine.store import PersonalStore, TouchedRows, stored_by_rows
 from solera.methods import build
 
 N_CLIENTS, N_ITEMS = 4, 6
@@ -23,7 +23,13 @@ FORMS = pytest.mark.parametrize("form", [ROWS, TABLES], ids=["rows", "tables"])
 def store_of(name: str, form: int = ROWS) -> tuple[Method, PersonalStore]:
     method = build(name, {"embedding_size": 2})
     with patch.object(stores, "TABLE_BYTES", form):
-        return method, PersonalStore(method, initial(method, seed=0), N_CLIENTS)
+        return method, PersonalStore(
+            method,
+            initial(method, seed=0),
+            N_CLIENTS,
+            N_ITEMS,
+            by_rows=stored_by_rows(method, N_CLIENTS, N_ITEMS, torch.float32),
+        )
 
 
 def initial(method: Method, seed: int) -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core import parts
 from solera.core.errors import ConfigError, RunError
 from solera.core.parts import Mean
 from solera.core.spec import Home, Leaf
@@ -48,8 +49,10 @@ CONTEXT_OF_ONE = build("fedmf", {"server_learning_rate": 1}, ["server-optimizer"
 # row-mean
 
 
-def test_row_mean_by_hand() -> None:
+@pytest.mark.parametrize("rows_at_once", [1, 2, 3])
+def test_row_mean_by_hand(monkeypatch, rows_at_once) -> None:
     """Row 0 has one client, row 1 two: (4 + 8) / 2 and (4 + 0) / 2. The scale has everybody's mean."""
+    monkeypatch.setattr(parts, "_PIECE_ROWS", rows_at_once)
     after = Mean(by_row=True).combine(SHARED, totals(), CONTEXT)
     assert after["items"].tolist() == [[11, 12], [26, 22], [30, 30]]
     assert after["scale"].tolist() == [7]

@@ -136,6 +136,13 @@ def train(
             help="Processes that share the clients, with the same result for any number; 0 for none.", min=0
         ),
     ] = 0,
+    shard_tables: Annotated[
+        bool,
+        typer.Option(
+            "--shard-tables",
+            help="With several workers: each holds some rows of the item tables, not all of them.",
+        ),
+    ] = False,
     memory: Annotated[
         str | None,
         typer.Option(help="Refuse a run that would take more memory, e.g. 8GB. Of each worker, if several."),
@@ -178,6 +185,8 @@ def train(
     Example: solera train fedmf --data ml-100k --at 5,10,100 --select-by ndcg@100
 
     Example: solera train pfedrec --data million.parquet --workers 2 -o clients_per_round=10000
+
+    Example: solera train fedmf --data million.parquet --workers 4 --shard-tables -o embedding_size=256
 
     Example: solera train pfedrec --data million.parquet --memory 8GB --plan
 
@@ -225,6 +234,8 @@ def train(
         upload=upload,
         download=download,
     )
+    if shard_tables and not (workers or is_rank()):
+        raise ConfigError("--shard-tables divides tables among workers", "give --workers, or use torchrun")
     limit = parse_memory(memory) if memory else None
     loaded = partial(
         load,
@@ -240,7 +251,8 @@ def train(
     if not is_rank():  # the first rank checks it itself, and may be started again
         check_folder(folder, config, resume)
     if workers:
-        check_workers(config, find(config.method, config.options, config.plugins))
+        found = find(config.method, config.options, config.plugins)
+        check_workers(config, found, shard_tables=shard_tables)
         if record_figures:
             raise ConfigError("several workers cannot record figures", "omit --workers or --record-figures")
         start_workers(workers, folder)
@@ -261,6 +273,7 @@ def train(
             on_clients=lambda done, clients: show_step(0, f"client {done:,} of {clients:,}"),
             on_users=lambda done, users: show_step(config.rounds, f"test: user {done:,} of {users:,}"),
             memory=limit,
+            shard_tables=shard_tables,
             on_plan=lambda found: err.print(_plan_text(found), highlight=False),
         )
     if not is_first_rank():

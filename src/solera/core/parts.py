@@ -13,6 +13,8 @@ from solera.core.context import Batch, RoundContext
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 
+_PIECE_ROWS = 65_536  # of a table that are averaged at a time
+
 
 def inner(vector: Tensor, items: Tensor) -> Tensor:
     """⟨vector, item⟩ for every item: [..., d] and [..., n, d] (or [n, d], the same for all) to [..., n]."""
@@ -158,9 +160,14 @@ class Mean:
         """True unless rows are divided by the number of clients who touched them."""
         return not self.by_row
 
-    def change(self, totals: Totals, name: str) -> Tensor:
-        """The mean change of one leaf, in double precision; zero where nobody changed anything."""
+    def change(self, totals: Totals, name: str, rows: slice | None = None) -> Tensor:
+        """The mean change of one leaf, in double precision; zero where nobody changed anything.
+
+        With `rows`, only these rows of a table.
+        """
         change, weight = totals.leaf(name)
+        if rows is not None:
+            change, weight = change[rows], weight[rows]
         if not self.by_row:
             return change / totals.weight
         weight = weight.view(*weight.shape, *[1] * (change.dim() - weight.dim()))
@@ -168,12 +175,19 @@ class Mean:
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """FedAvg on all leaves in `shared`. A row that nobody touched does not change."""
-        moved = {
-            name: (shared[name].double() + self.change(totals, name)).to(shared[name].dtype)
-            for name in totals.names
-            if name in shared
+        return shared | {
+            name: self._moved(shared[name], totals, name) for name in totals.names if name in shared
         }
-        return shared | moved
+
+    def _moved(self, values: Tensor, totals: Totals, name: str) -> Tensor:
+        """The next values of a leaf, in pieces: a large table has no copy in double precision."""
+        if len(totals.row_weights) <= _PIECE_ROWS or not totals.of_rows(name):
+            return (values.double() + self.change(totals, name)).to(values.dtype)
+        moved = torch.empty_like(values)
+        for begin in range(0, len(values), _PIECE_ROWS):
+            rows = slice(begin, begin + _PIECE_ROWS)
+            moved[rows] = values[rows].double() + self.change(totals, name, rows)
+        return moved
 
 
 @dataclass(frozen=True)

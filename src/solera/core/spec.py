@@ -14,6 +14,7 @@ from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
 
 Params = dict[str, Tensor]  # leaf name → values; see `Method` for the axes
+_DRAWN_ROWS = 8192  # of a table, drawn at a time if only some rows are wanted
 
 
 class Home(StrEnum):
@@ -77,7 +78,24 @@ class Leaf:
     def initial(self, n_items: int, seed: int) -> Tensor:
         """The initial value, in double precision: [n_items, *shape] if per item, else [*shape]."""
         shape = (n_items, *self.shape) if self.per_item else self.shape
-        draw = generator(seed, Purpose.INIT, *(self.feeds or self.name).encode())
+        return self._drawn(self._generator(seed), shape)
+
+    def initial_rows(self, rows: range, seed: int) -> Tensor:
+        """Some rows of the initial value of a per-item leaf, drawn without holding those before them."""
+        draw = self._generator(seed)
+        found = torch.empty((len(rows), *self.shape), dtype=torch.float64)
+        for begin in range(0, rows.stop, _DRAWN_ROWS):
+            piece = self._drawn(draw, (min(_DRAWN_ROWS, rows.stop - begin), *self.shape))
+            skipped = max(0, rows.start - begin)
+            if skipped < len(piece):
+                start = begin + skipped - rows.start
+                found[start : start + len(piece) - skipped] = piece[skipped:]
+        return found
+
+    def _generator(self, seed: int) -> np.random.Generator:
+        return generator(seed, Purpose.INIT, *(self.feeds or self.name).encode())
+
+    def _drawn(self, draw: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
         match self.init:
             case Init.ZEROS:
                 values = np.zeros(shape)

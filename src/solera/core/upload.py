@@ -224,10 +224,14 @@ class Totals:
             else:
                 self._sums[name] += change
 
-    def reduce(self, add: Callable[[Tensor], None]) -> None:
-        """Add the totals of other processes; `add` replaces a tensor by its sum over all of them."""
+    def reduce(self, add: Callable[[Tensor], None], *, rows: bool = True) -> None:
+        """Add the totals of other processes; `add` replaces a tensor by its sum over all of them.
+
+        Without `rows`, those of per-item leaves stay as they are.
+        """
         weight = torch.tensor([self.weight], dtype=torch.float64)
-        for values in (weight, self._row_weight, *self._sums.values()):
+        sums = [values for name, values in self._sums.items() if rows or not self._leaves[name].per_item]
+        for values in (weight, *([self._row_weight] if rows else ()), *sums):
             add(values)
         self.weight = float(weight)
 
@@ -265,6 +269,10 @@ class Totals:
     def names(self) -> list[str]:
         """The shared leaves that clients sent changes for."""
         return list(self._sums)
+
+    def of_rows(self, name: str) -> bool:
+        """Whether a leaf is per item."""
+        return self._leaves[name].per_item
 
     def leaf(self, name: str) -> LeafTotal:
         """The totals of one leaf."""

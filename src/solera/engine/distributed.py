@@ -15,14 +15,16 @@ from solera.core.fixed_point import FixedPoint
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.spec import Params
+from solera.core.tensor_files import Writable
 from solera.core.upload import Totals
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.engine.choosing import choose
 from solera.engine.exact_totals import ExactTotals
 from solera.engine.ranks import SHARDS, Ranks, Share
 from solera.engine.row_store import IN_MEMORY, STORED, RowStore
 from solera.engine.server import Server
-from solera.engine.simulation import LocalTraining, Simulation, choose
+from solera.engine.simulation import LocalTraining, Simulation
 from solera.engine.store import stored_rows
 from solera.engine.tailoring import SharedTailor
 
@@ -48,6 +50,7 @@ class DistributedSimulation(Simulation):
     ) -> None:
         """`data` is of the whole federation. Of `protection`, only codings are possible."""
         self.share = share = Share.of(ranks, data.train.lengths)
+        self.federation_size = data.n_clients
         power = method.popularity_power
         data = data.by_popularity(power) if power else data
         own = ClientData(
@@ -104,7 +107,7 @@ class DistributedSimulation(Simulation):
         tailored = {name: shared[name][own] for name in self.method.tailored}
         super().restore(shared | tailored, _of_own(personal, self.share.clients))
 
-    def gathered(self, shared: Params, personal: Params) -> tuple[Params, Params]:
+    def gathered(self, shared: Params, personal: Params) -> tuple[Writable, Params]:
         """The tensors of the whole federation on the first rank, and nothing on the others."""
         tailored = {name: shared[name] for name in self.method.tailored}
         parts = self.share.ranks.gathered_by_first((self.share.clients, personal | tailored))

@@ -24,15 +24,17 @@ _BITS = 62  # of a sum, without its sign and one to spare
 
 
 class ExactTotals(Totals):
-    """Totals of a round with so many clients."""
+    """Totals of a round with so many clients. If tables are divided by rows, of `rows` of the items."""
 
     DTYPE: ClassVar[torch.dtype] = torch.int64
 
-    def __init__(self, method: Method, n_items: int, device: torch.device, clients: int) -> None:
-        super().__init__(method.leaves, n_items, device)
+    def __init__(
+        self, method: Method, n_items: int, device: torch.device, clients: int, rows: int | None = None
+    ) -> None:
+        super().__init__(method.leaves, n_items if rows is None else rows, device)
         self._largest = LARGEST * (n_items if method.weighted else 1)
         self._scale = 2.0 ** math.floor(_BITS - math.log2(max(1, clients) * self._largest))
-        self._diverged = False
+        self.diverged = False  # all ranks raise the error together, see `raise_together`
         self._shard: Params = {}  # what has been added since the last shard ended, if there are few items
         if n_items <= FEW_ITEMS:
             self._shard = {name: torch.zeros_like(v, dtype=torch.float64) for name, v in self._sums.items()}
@@ -58,21 +60,26 @@ class ExactTotals(Totals):
         low, high = values.aminmax()
         if max(-float(low), float(high)) <= largest:
             return True
-        self._diverged = True  # the other ranks are still training: they hear of it in `reduce`
+        self.diverged = True
         return False
 
     def _whole(self, values: Tensor) -> Tensor:
         """Numbers as multiples of the power of two."""
         return values.mul(self._scale).round_().to(self.DTYPE)
 
-    def reduce(self, add: Callable[[Tensor], None]) -> None:
-        """Add the totals of other ranks."""
-        diverged = torch.tensor([float(self._diverged)])
-        add(diverged)
-        if float(diverged):
-            raise DivergedError(
-                f"a client changed a number by more than {LARGEST:,.0f}, or it is not finite",
-                "lower the learning rate with -o learning_rate=…",
-            )
-        super().reduce(add)
+    def reduce(self, add: Callable[[Tensor], None], *, rows: bool = True) -> None:
+        """Add the totals of other ranks. Without `rows`, those of per-item leaves are whole already."""
+        raise_together(self.diverged, add)
+        super().reduce(add, rows=rows)
         self._sums = {name: values.double().div_(self._scale) for name, values in self._sums.items()}
+
+
+def raise_together(diverged: bool, add: Callable[[Tensor], None]) -> None:
+    """Raise an error on all ranks if the numbers of any of them diverged."""
+    ranks = torch.tensor([float(diverged)])
+    add(ranks)
+    if float(ranks):
+        raise DivergedError(
+            f"a client changed a number by more than {LARGEST:,.0f}, or it is not finite",
+            "lower the learning rate with -o learning_rate=…",
+        )

@@ -90,6 +90,30 @@ class Ranks:
                 dist.recv(each, source)
             yield found
 
+    def exchanged_counts(self, counts: Sequence[int]) -> list[int]:
+        """How many rows each rank sends to this one, given how many this one sends to each."""
+        found = torch.empty(self.size, dtype=torch.int64)
+        dist.all_to_all_single(found, torch.tensor(counts))
+        return found.tolist()
+
+    def exchanged(self, values: Tensor, sent: Sequence[int], got: Sequence[int]) -> Tensor:
+        """Send `sent[r]` rows of the values to each rank r, and receive `got[r]` from it, rank after rank."""
+        found = values.new_empty((sum(got), *values.shape[1:]))
+        dist.all_to_all_single(found, values.contiguous(), list(got), list(sent))
+        return found
+
+    def show(self, values: Tensor, owner: int) -> None:
+        """Replace values by those of one rank, on every rank."""
+        dist.broadcast(values, owner)
+
+    def send_to_first(self, values: Tensor) -> None:
+        """Send values to the first rank, which must ask for them with `receive_from`."""
+        dist.send(values.contiguous(), 0)
+
+    def receive_from(self, rank: int, values: Tensor) -> None:
+        """Replace values by what a rank sends."""
+        dist.recv(values, rank)
+
     def from_first(self, tensors: Params | None) -> Params:
         """The tensors of the first rank, on every rank."""
         if tensors:

@@ -56,7 +56,7 @@ def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
         if leaf.fresh:
             return personal.initial[leaf.name].expand(len(index), *leaf.shape)
         if leaf.per_item:
-            return personal.get(leaf.name, group)
+            return personal.get(leaf.name, group, task.table_rows)
         return personal.whole[leaf.name].index_select(0, index)
     shared = task.state.shared[leaf.name]
     tailored = leaf.name in task.method.tailored
@@ -70,7 +70,7 @@ def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
 
 def _common_rows(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
     """Rows of the table that all clients receive; in a refresh, with those that they keep."""
-    rows = task.state.shared[leaf.name].index_select(0, group.items)
+    rows = task.table_rows(leaf.name, group.items)
     if task.refresh and leaf.name in task.method.view.keeps:
         return task.state.personal.kept(leaf.name, group, rows, task.data.n_items)
     return rows

@@ -91,9 +91,9 @@ class Server:
         """The total weight of the clients who changed each row."""
         return self._totals.row_weights
 
-    def reduce(self, add: Callable[[Tensor], None]) -> None:
-        """Add what the servers of other processes have; `add` replaces a tensor by its sum over all."""
-        self._totals.reduce(add)
+    def reduce(self, add: Callable[[Tensor], None], *, rows: bool = True) -> None:
+        """Add what the servers of other processes have; see `Totals.reduce`."""
+        self._totals.reduce(add, rows=rows)
 
     def conclude(self, held: Params, context: RoundContext) -> Params:
         """The next shared state, including memory. Tailored tables change in place, because they are large.

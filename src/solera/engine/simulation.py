@@ -24,12 +24,12 @@ from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
-from solera.core.randomness import Purpose, generator
 from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.engine.choosing import choose, how_many
 from solera.engine.receiving import Receiving
 from solera.engine.residuals import StoredResiduals
 from solera.engine.row_store import IN_MEMORY
@@ -80,6 +80,12 @@ class Task:
         )
         return tuple(stage for stage in mine if stage.moves)
 
+    def table_rows(self, name: str, items: Tensor) -> Tensor:
+        """Rows of a shared table, or of the initial values of a personal one."""
+        shared = self.state.shared
+        table = shared[name] if name in shared else self.state.personal.initial[name]
+        return table.index_select(0, items)
+
 
 class LocalTraining(Protocol):
     """An engine: trains clients from a state, without changing it."""
@@ -115,6 +121,9 @@ class Observer(Protocol):
 
 class Simulation:
     """All clients and the server of one federation."""
+
+    own_rows: range | None = None  # of shared tables, if this process does not hold all of them
+    federation_size: int | None = None  # clients of all processes, if this one has only some
 
     def __init__(
         self,
@@ -154,6 +163,8 @@ class Simulation:
             device=device,
             dtype=dtype,
             rows_in_memory=rows_in_memory,
+            federation=self.federation_size,
+            rows=self.own_rows,
         )
         self._receiving = Receiving(method, data.n_items, download)
         remembered = protection.memory() | self._receiving.memory(self.state.shared, data.n_clients)
@@ -327,16 +338,3 @@ class Simulation:
         for name in (*personal.tables, *personal.rows):
             factors = result.params[fading[name]] if name in fading else None
             personal.put(name, group, result.params[name], factors)
-
-
-def choose(able: Ints, share: float, seed: int, round_: int) -> Ints:
-    """Draw a fraction of the clients (up to 1) or a number of them (above 1), ascending and reproducible."""
-    count = how_many(able, share)
-    if count == len(able):
-        return able
-    return np.sort(generator(seed, Purpose.CLIENTS, round_).choice(able, count, replace=False))
-
-
-def how_many(able: Ints, share: float) -> int:
-    """The number of clients in a round."""
-    return max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))

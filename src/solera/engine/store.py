@@ -6,7 +6,7 @@ shared rows that clients keep, each client stores the rows it touched, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -47,8 +47,16 @@ class PersonalStore:
         method: Method,
         initial: Params,
         n_clients: int,
+        n_items: int,
+        *,
+        by_rows: Collection[str],
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
+        """`by_rows` are the personal tables to be stored row by row, see `stored_by_rows`.
+
+        Of their initial values, only some rows may be given; see `get`.
+        """
+        self._n_items = n_items
         self.device = next(iter(initial.values())).device
         self.rows_in_memory = rows_in_memory
         self._empty = partial(RowStore, n_clients, self.device, rows_in_memory)
@@ -59,7 +67,7 @@ class PersonalStore:
         self.rows: dict[str, RowStore] = {name: self._empty() for name in method.view.keeps}
         for leaf in method.select(home=Home.PERSONAL):
             start = self.initial[leaf.name]
-            if leaf.per_item and n_clients * start.nbytes > TABLE_BYTES:
+            if leaf.name in by_rows:
                 if leaf.fades_with:
                     raise ConfigError(
                         f"the tables {leaf.name!r} of {n_clients} clients are too large to be kept in full, "
@@ -71,13 +79,18 @@ class PersonalStore:
             place = self.tables if leaf.per_item else self.whole
             place[leaf.name] = start.expand(n_clients, *start.shape).clone()
 
-    def get(self, name: str, group: TouchedRows) -> Tensor:
-        """The group's rows of a personal per-item leaf. Untouched rows have their initial values."""
+    def get(
+        self, name: str, group: TouchedRows, initial: Callable[[str, Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """The group's rows of a personal per-item leaf. Untouched rows have their initial values.
+
+        `initial` gives these, if this store does not hold all of them.
+        """
         if name in self.tables:
             return _flat(self.tables[name]).index_select(0, self._places(name, group))
-        start = self.initial[name]
-        values = start.index_select(0, group.items)
-        return self.rows[name].overlay(_tensor(group.clients), group.items, group.counts, values, len(start))
+        start = initial(name, group.items) if initial else self.initial[name].index_select(0, group.items)
+        rows = (_tensor(group.clients), group.items, group.counts, start)
+        return self.rows[name].overlay(*rows, self._n_items)
 
     def kept(self, name: str, group: TouchedRows, values: Tensor, n_items: int) -> Tensor:
         """The group's rows of a shared leaf, with the rows that clients keep in place of theirs."""
@@ -96,7 +109,7 @@ class PersonalStore:
             return
         rows = (_tensor(group.clients), group.items, group.counts, values)
         if name in self.initial:
-            self.rows[name].merge(*rows, len(self.initial[name]))
+            self.rows[name].merge(*rows, self._n_items)
         else:
             self.rows[name].put(*rows)
 
@@ -175,6 +188,13 @@ class PersonalStore:
             if len(clients):
                 items, values = moved[f"{name}/items"], moved[f"{name}/values"]
                 self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)
+
+
+def stored_by_rows(method: Method, n_clients: int, n_items: int, dtype: torch.dtype) -> list[str]:
+    """The personal tables that are too large to be stored in full for so many clients."""
+    leaves = method.select(home=Home.PERSONAL, per_item=True)
+    size = n_clients * n_items * dtype.itemsize
+    return [leaf.name for leaf in leaves if size * leaf.size > TABLE_BYTES]
 
 
 def _named(stored: Iterable[tuple[str, dict[str, T]]]) -> dict[str, T]:

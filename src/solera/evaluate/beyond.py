@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from solera.data.ragged import Ragged
 
 K = 10
 NAMES = ("coverage", "gini", "popularity", "novelty", "diversity")
+NO_ITEMS: Ints = np.zeros((0, K), np.int64)
 DIVERSE = 1_000  # users whose lists are compared within
 _USERS_AT_ONCE = 4096  # whose items are counted together
 
@@ -40,7 +42,7 @@ class Lists:
     n_items: int
     counts: Ints  # [n_items]
     users: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of the sample
-    items: Ints = field(default_factory=lambda: np.zeros((0, K), np.int64))  # theirs, -1 where there is none
+    items: Ints = field(default_factory=lambda: NO_ITEMS)  # theirs, -1 where there is none
 
     def joined(self, parts: Iterable[tuple[Ints, Ints, Ints]]) -> Lists:
         """The lists of several parts, each with its `counts`, `users` and `items`."""
@@ -83,12 +85,49 @@ class Lists:
 
 def best_items(scores: Tensor, known: Ragged) -> Ints:
     """The K best items of every row that are not in the row of `known`: [rows, K], -1 where there is none."""
-    free = scores.clone()
-    free[torch.from_numpy(known.rows), torch.from_numpy(known.values).long()] = -torch.inf
-    best = torch.topk(free, min(K, free.shape[1]))
-    found = np.full((len(free), K), -1, dtype=np.int64)
-    found[:, : best.indices.shape[1]] = torch.where(torch.isinf(best.values), -1, best.indices).numpy()
-    return found
+    return BestItems.of(scores, known).numbers
+
+
+class BestItems(NamedTuple):
+    """The K best items of every row, best first. Of items that tie, those with lower numbers come first."""
+
+    scores: Tensor  # [rows, at most K], -inf where there is no item
+    items: Tensor
+
+    @classmethod
+    def of(cls, scores: Tensor, known: Ragged, first: int = 0) -> BestItems:
+        """Those of some items, numbered from `first`, that are not in the row of `known`, from 0."""
+        free = scores.clone()
+        free[torch.from_numpy(known.rows), torch.from_numpy(known.values).long()] = -torch.inf
+        best, places = _top(free)
+        return cls(best, places + first)
+
+    def joined(self, later: BestItems) -> BestItems:
+        """The best of both. Items of `later` have higher numbers."""
+        best, places = _top(torch.cat([self.scores, later.scores], 1))
+        return BestItems(best, torch.cat([self.items, later.items], 1).gather(1, places))
+
+    @property
+    def numbers(self) -> Ints:
+        """The items [rows, K], -1 where there is none."""
+        found = np.full((len(self.items), K), -1, dtype=np.int64)
+        found[:, : self.items.shape[1]] = torch.where(torch.isinf(self.scores), -1, self.items).numpy()
+        return found
+
+
+def _top(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The K largest scores of every row and their places, first places first if scores tie."""
+    best, places = torch.topk(scores, min(K, scores.shape[1]))
+    places, order = places.sort(1)
+    best, order = best.gather(1, order).sort(dim=1, descending=True, stable=True)
+    places = places.gather(1, order)
+    # Of scores that tie for the last place, topk takes any.
+    last = best[:, -1:]
+    unsure = ((scores == last).sum(1) > (best == last).sum(1)).nonzero().squeeze(1)
+    if len(unsure):
+        ordered = scores[unsure].sort(dim=1, descending=True, stable=True)
+        best[unsure], places[unsure] = ordered.values[:, :K], ordered.indices[:, :K]
+    return best, places
 
 
 def gini(counts: Ints) -> float:

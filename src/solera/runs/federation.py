@@ -48,8 +48,11 @@ def federation(
     *,
     ranks: Ranks | None = None,
     memory: int | None = None,
+    shard_tables: bool = False,
 ) -> Federation:
     """Server and clients before their first round. With `ranks`, those clients that this one owns.
+
+    With `shard_tables`, item tables are divided among the ranks by rows.
 
     With `memory`, an eighth of it may hold rows of clients, and another eighth those of the best state; more
     are in mapped files.
@@ -62,7 +65,7 @@ def federation(
         raise ConfigError(f"device {device!r} cannot be used: {reason}", "try --device cpu") from None
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if ranks:
-        check_workers(config, method)
+        check_workers(config, method, shard_tables=shard_tables)
     download = _download(config, method)
     if isinstance(method, ClosedForm):
         if config.wire:
@@ -81,7 +84,7 @@ def federation(
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
         )
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
-    make = partial(DistributedSimulation, ranks=ranks) if ranks else Simulation
+    make = partial(_distributed(shard_tables), ranks=ranks) if ranks else Simulation
     return make(
         method,
         clients,
@@ -95,8 +98,25 @@ def federation(
     )
 
 
-def check_workers(config: RunConfig, method: AnyMethod) -> None:
+def _distributed(shard_tables: bool) -> type[DistributedSimulation]:
+    if not shard_tables:
+        return DistributedSimulation
+    from solera.engine.sharded import ShardedSimulation  # noqa: PLC0415, rarely needed
+
+    return ShardedSimulation
+
+
+def check_workers(config: RunConfig, method: AnyMethod, *, shard_tables: bool = False) -> None:
     """Refuse what several workers cannot do."""
+    if shard_tables:
+        from solera.engine.sharded import check_sharded  # noqa: PLC0415, rarely needed
+
+        check_sharded(method)
+        if config.download:
+            raise ConfigError(
+                f"--download {config.download} codes whole tables, which --shard-tables divides",
+                "omit one of them",
+            )
     if config.dp or config.wire or config.secure_aggregation:
         raise ConfigError(
             "several workers cannot protect uploads yet",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from solera.core.errors import RunError
@@ -49,10 +49,10 @@ class SavedState:
     personal: Params
 
     @classmethod
-    def read(cls, folder: Path, prefix: str = "") -> SavedState:
-        """Read the files that `StateToSave.write` wrote."""
+    def read(cls, folder: Path, prefix: str = "", rows: Mapping[str, range] | None = None) -> SavedState:
+        """Read the files that `StateToSave.write` wrote. With `rows`, only these of the named tables."""
         try:
-            shared = load_file(folder / f"{prefix}shared.safetensors")
+            shared = _read_rows_of(folder / f"{prefix}shared.safetensors", rows or {})
             personal = load_file(folder / f"{prefix}personal.safetensors")
             return cls(shared, personal | read_rows(folder, prefix))
         except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -64,7 +64,7 @@ class SavedState:
 class StateToSave(NamedTuple):
     """Shared and personal state, possibly in pieces, to be read again as `SavedState`."""
 
-    shared: Params
+    shared: Writable
     personal: Writable
     rows: Mapping[str, RowStore] | None = None  # that are not in `personal`
 
@@ -209,14 +209,15 @@ class RunFolder:
             if old.name != f"{_CHECKPOINT}{number}":
                 shutil.rmtree(old)
 
-    def read_checkpoint(self) -> Checkpoint | None:
-        """The latest checkpoint, if there is any."""
+    def read_checkpoint(self, rows: Mapping[str, range] | None = None) -> Checkpoint | None:
+        """The latest checkpoint, if there is any. With `rows`, only these of the named shared tables."""
         found = self._checkpoints()
         if not found:
             return None
         latest = found[-1]
         progress = RunFolder(latest)._parse("progress.json", RunProgress)
-        return Checkpoint(progress, SavedState.read(latest, "last-"), SavedState.read(latest, "best-"))
+        last, best = (SavedState.read(latest, prefix, rows) for prefix in ("last-", "best-"))
+        return Checkpoint(progress, last, best)
 
     def finish(self, result: RunResult, state: StateToSave) -> None:
         """Write state and result. The result is written last, so if it exists, the run is complete."""
@@ -250,6 +251,18 @@ class RunFolder:
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
+
+
+def _read_rows_of(path: Path, rows: Mapping[str, range]) -> Params:
+    if not rows:
+        return load_file(path)
+    with safe_open(path, "pt") as file:
+        return {
+            name: file.get_slice(name)[rows[name].start : rows[name].stop]
+            if name in rows
+            else file.get_tensor(name)
+            for name in file.keys()  # noqa: SIM118, it is not a mapping
+        }
 
 
 def _line(entry: RoundEntry) -> str:

@@ -15,7 +15,9 @@ import numpy as np
 
 from solera.baselines import Baseline, Refreshing
 from solera.core.history import remembers
+from solera.core.item_slices import ItemSlices
 from solera.core.method import Method
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history, with_validation
 from solera.engine import OneRound
@@ -35,7 +37,7 @@ class SecondTest(NamedTuple):
     """
 
     how: str
-    score: Callable[[], Score] | None
+    score: Callable[[], Score | ItemSlices] | None
 
     def figures(self, first: Evaluation, second: Evaluation | None) -> dict[str, Any]:
         """The fields of a result, from both tests."""
@@ -44,10 +46,15 @@ class SecondTest(NamedTuple):
         return {"test_train": train, "test_validation": longer, "validation_item": self.how}
 
 
-def second_test(federation: Federation, split: Split, rounds: int) -> SecondTest:
-    """The second test of a federation after so many rounds."""
+def second_test(
+    federation: Federation,
+    split: Split,
+    rounds: int,
+    serve: Callable[[Ragged], Score | ItemSlices] | None = None,
+) -> SecondTest:
+    """The second test of a federation after so many rounds. `serve` scores by histories if it cannot."""
     if isinstance(federation, OneRound) or remembers(federation.method.scorer):
-        return SecondTest(READ, lambda: federation.serve(split.train))
+        return SecondTest(READ, lambda: (serve or federation.serve)(split.train))
     if isinstance(federation, DistributedSimulation):
         return SecondTest("not used: several workers cannot refresh personal leaves yet", None)
     leaves = refreshed_leaves(federation, rounds)

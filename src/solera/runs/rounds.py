@@ -9,13 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from solera.core.errors import RunError
 from solera.core.federated import AnyMethod
+from solera.core.item_slices import ItemSlices
 from solera.data.interactions import Interactions
+from solera.data.ragged import Ragged
 from solera.data.split import Part, history
 from solera.engine import Simulation, Solution, State
 from solera.engine.distributed import DistributedSimulation
@@ -34,6 +36,9 @@ from solera.runs.recording import Recorder
 from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult
 from solera.runs.run import Run
 from solera.runs.together import together
+
+if TYPE_CHECKING:
+    from solera.engine.sharded import ShardedSimulation
 
 _LOG = logging.getLogger(__name__)
 _OF_SCORES = 200  # bytes of memory for every score that is computed at a time
@@ -60,8 +65,12 @@ class Training:
         *,
         ranks: Ranks | None = None,
         memory: int | None = None,
+        shard_tables: bool = False,
     ) -> None:
-        """With `memory`, chunks are small enough for so many bytes, as far as they can be."""
+        """With `memory`, chunks are small enough for so many bytes, as far as they can be.
+
+        With `shard_tables`, every rank holds some rows of item tables.
+        """
         self.ranks = ranks
         self.config, self.method = config, method
         self.protocol = get(config.protocol)
@@ -76,8 +85,16 @@ class Training:
         )
         self._validated = self.evaluator.users("validation")
         self.simulation = federation(
-            config, method, clients_of(self.split), threads, device, ranks=ranks, memory=memory
+            config,
+            method,
+            clients_of(self.split),
+            threads,
+            device,
+            ranks=ranks,
+            memory=memory,
+            shard_tables=shard_tables,
         )
+        self._sharded = cast("ShardedSimulation", self.simulation) if shard_tables else None
         if isinstance(self.simulation, DistributedSimulation | DistributedOneRound):
             self.evaluator.restrict(self.simulation.share.clients)
         self.history: list[RoundEntry] = []
@@ -109,7 +126,8 @@ class Training:
         `on_users` hears of the users that have been tested, and of their number.
         """
         place = read or folder
-        checkpoint = place.read_checkpoint() if place else None
+        rows = self._sharded.rows_held if self._sharded else None
+        checkpoint = place.read_checkpoint(rows) if place else None
         if self.ranks:
             self.ranks.wait()
         if checkpoint:
@@ -241,12 +259,16 @@ class Training:
         """The figures of both histories."""
         if not self.tests_twice:
             return {}
-        asked = second_test(self.simulation, self.split, self.best_round + 1)
+        asked = second_test(self.simulation, self.split, self.best_round + 1, self._serve)
         score = asked.score() if asked.score else None
         return asked.figures(first, self._together(self.evaluator.test(score, on_users)) if score else None)
 
-    def _score(self, part: Part) -> Score:
-        return self.simulation.serve(history(self.split, part))
+    def _score(self, part: Part) -> Score | ItemSlices:
+        return self._serve(history(self.split, part))
+
+    def _serve(self, known: Ragged) -> Score | ItemSlices:
+        """Scores for users with these histories."""
+        return self._sharded.slices(known) if self._sharded else self.simulation.serve(known)
 
     def _together(self, own: Evaluation) -> Evaluation:
         return together(self.ranks, own) if self.ranks else own

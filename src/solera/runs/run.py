@@ -35,12 +35,20 @@ class Run:
         self,
         result: RunResult,
         data: Interactions,
-        simulation: Federation,
+        simulation: Federation | None,
         path: Path | None,
         rounds: Sequence[RoundEntry],
     ) -> None:
+        """Without `simulation`, the model is read from the folder `path` when it is first needed."""
         self.result, self.data, self.path = result, data, path
-        self._simulation, self._rounds = simulation, rounds
+        self._given, self._rounds = simulation, rounds
+
+    @cached_property
+    def _simulation(self) -> Federation:
+        if self._given is not None:
+            return self._given
+        assert self.path is not None
+        return Run.open(self.path, data=self.data)._simulation
 
     @classmethod
     def open(cls, path: str | Path, *, data: Interactions | None = None, data_dir: Path | None = None) -> Run:
@@ -63,6 +71,13 @@ class Run:
         simulation = federation(config, method, clients, threads=1, device="cpu")
         _restore(simulation, state, folder.path)
         return cls(result, data, simulation, folder.path, folder.history)
+
+    @classmethod
+    def finished(cls, path: Path, data: Interactions) -> Run:
+        """Open the folder of a finished run without its model, which may not fit into this process."""
+        folder = RunFolder.open(path)
+        assert folder.result is not None
+        return cls(folder.result, data, None, path, folder.history)
 
     def __repr__(self) -> str:
         """Method, data set and main metrics in one line."""

@@ -7,8 +7,7 @@ import numpy as np
 from solera.core.arrays import Floats, Ints
 from solera.data.ragged import Ragged
 from solera.engine.ranks import Ranks
-from solera.evaluate import Evaluation
-from solera.evaluate.ranking import Ranking
+from solera.evaluate import Evaluation, Ranking
 
 
 def together(ranks: Ranks, own: Evaluation) -> Evaluation:

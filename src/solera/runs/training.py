@@ -42,6 +42,7 @@ def train(
     stop: threading.Event | None = None,
     memory: int | None = None,
     on_plan: Callable[[RunPlan], None] | None = None,
+    shard_tables: bool = False,
 ) -> Run:
     """Train a method with the settings in `config`, and write the run to `out` if given.
 
@@ -53,6 +54,8 @@ def train(
 
     With `memory`, in bytes, a run that would take more is refused, and chunks are chosen to fit. `on_plan`
     receives the estimates of a run with that limit, or with more than 10,000 users.
+
+    With `shard_tables`, each of several ranks holds some rows of every item table, and none a whole table.
     """
     config, method = _method(config)
     if record:
@@ -70,7 +73,10 @@ def train(
             memory=memory,
             on_round=on_round,
             on_users=on_users,
+            shard_tables=shard_tables,
         )
+    if shard_tables:
+        raise ConfigError("tables are divided among several workers", "give --workers, or use torchrun")
     check_folder(out, config, resume)
     if out is not None and (out / "config.json").exists() and RunFolder.open(out).result:
         return Run.open(out, data=data)
@@ -120,6 +126,7 @@ def _train_together(
     memory: int | None,
     on_round: Callable[[Progress], None] | None,
     on_users: OnUsers | None,
+    shard_tables: bool,
 ) -> Run:
     """This rank's part of a run. The first rank writes the folder, and all ranks open it at the end.
 
@@ -136,14 +143,23 @@ def _train_together(
             folder.keep_data(data)
     ranks.wait()
     if RunFolder.open(out).result is None:
-        training = Training(config, method, data, threads or 1, "cpu", ranks=ranks, memory=memory)
+        training = Training(
+            config,
+            method,
+            data,
+            threads or 1,
+            "cpu",
+            ranks=ranks,
+            memory=memory,
+            shard_tables=shard_tables,
+        )
         place = RunFolder.open(out)
         if not first:
             on_round = on_users = None
         with torch_threads(threads or 1):
             training.run(folder, on_round, None, read=place, on_users=on_users)
     ranks.wait()
-    return Run.open(out, data=data)
+    return Run.finished(out, data) if shard_tables else Run.open(out, data=data)
 
 
 def validate_rounds(
