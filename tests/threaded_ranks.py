@@ -4,40 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from queue import Queue
-from threading import Barrier, BrokenBarrierError
 from typing import Any, TypeVar
 
 import torch
+from torch.utils._pytree import tree_map
 
 from solera.engine.ranks import Ranks
 
 T = TypeVar("T")
 
 
-class ThreadedRanks(Ranks):
-    """A thread among the others. Everything is exchanged by way of one list."""
+def _copy(value):
+    return value.clone() if isinstance(value, torch.Tensor) else deepcopy(value)
 
-    def __init__(self, rank: int, board: list[Any], barrier: Barrier, sent: list[Queue]) -> None:
-        super().__init__(rank, len(board))
-        self._board, self.barrier, self._sent = board, barrier, sent
+
+class GoneError(Exception):
+    """Another rank has ended with an error."""
+
+
+class ThreadedRanks(Ranks):
+    """A thread among the others. `lines[a][b]` has what rank a sends to rank b, in order."""
+
+    def __init__(self, rank: int, lines: list[list[Queue[Any]]]) -> None:
+        super().__init__(rank, len(lines))
+        self._lines = lines
+
+    def _send(self, value, rank):
+        self._lines[self.rank][rank].put(tree_map(_copy, value))  # the sender may change it
+
+    def _receive(self, rank):
+        value = self._lines[rank][self.rank].get(timeout=300)
+        if value is GoneError:
+            raise GoneError
+        return value
+
+    def leave(self):
+        for line in self._lines[self.rank]:
+            line.put(GoneError)
 
     def gathered(self, value):
-        self._board[self.rank] = value
-        self.barrier.wait(60)
-        found = list(self._board)
-        self.barrier.wait(60)
-        return found
+        for rank in range(self.size):
+            self._send(value, rank)
+        return [self._receive(rank) for rank in range(self.size)]
 
     def gathered_by_first(self, value):
         found = self.gathered(value)
         return [] if self.rank else found
 
     def largest(self, values):
-        return torch.stack(self.gathered(values.clone())).amax(0)
+        return torch.stack(self.gathered(values)).amax(0)
 
     def add(self, values):
-        values.copy_(torch.stack(self.gathered(values.clone())).sum(0))
+        values.copy_(torch.stack(self.gathered(values)).sum(0))
 
     def exchanged_counts(self, counts):
         return [each[self.rank] for each in self.gathered(counts)]
@@ -49,13 +69,13 @@ class ThreadedRanks(Ranks):
         return torch.cat(parts)
 
     def show(self, values, owner):
-        values.copy_(self.gathered(values.clone())[owner])
+        values.copy_(self.gathered(values)[owner])
 
     def send_to_first(self, values):
-        self._sent[self.rank].put(values.clone())
+        self._send(values, 0)
 
     def receive_from(self, rank, values):
-        values.copy_(self._sent[rank].get(timeout=60))
+        values.copy_(self._receive(rank))
 
     def wait(self):
         self.gathered(None)
@@ -63,19 +83,18 @@ class ThreadedRanks(Ranks):
 
 def on_ranks(size: int, work: Callable[[Ranks], T]) -> list[T]:
     """The results of every rank's work, at the same time. Raises the first error that is not a follow-up."""
-    board, barrier = [None] * size, Barrier(size)
-    sent: list[Queue[torch.Tensor]] = [Queue() for _ in range(size)]
+    lines: list[list[Queue[Any]]] = [[Queue() for _ in range(size)] for _ in range(size)]
 
     def of(rank: int) -> T:
+        ranks = ThreadedRanks(rank, lines)
         try:
-            return work(ThreadedRanks(rank, board, barrier, sent))
-        except BaseException:
-            barrier.abort()
-            raise
+            return work(ranks)
+        finally:
+            ranks.leave()
 
     with ThreadPoolExecutor(size) as pool:
         futures = [pool.submit(of, rank) for rank in range(size)]
         errors = [error for each in futures if (error := each.exception())]
     if errors:
-        raise next((each for each in errors if not isinstance(each, BrokenBarrierError)), errors[0])
+        raise next((each for each in errors if not isinstance(each, GoneError)), errors[0])
     return [each.result() for each in futures]
