@@ -122,7 +122,7 @@ pairs of items. Methods with a table per client stop at the server: its tables g
 comparisons with the square of the clients in a round.""",
         "## What this does not show",
         """- All ranks were on one machine. The network between machines is in no measured time.
-- The table is replicated on every rank. There is no measurement with a table in shards.
+- The table is on every rank. `--shard-tables` divides it, and is not measured here.
 - Clients of a real federation are slower than these cores, and some do not answer.
 - Each point was run once. Its figures include whatever else the machine did.""",
     ]
