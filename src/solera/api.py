@@ -120,6 +120,7 @@ def train(
     engine: Literal["block", "reference"] = "block",
     threads: int = 0,
     memory: str | None = None,
+    shard_tables: bool = False,
     device: str = "cpu",
     precision: Literal["single", "double"] = "single",
     secure_aggregation: bool = False,
@@ -143,9 +144,9 @@ def train(
     is always among them. `select_by` is the validation metric that selects the round, for example "hr@20".
     Validation takes `evaluate_users` users, by default all up to 10,000, every `evaluate_every` rounds. The
     test takes everybody, with and without the validation item in the model if `test_twice`, by default up to
-    100,000 users. With `memory`, for example "8GB", a run that would take more is refused. `upload` and
-    `download` code what clients send and receive in fewer bytes, for example "int8" and "pq:8". `out` names a
-    folder, from which `solera.open_run` reads the run. A notebook shows progress, unless `progress` is False.
+    100,000 users. With `memory`, for example "8GB", a run that would take more is refused. In a program
+    that torchrun starts, `shard_tables` divides item tables among the ranks by rows. `upload` and `download`
+    code what clients send and receive in fewer bytes, for example "int8" and "pq:8". `out` names a folder, from which `solera.open_run` reads the run. A notebook shows progress, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
@@ -212,6 +213,7 @@ def train(
             record=record_figures,
             on_round=after_round,
             memory=parse_memory(memory) if memory else None,
+            shard_tables=shard_tables,
         )
 
 
