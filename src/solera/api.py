@@ -146,7 +146,8 @@ def train(
     test takes everybody, with and without the validation item in the model if `test_twice`, by default up to
     100,000 users. With `memory`, for example "8GB", a run that would take more is refused. In a program
     that torchrun starts, `shard_tables` divides item tables among the ranks by rows. `upload` and `download`
-    code what clients send and receive in fewer bytes, for example "int8" and "pq:8". `out` names a folder, from which `solera.open_run` reads the run. A notebook shows progress, unless `progress` is False.
+    code what clients send and receive in fewer bytes, for example "int8" and "pq:8". `out` names a folder,
+    from which `solera.open_run` reads the run. A notebook shows progress, unless `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
