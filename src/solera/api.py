@@ -158,9 +158,8 @@ def train(
     if data is not None:
         interactions = load(data, columns=columns, min_interactions=min_interactions, data_dir=data_dir)
         origin = interactions.origin
-        dataset = (
-            data if isinstance(data, str) and preset else origin.dataset if origin else interactions.name
-        )
+        stated = origin.dataset if origin else interactions.name
+        dataset = data if isinstance(data, str) and preset else stated
         columns, min_interactions = (origin.columns, origin.min_interactions) if origin else (None, None)
     config = run_config(
         method,
@@ -284,13 +283,11 @@ def compare(
         )
         results.append((full, "federated", run.result))
     for name in baselines:
-        results.append(
-            (name, "centralized", baseline(name, interactions, protocol=protocol, seed=seed).result)
-        )
+        fitted = baseline(name, interactions, protocol=protocol, seed=seed)
+        results.append((name, "centralized", fitted.result))
     results.sort(key=lambda each: -each[2].validation.full["ndcg@10"])
-    return pl.DataFrame(
-        [{"method": name, "kind": kind, **result.test.full} for name, kind, result in results]
-    )
+    rows = [{"method": name, "kind": kind, **result.test.full} for name, kind, result in results]
+    return pl.DataFrame(rows)
 
 
 @_in_python
