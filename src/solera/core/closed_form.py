@@ -16,16 +16,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
+from solera.core.content import AttributePrior, ItemAttributes
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS
+from solera.core.next_items import Timing
 from solera.core.sparse import Rows, bytes_of_total
 from solera.core.spec import Home, Leaf
 
@@ -41,6 +43,20 @@ class ClosedFormConfig(Frozen):
         le=2000,
         description="weights kept per item, solved on its best neighbours in sparse matrices; 0: all",
     )
+    decay_days: float = Field(
+        default=0.0, ge=0, description="D: days of a step of a decay, by the times of items; 0: a position"
+    )
+    attribute_prior: float = Field(
+        default=0.0,
+        ge=0,
+        description="γ: pull of items with the same attributes towards each other; 0: none",
+    )
+
+    @model_validator(mode="after")
+    def _prior_on_all_weights(self) -> Self:
+        if self.attribute_prior and self.neighbours:
+            raise ValueError("attribute_prior needs all weights: omit neighbours")
+        return self
 
 
 class Channels(NamedTuple):
@@ -94,8 +110,11 @@ class Memory(Protocol):
         """How many values are remembered per item."""
         ...
 
-    def weights(self, ages: Ints) -> Floats:
-        """Weights [channels, m] of items by age; the most recent item has age 0."""
+    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
+        """Weights [channels, m] of items by age; the most recent item has age 0.
+
+        `gaps` are the days that have passed since, given to a method that fades by days.
+        """
         ...
 
 
@@ -112,8 +131,8 @@ class Summary(Protocol):
         """The matrices that are summed."""
         ...
 
-    def of(self, sequence: Ints) -> Contribution:
-        """The contribution of a client, given its items, oldest first."""
+    def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
+        """The contribution of a client, given its items, oldest first, and their days if they are needed."""
         ...
 
 
@@ -125,7 +144,7 @@ class Solve(Protocol):
         """A short label for this choice."""
         ...
 
-    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior) -> Tensor:
         """The matrix [channels · items, items] that memories are multiplied by. May overwrite the totals."""
         ...
 
@@ -162,6 +181,13 @@ class ClosedForm:
     scorer: Memory
     update: Summary
     aggregate: Solve | SparseSolve
+    timing: Timing | None = None
+    attributes: ItemAttributes | None = None  # of the catalogue, as the server knows them
+
+    @property
+    def prior(self) -> AttributePrior:
+        """The prior from attributes of items."""
+        return AttributePrior(self.config.attribute_prior, self.attributes)
 
     @property
     def choices(self) -> dict[str, str]:
@@ -178,6 +204,16 @@ class ClosedForm:
     def neighbours(self) -> int:
         """How many neighbours of every item are kept; 0: all."""
         return self.aggregate.neighbours if isinstance(self.aggregate, SparseSolve) else 0
+
+    @property
+    def timed(self) -> bool:
+        """Whether histories need times."""
+        return self.config.decay_days > 0
+
+    @property
+    def reads_request_time(self) -> bool:
+        """Whether scores depend on when they are asked for."""
+        return False if self.timing is None else self.timing.until_next
 
     rounds_needed: ClassVar[int] = 1
     client_share: ClassVar[float] = 1.0

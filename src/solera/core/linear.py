@@ -5,15 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from solera.core.content import NO_PRIOR, AttributePrior
+
 _BLOCK = 256  # rows per block
 _LOW = 1 / 3  # rank, as a fraction of n, up to which the factors are faster than the full matrix
 _ZERO = 1e-10  # residual that counts as zero, relative to the largest diagonal entry
 
 
-def without_diagonal(gram: Tensor, reg: float) -> Tensor:
-    """EASE's B = I − P · diag(1 / diag P) with P = (gram + reg · I)⁻¹. May overwrite the matrix."""
+def without_diagonal(gram: Tensor, reg: float, prior: AttributePrior = NO_PRIOR) -> Tensor:
+    """EASE's B = I − P · diag(1 / diag P) with P = (gram + reg · I)⁻¹. May overwrite the matrix.
+
+    The evidence for the prior is the diagonal of the matrix: how many users have an item.
+    """
+    users = gram.diagonal().clone()
     precision = ridge_inverse(gram, reg)
     weights = precision.div_(-precision.diagonal().clone())  # divides column j by −P_jj
+    weights.diagonal().zero_()
+    weights = prior.pulled(weights, users)
     weights.diagonal().zero_()
     return weights
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from solera.data.attributes import listed_attributes, movielens_genres, read_attributes
 from solera.data.fetch import Archive
 from solera.data.readers import Rows, delimited, read_baskets, read_lists, read_sequences, titles
 
@@ -21,13 +22,22 @@ class Titles:
 
 
 @dataclass(frozen=True)
+class Attributes:
+    """A file with attributes of items, which may be missing from a folder."""
+
+    file: str
+    read: Callable[[Path], Mapping[str, list[str]]]
+
+
+@dataclass(frozen=True)
 class Form:
-    """One file layout of a data set: its files, how to read them, and where titles are, if any."""
+    """One file layout of a data set: its files, how to read them, where titles and attributes are, if any."""
 
     files: tuple[str, ...]
     read: Callable[[list[Path]], Rows]
     titles: Titles | None = None
     one_clock: bool = True  # False: times are ranks within a user, not timestamps
+    attributes: Attributes | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,7 @@ _ML_1M = DataSet(
             delimited("::", _RATED),
             Titles("movies.dat", titles("::", encoding="latin-1")),
             one_clock=file == "ratings.dat",
+            attributes=Attributes("movies.dat", listed_attributes("::", "|", column=2, encoding="latin-1")),
         )
         for file in ("ratings.dat", "ratings_order.dat")
     ),
@@ -111,8 +122,12 @@ _ML_1M = DataSet(
 
 
 def _sequences(file: str) -> tuple[Form, ...]:
-    """The publisher's file, or a copy with another name."""
-    return tuple(Form((name,), read_sequences, one_clock=False) for name in (file, "sequences.txt"))
+    """The publisher's files, or copies with other names."""
+    described = file.replace(".txt", "_item2attributes.json"), "item_attributes.json"
+    return tuple(
+        Form((name,), read_sequences, one_clock=False, attributes=Attributes(more, read_attributes))
+        for name, more in zip((file, "sequences.txt"), described, strict=True)
+    )
 
 
 _S3REC = _GITHUB + "RUCAIBox/CIKM2020-S3Rec"
@@ -129,11 +144,17 @@ _SETS = (
             "md5:0e33842e24a9c977be4e0107933c0723",
         ),
         forms=(
-            Form(("u.data",), delimited("\t", _RATED), Titles("u.item", titles("|", encoding="latin-1"))),
+            Form(
+                ("u.data",),
+                delimited("\t", _RATED),
+                Titles("u.item", titles("|", encoding="latin-1")),
+                attributes=Attributes("u.item", movielens_genres),
+            ),
             Form(
                 ("ratings.dat",),
                 delimited(",", _RATED),
                 Titles("items.tsv", titles("\t", header=True, year=2)),
+                attributes=Attributes("items.tsv", listed_attributes("\t", " ", column=3, header=True)),
             ),
         ),
         expected=Counts(users=943, items=1_682, rows=100_000, least=0),

@@ -19,6 +19,7 @@ from solera.core.errors import BundleError, DeviceError
 from solera.core.text import clean_text
 from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue
+from solera.device.dates import DAY, days_of
 from solera.device.folder import DATABASE, bundle_file, install, make_folder, make_private
 from solera.device.keys import fingerprint
 from solera.device.ledger import Ledger
@@ -155,12 +156,19 @@ class Device:
 
     def history(self, user: str = ME) -> list[str]:
         """The user's items, each where it was first met, oldest first."""
+        return list(self.times(user))
+
+    def times(self, user: str = ME) -> dict[str, int | None]:
+        """When the user first met each item, in seconds since 1970 (None: unknown), oldest first."""
         rows = self.store.rows(
-            "SELECT item FROM interactions JOIN users ON users.id = user WHERE name = ?"
+            "SELECT item, time FROM interactions JOIN users ON users.id = user WHERE name = ?"
             " ORDER BY time NULLS FIRST, interactions.id",
             user,
         )
-        return list(dict.fromkeys(row["item"] for row in rows))
+        found: dict[str, int | None] = {}
+        for row in rows:
+            found.setdefault(row["item"], row["time"])
+        return found
 
     def holds(self, item: str) -> bool:
         """Whether anybody's history has an item of that id, in the catalogue or no longer."""
@@ -171,7 +179,8 @@ class Device:
         from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
 
         known = self.catalogue.number
-        history = [item for item in self.history(user) if item in known]
+        times = {item: time for item, time in self.times(user).items() if item in known}
+        history = list(times)
         if not history:
             raise DeviceError(
                 f"user {user!r} has no history yet",
@@ -179,7 +188,8 @@ class Device:
             )
         rows = np.array([known[item] for item in history], dtype=np.int64)
         model, items = Model(self.bundle, self.shared(user), self.kept(user)), self.catalogue.items
-        best = model.best(rows, rows, k)
+        when = days_of(list(times.values())), clock.time() / DAY
+        best = model.best(rows, rows, k, *when)
         shown = [
             DeviceRecommendation(rank, items[row].id, items[row].title, score)
             for rank, (row, score) in enumerate(best, start=1)
@@ -187,7 +197,7 @@ class Device:
         if not reasons:
             return shown
         explained = []
-        for one, parts in zip(shown, model.parts(rows, [row for row, _ in best]), strict=True):
+        for one, parts in zip(shown, model.parts(rows, [row for row, _ in best], *when), strict=True):
             order = np.argsort(-np.array(parts.of_history), kind="stable")[:reasons].tolist()
             most = tuple(
                 Reason(history[at], items[rows[at]].title, float(parts.of_history[at])) for at in order

@@ -1,0 +1,119 @@
+"""The prior that items with the same attributes score alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from solera.core.content import AttributePrior, ItemAttributes
+from solera.core.errors import ConfigError, DataError
+from solera.data.attributes import item_attributes
+from solera.data.interactions import Interactions
+from solera.engine import OneRound
+from solera.evaluate import split
+from solera.methods import find
+from solera.runs import RunConfig, train
+
+
+def attributes(*lists):
+    return ItemAttributes(np.cumsum([0, *map(len, lists)]), np.array([v for row in lists for v in row]))
+
+
+def test_similarities_by_hand():
+    """Items 0 and 1 share a brand and item 2 has another: each has one neighbour, or none."""
+    found = attributes([0], [0], [1]).similarities(torch.ones(3))
+    torch.testing.assert_close(found, torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 0.0]]).double())
+
+
+def test_what_everybody_has_says_nothing():
+    """log(3 / 3) = 0: only the second attribute, which two items have, makes them similar."""
+    found = attributes([0, 1], [0, 1], [0]).similarities(torch.ones(3))
+    assert found[0, 1] == pytest.approx(1)
+    assert found[2].abs().sum() == found[:, 2].abs().sum() == 0
+
+
+def test_a_pair_by_hand():
+    """Evidence 3 and 1, γ = 1, K_01 = 1: B [[3 + 1, −1], [−1, 1 + 1]] = [3 · 10, 1 · 2]."""
+    prior = AttributePrior(1.0, attributes([0], [0], [1]))
+    pulled = prior.pulled(torch.tensor([[10.0, 2.0, 5.0]]).double(), torch.tensor([3.0, 1.0, 4.0]))
+    torch.testing.assert_close(pulled, torch.tensor([[62 / 7, 38 / 7, 5.0]]).double())
+
+
+def test_an_item_without_evidence_is_like_its_neighbours():
+    """Item 2 has no training row and two neighbours, as similar as each other; item 3 has no attributes."""
+    prior = AttributePrior(1e-3, attributes([0], [0], [0], []))
+    weights = torch.tensor([[4.0, 8.0, 0.0, 0.0]]).double()
+    pulled = prior.pulled(weights, torch.tensor([5.0, 5.0, 0.0, 0.0]))
+    torch.testing.assert_close(pulled, torch.tensor([[4.0, 8.0, 6.0, 0.0]]).double(), atol=0.01, rtol=0)
+
+
+def test_no_weight_is_no_prior():
+    weights = torch.rand(3, 3).double()
+    assert AttributePrior(0.0, attributes([0], [0], [1])).pulled(weights, torch.ones(3)) is weights
+    assert AttributePrior(0.0).checked() is None
+
+
+def test_the_objective_is_minimal():
+    """No step away from the solution lowers Σ w ‖b − b̂‖² + γ Σ K ‖b_j − b_l‖²."""
+    torch.manual_seed(0)
+    known, evidence, weights = attributes([0, 1], [0], [1, 2], [2], [0, 2]), torch.rand(5), torch.rand(4, 5)
+    similar, weights = known.similarities(evidence), weights.double()
+
+    def objective(b):
+        apart = (b[:, :, None] - b[:, None]).square().sum(0)
+        return (evidence * (b - weights).square()).sum() + 0.7 * (similar * apart).sum() / 2
+
+    found = AttributePrior(0.7, known).pulled(weights.clone(), evidence)
+    best = objective(found)
+    for _ in range(20):
+        assert objective(found + 1e-3 * torch.randn(4, 5).double()) > best
+
+
+@pytest.fixture
+def data():
+    """Everybody goes from item a to b to c, then to d, or to its double e, which nobody has in training."""
+    rows = [[0, 1, 2, 3, 5, 6], [0, 1, 2, 3, 6, 5], [7, 0, 1, 2, 5, 3], [0, 1, 7, 2, 6, 4]]
+    users = [f"u{user}" for user, items in enumerate(rows) for _ in items]
+    items = [f"i{item}" for row in rows for item in row]
+    made = Interactions.from_columns("made", users, items, np.arange(len(users)))
+    return made.with_attributes(
+        {"i3": ["d"], "i4": ["d"], "i5": ["x"], "i6": ["x"], "i0": ["a"], "i1": ["b"]}
+    )
+
+
+@pytest.mark.parametrize(("name", "options"), [("fedslist", {"ridge": 0.1}), ("fedease", {"reg": 1.0})])
+def test_a_cold_item_gets_the_scores_of_its_neighbours(data, name, options):
+    parts = split(data, "strict")
+    assert 4 not in parts.train.values
+    plain, informed = (
+        train(
+            RunConfig(method=name, dataset="made", rounds=1, options={**options, "attribute_prior": weight}),
+            data,
+            threads=1,
+        )
+        for weight in (0.0, 1e-3)
+    )
+    one, other = (run._simulation.serve(parts.train)(np.array([3]))[0] for run in (plain, informed))
+    assert one[4] == 0
+    assert other[4] == pytest.approx(float(other[3]), rel=1e-2)
+    torch.testing.assert_close(other[:3], one[:3], rtol=1e-3, atol=1e-4)
+
+
+def test_data_without_attributes_are_refused(data):
+    from dataclasses import replace
+
+    config = RunConfig(method="fedease", dataset="made", rounds=1, options={"attribute_prior": 1.0})
+    with pytest.raises(DataError, match="attribute_prior needs attributes"):
+        train(config, replace(data, attributes=None), threads=1)
+    with pytest.raises(ConfigError, match="omit neighbours"):
+        find("fedease", {"attribute_prior": 1.0, "neighbours": 2})
+    assert OneRound  # and serving needs none
+
+
+def test_attributes_are_renumbered_with_items(data):
+    some = data.select(data.items > 2).renumbered()
+    assert [some.attributes.row(i).tolist() for i in range(3)] == [
+        data.attributes.row(i).tolist() for i in (3, 4, 5)
+    ]
+    assert item_attributes(some) is not None
