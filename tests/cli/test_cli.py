@@ -74,7 +74,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (
             ("train", "fedmf", "--data", "ml-100k", "--protocol", "papers"),
-            "'--protocol': 'papers' is not one of 'strict', 'paper', 'global-time'",
+            "'--protocol': 'papers' is not one of 'strict', 'paper', 'global-time', 'cold-items'",
             "solera train --help",
         ),
         (

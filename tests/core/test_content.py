@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from solera.core.content import AttributePrior, ItemAttributes
 from solera.core.errors import ConfigError, DataError
+from solera.core.linear import without_diagonal
+from solera.core.next_items import next_item_weights
 from solera.data.attributes import item_attributes
 from solera.data.interactions import Interactions
-from solera.engine import OneRound
 from solera.evaluate import split
 from solera.methods import find
 from solera.runs import RunConfig, train
@@ -35,14 +38,14 @@ def test_what_everybody_has_says_nothing():
 
 def test_a_pair_by_hand():
     """Evidence 3 and 1, γ = 1, K_01 = 1: B [[3 + 1, −1], [−1, 1 + 1]] = [3 · 10, 1 · 2]."""
-    prior = AttributePrior(1.0, attributes([0], [0], [1]))
+    prior = AttributePrior(0.0, 1.0, attributes([0], [0], [1]))
     pulled = prior.pulled(torch.tensor([[10.0, 2.0, 5.0]]).double(), torch.tensor([3.0, 1.0, 4.0]))
     torch.testing.assert_close(pulled, torch.tensor([[62 / 7, 38 / 7, 5.0]]).double())
 
 
 def test_an_item_without_evidence_is_like_its_neighbours():
     """Item 2 has no training row and two neighbours, as similar as each other; item 3 has no attributes."""
-    prior = AttributePrior(1e-3, attributes([0], [0], [0], []))
+    prior = AttributePrior(0.0, 1e-3, attributes([0], [0], [0], []))
     weights = torch.tensor([[4.0, 8.0, 0.0, 0.0]]).double()
     pulled = prior.pulled(weights, torch.tensor([5.0, 5.0, 0.0, 0.0]))
     torch.testing.assert_close(pulled, torch.tensor([[4.0, 8.0, 6.0, 0.0]]).double(), atol=0.01, rtol=0)
@@ -50,8 +53,8 @@ def test_an_item_without_evidence_is_like_its_neighbours():
 
 def test_no_weight_is_no_prior():
     weights = torch.rand(3, 3).double()
-    assert AttributePrior(0.0, attributes([0], [0], [1])).pulled(weights, torch.ones(3)) is weights
-    assert AttributePrior(0.0).checked() is None
+    assert AttributePrior(0.0, 0.0, attributes([0], [0], [1])).pulled(weights, torch.ones(3)) is weights
+    assert AttributePrior().checked() is None
 
 
 def test_the_objective_is_minimal():
@@ -64,10 +67,50 @@ def test_the_objective_is_minimal():
         apart = (b[:, :, None] - b[:, None]).square().sum(0)
         return (evidence * (b - weights).square()).sum() + 0.7 * (similar * apart).sum() / 2
 
-    found = AttributePrior(0.7, known).pulled(weights.clone(), evidence)
+    found = AttributePrior(0.0, 0.7, known).pulled(weights.clone(), evidence)
     best = objective(found)
     for _ in range(20):
         assert objective(found + 1e-3 * torch.randn(4, 5).double()) > best
+
+
+def dense_ridge(known, rho):
+    vectors = known.vectors()
+    return torch.linalg.inv(torch.eye(len(vectors)).double() + rho * vectors @ vectors.T)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_the_penalty_of_sources_is_the_inverse_covariance(channels):
+    known = attributes([0, 1], [0], [1, 2], [2], [])
+    system = torch.zeros(5 * channels, 5 * channels).double()
+    AttributePrior(2.0, 0.0, known).ridge(system).add_to(system, 3.0)
+    expected = 3.0 * torch.block_diag(*[dense_ridge(known, 2.0)] * channels)
+    torch.testing.assert_close(system, expected)
+
+
+def test_ease_with_attributes_is_a_regression_without_the_item_itself():
+    """Column j minimises ‖x_j − X b‖² + reg bᵀ R b over b with b_j = 0: a regression on the other items."""
+    torch.manual_seed(1)
+    known, x = attributes([0, 1], [0], [1, 2], [2], [0, 2]), (torch.rand(9, 5) < 0.5).double()
+    penalty = 0.8 * dense_ridge(known, 1.5)
+    found = without_diagonal(x.T @ x, 0.8, AttributePrior(1.5, 0.0, known))
+    for item in range(5):
+        rest = [other for other in range(5) if other != item]
+        system = (x.T @ x + penalty)[rest][:, rest]
+        torch.testing.assert_close(found[rest, item], torch.linalg.solve(system, (x.T @ x)[rest, item]))
+        assert found[item, item] == 0
+
+
+def test_a_source_without_a_training_row_speaks_by_its_attributes():
+    """Item 2 is never a source in training, but shares its attribute with item 0, which leads to item 1."""
+    memories, following = torch.diag(torch.tensor([4.0, 1.0, 0.0])), torch.zeros(3, 3)
+    following[0, 1] = 4.0
+    known = attributes([0], [1], [0])
+    plain, informed = (
+        next_item_weights(memories.double(), following.double(), 0.1, 0.0, AttributePrior(rho, 0.0, known))
+        for rho in (0.0, 5.0)
+    )
+    assert plain[2, 1] == 0
+    assert 0 < informed[2, 1] < informed[0, 1]
 
 
 @pytest.fixture
@@ -88,7 +131,9 @@ def test_a_cold_item_gets_the_scores_of_its_neighbours(data, name, options):
     assert 4 not in parts.train.values
     plain, informed = (
         train(
-            RunConfig(method=name, dataset="made", rounds=1, options={**options, "attribute_prior": weight}),
+            RunConfig(
+                method=name, dataset="made", rounds=1, options={**options, "target_attributes": weight}
+            ),
             data,
             threads=1,
         )
@@ -101,14 +146,11 @@ def test_a_cold_item_gets_the_scores_of_its_neighbours(data, name, options):
 
 
 def test_data_without_attributes_are_refused(data):
-    from dataclasses import replace
-
-    config = RunConfig(method="fedease", dataset="made", rounds=1, options={"attribute_prior": 1.0})
-    with pytest.raises(DataError, match="attribute_prior needs attributes"):
+    config = RunConfig(method="fedease", dataset="made", rounds=1, options={"source_attributes": 1.0})
+    with pytest.raises(DataError, match="need attributes of items"):
         train(config, replace(data, attributes=None), threads=1)
     with pytest.raises(ConfigError, match="omit neighbours"):
-        find("fedease", {"attribute_prior": 1.0, "neighbours": 2})
-    assert OneRound  # and serving needs none
+        find("fedease", {"target_attributes": 1.0, "neighbours": 2})
 
 
 def test_attributes_are_renumbered_with_items(data):

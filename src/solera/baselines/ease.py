@@ -17,10 +17,11 @@ from torch import Tensor
 
 from solera.baselines.slist import fading
 from solera.core.arrays import Ints
+from solera.core.content import AttributePrior
 from solera.core.errors import DataError
 from solera.core.linear import without_diagonal
 from solera.core.next_items import Timing
-from solera.data.attributes import attribute_prior
+from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
@@ -42,8 +43,10 @@ class EaseConfig(BaseModel):
     decay_days: float = Field(default=0.0, ge=0)
     """Days of a step of recency, by the times of items; 0: a step is a position."""
 
-    attribute_prior: float = Field(default=0.0, ge=0)
-    """Pull of items with the same attributes towards each other (`core.content`)."""
+    source_attributes: float = Field(default=0.0, ge=0)
+    """How much of an item's weights towards others its attributes share (`core.content`)."""
+    target_attributes: float = Field(default=0.0, ge=0)
+    """Pull of items with the same attributes towards the same scores (`core.content`)."""
 
 
 class Ease:
@@ -67,7 +70,8 @@ class Ease:
         config = config or EaseConfig()
         gram = _gram(split.train.sorted_unique(), n_items)
         timing = Timing(config.decay_days) if config.decay_days else None
-        prior = attribute_prior(config.attribute_prior, split.data)
+        attributes = item_attributes(split.data)
+        prior = AttributePrior(config.source_attributes, config.target_attributes, attributes)
         return cls(without_diagonal(gram, config.reg, prior).float(), config.recency, timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:

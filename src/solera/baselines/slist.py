@@ -7,8 +7,8 @@ histories (`core.next_items`),
     B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^popularity_discount,   S = Σ s_t s_tᵀ, T = Σ s_t y_tᵀ
     score = s B with the memory s of the whole history
 
-With `decay_days` memories fade by days instead of positions. With `attribute_prior` items with the same
-attributes are pulled towards each other (`core.content`).
+With `decay_days` memories fade by days instead of positions. With `source_attributes` and
+`target_attributes` items with the same attributes have similar weights (`core.content`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
+from solera.core.content import AttributePrior
 from solera.core.context import Decays
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
 from solera.core.next_items import Timing, memory_products, next_item_weights, next_products
-from solera.data.attributes import attribute_prior
+from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.split import Split
 
@@ -51,8 +52,10 @@ class SLISTConfig(Frozen):
     """What memories keep of an item however old, with decay_days."""
     until_next: bool = False
     """Memories fade until the next item's time, that of the request; with decay_days."""
-    attribute_prior: float = Field(default=0.0, ge=0)
-    """Pull of items with the same attributes towards each other."""
+    source_attributes: float = Field(default=0.0, ge=0)
+    """How much of an item's weights towards others its attributes share (`core.content`)."""
+    target_attributes: float = Field(default=0.0, ge=0)
+    """Pull of items with the same attributes towards the same scores (`core.content`)."""
 
     @model_validator(mode="after")
     def _timed(self) -> Self:
@@ -101,7 +104,8 @@ class SLIST:
             _add(memories, channels, channels, s.reshape(len(channels), -1))
             _add(following, channels, items, t.reshape(len(channels), -1))
         both = torch.from_numpy(memories), torch.from_numpy(following)
-        prior = attribute_prior(config.attribute_prior, split.data)
+        attributes = item_attributes(split.data)
+        prior = AttributePrior(config.source_attributes, config.target_attributes, attributes)
         weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior).float()
         return cls(weights, decays, config.timing)
 

@@ -46,16 +46,17 @@ class ClosedFormConfig(Frozen):
     decay_days: float = Field(
         default=0.0, ge=0, description="D: days of a step of a decay, by the times of items; 0: a position"
     )
-    attribute_prior: float = Field(
-        default=0.0,
-        ge=0,
-        description="γ: pull of items with the same attributes towards each other; 0: none",
+    source_attributes: float = Field(
+        default=0.0, ge=0, description="ρ: how much of an item's weights towards others its attributes share"
+    )
+    target_attributes: float = Field(
+        default=0.0, ge=0, description="γ: pull of items with the same attributes towards the same scores"
     )
 
     @model_validator(mode="after")
-    def _prior_on_all_weights(self) -> Self:
-        if self.attribute_prior and self.neighbours:
-            raise ValueError("attribute_prior needs all weights: omit neighbours")
+    def _priors_on_all_weights(self) -> Self:
+        if (self.source_attributes or self.target_attributes) and self.neighbours:
+            raise ValueError("source_attributes and target_attributes need all weights: omit neighbours")
         return self
 
 
@@ -187,7 +188,7 @@ class ClosedForm:
     @property
     def prior(self) -> AttributePrior:
         """The prior from attributes of items."""
-        return AttributePrior(self.config.attribute_prior, self.attributes)
+        return AttributePrior(self.config.source_attributes, self.config.target_attributes, self.attributes)
 
     @property
     def choices(self) -> dict[str, str]:

@@ -1,16 +1,23 @@
-"""A prior from attributes of items: items with the same attributes score alike.
+"""Priors from attributes of items, such as genres and brands, which are public.
 
-Attributes such as genres and brands are public. Item j has the vector f_j with the number −log(share of items
-that have it) for each of its attributes. Its neighbours are the `NEIGHBOURS` items with the most similar
-vectors by cosine, among equally similar ones those with the most evidence. With the similarities K, of which
+Item j has the vector f_j of length 1 with a number for each of its attributes, in proportion to −log(share of
+items that have it). F has the vectors as rows.
+
+**Sources.** Weights of an item towards others are a part of its own and parts of its attributes: b = e + F c
+with the penalty ‖e‖² + ‖c‖² / ρ. That is a Gaussian prior with covariance I + ρ F Fᵀ: items with the same
+attributes say similar things about what comes next. The ridge λ‖B‖² becomes
+
+    λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B),    (I + ρ F Fᵀ)⁻¹ = I − F (I / ρ + Fᵀ F)⁻¹ Fᵀ
+
+**Targets.** Items with the same attributes score alike. The neighbours of item j are the `NEIGHBOURS` items
+with the largest f_jᵀ f_l, among equal ones those with the most evidence. With these similarities K, of which
 those of an item to its neighbours add up to 1, averaged over both directions, and their sums d:
 
-    min_B  Σ_j w_j · ‖b_j − b̂_j‖² + γ Σ_{j < l} K_jl · ‖b_j − b_l‖²        in the norm ‖b‖² = bᵀ(S + λI)b
+    min_B  Σ_j w_j · ‖b_j − b̂_j‖² + γ Σ_{j < l} K_jl · ‖b_j − b_l‖²        over columns, in any norm
     B = B̂ W (W + γ (diag(d) − K))⁻¹
 
-B̂ = (S + λI)⁻¹ T is the model without the prior. The norm is that of the scores on training memories, with the
-ridge, and the solution is the same in any norm. w_j is the evidence: how much training has of item j. An item
-with w_j = 0, in no training row, gets the mean of its neighbours' weights; one with w_j ≫ γ keeps its own.
+B̂ is the model without this prior. w_j is the evidence: how much training has of item j. An item with w_j = 0,
+in no training row, gets the mean of its neighbours' weights; one with w_j ≫ γ keeps its own.
 """
 
 from __future__ import annotations
@@ -36,16 +43,27 @@ class ItemAttributes:
     offsets: Ints
     values: Ints
 
+    def vectors(self) -> Tensor:
+        """F [items, attributes]."""
+        n = len(self.offsets) - 1
+        rows = np.repeat(np.arange(n), np.diff(self.offsets))
+        counts = np.bincount(self.values) if len(self.values) else np.zeros(1)
+        rarity = np.log(n / np.maximum(counts, 1))[self.values]
+        lengths = np.sqrt(np.bincount(rows, rarity**2, minlength=n))
+        found = torch.zeros(n, len(counts), dtype=torch.float64)
+        found[rows, self.values] = torch.from_numpy(rarity / np.maximum(lengths, 1e-12)[rows])
+        return found
+
     def similarities(self, evidence: Tensor) -> Tensor:
         """K [items, items]."""
-        vectors = self._vectors()
-        n, across = len(vectors), vectors.to_dense().T.contiguous()
+        vectors = self.vectors()
+        n, few = len(vectors), vectors.to_sparse()
         order = torch.empty(n, dtype=torch.float64)
         order[evidence.double().cpu().argsort(stable=True)] = torch.arange(n, dtype=torch.float64)
         found = torch.zeros(n, n, dtype=torch.float64)
         for begin in range(0, n, _ROWS):
             rows = torch.arange(begin, min(begin + _ROWS, n))
-            alike = torch.sparse.mm(vectors.index_select(0, rows), across)
+            alike = torch.sparse.mm(few, vectors[rows].T.contiguous()).T.contiguous()
             alike[torch.arange(len(rows)), rows] = 0.0
             ranked = torch.where(alike > 0, alike + 1e-6 * order / n, 0.0)
             near = ranked.topk(min(NEIGHBOURS, n - 1), dim=1).indices
@@ -54,47 +72,64 @@ class ItemAttributes:
             found[rows[:, None], near] = values
         return found.add_(found.T.clone()).div_(2)
 
-    def _vectors(self) -> Tensor:
-        """f of all items, of length 1: sparse, [items, attributes]."""
-        n = len(self.offsets) - 1
-        rows = np.repeat(np.arange(n), np.diff(self.offsets))
-        counts = np.bincount(self.values) if len(self.values) else np.zeros(1)
-        rarity = np.log(n / np.maximum(counts, 1))[self.values]
-        lengths = np.sqrt(np.bincount(rows, rarity**2, minlength=n))
-        values = rarity / np.maximum(lengths, 1e-12)[rows]
-        places = torch.from_numpy(np.stack([rows, self.values.astype(np.int64)]))
-        return torch.sparse_coo_tensor(
-            places, torch.from_numpy(values), (n, len(counts)), check_invariants=False
-        ).coalesce()
-
 
 @dataclass(frozen=True)
 class AttributePrior:
-    """The prior with its weight γ, and the attributes as far as they are known here."""
+    """Both priors: `sources` is ρ, `targets` is γ, and the attributes as far as they are known here."""
 
-    weight: float
+    sources: float = 0.0
+    targets: float = 0.0
     attributes: ItemAttributes | None = None
 
     def checked(self) -> ItemAttributes | None:
-        """The attributes. Raises an error if the prior needs them and they are not known."""
-        if self.weight and self.attributes is None:
+        """The attributes. Raises an error if they are needed and not known."""
+        if (self.sources or self.targets) and self.attributes is None:
             raise DataError(
-                "attribute_prior needs attributes of items, which are not known here",
-                "use a data set with attributes, such as ml-100k or beauty, or omit attribute_prior",
+                "source_attributes and target_attributes need attributes of items, which are not known here",
+                "use a data set with attributes, such as ml-100k or beauty, or omit these options",
             )
         return self.attributes
 
+    def ridge(self, like: Tensor) -> LowRank | None:
+        """(I + ρ F Fᵀ)⁻¹ as I − F A; None if ρ = 0."""
+        attributes = self.checked()
+        if not self.sources or attributes is None:
+            return None
+        vectors = attributes.vectors().to(like)
+        inner = vectors.T @ vectors
+        inner.diagonal().add_(1 / self.sources)
+        return LowRank(vectors, torch.cholesky_solve(vectors.T, torch.linalg.cholesky(inner)))
+
     def pulled(self, weights: Tensor, evidence: Tensor) -> Tensor:
         """B from B̂ [rows, items] and the evidence for items [items]. B̂ may be overwritten."""
-        if not self.weight:
-            return weights
         attributes = self.checked()
-        assert attributes is not None
+        if not self.targets or attributes is None:
+            return weights
         known = evidence.double().clamp(min=_LEAST)
-        system = attributes.similarities(evidence).to(weights).mul_(-self.weight)
+        system = attributes.similarities(evidence).to(weights).mul_(-self.targets)
         system.diagonal().sub_(system.sum(1)).add_(known)
         right = weights.mul_(known).T
         return torch.cholesky_solve(right, torch.linalg.cholesky(system)).T
 
 
-NO_PRIOR = AttributePrior(0.0)
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """The matrix I − F A, by its factors."""
+
+    left: Tensor
+    right: Tensor
+
+    def add_to(self, system: Tensor, scale: float) -> None:
+        """Add it, times `scale`, to every square block on the diagonal of a system."""
+        n = len(self.left)
+        for begin in range(0, len(system), n):
+            block = system[begin : begin + n, begin : begin + n]
+            block.addmm_(self.left, self.right, alpha=-scale)
+            block.diagonal().add_(scale)
+
+    def after(self, matrix: Tensor) -> Tensor:
+        """The product of a matrix with it."""
+        return torch.addmm(matrix, matrix @ self.left, self.right, alpha=-1)
+
+
+NO_PRIOR = AttributePrior()

@@ -15,11 +15,19 @@ _ZERO = 1e-10  # residual that counts as zero, relative to the largest diagonal 
 def without_diagonal(gram: Tensor, reg: float, prior: AttributePrior = NO_PRIOR) -> Tensor:
     """EASE's B = I − P · diag(1 / diag P) with P = (gram + reg · I)⁻¹. May overwrite the matrix.
 
-    The evidence for the prior is the diagonal of the matrix: how many users have an item.
+    With a penalty R instead of reg · I, from a prior, P = (gram + R)⁻¹ and B = P · gram − P · diag(g), where
+    P · gram = I − P · R, and g makes the diagonal zero. The evidence for an item is how many users have it.
     """
     users = gram.diagonal().clone()
-    precision = ridge_inverse(gram, reg)
-    weights = precision.div_(-precision.diagonal().clone())  # divides column j by −P_jj
+    if penalty := prior.ridge(gram):
+        penalty.add_to(gram, reg)
+        precision = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+        weights = penalty.after(precision).mul_(-reg)
+        weights.diagonal().add_(1.0)
+        weights -= precision * (weights.diagonal() / precision.diagonal())
+    else:
+        precision = ridge_inverse(gram, reg)
+        weights = precision.div_(-precision.diagonal().clone())  # divides column j by −P_jj
     weights.diagonal().zero_()
     weights = prior.pulled(weights, users)
     weights.diagonal().zero_()

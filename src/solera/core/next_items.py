@@ -94,12 +94,17 @@ def next_item_weights(
 ) -> Tensor:
     """B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^discount. S is overwritten.
 
-    n is the diagonal of S for the first memory, a popularity. The evidence for the prior is the sum of an
-    item's column of T for the first memory.
+    n is the diagonal of S for the first memory, a popularity. A prior has another matrix in the place of I,
+    for every memory, and columns pulled together. The evidence for an item is the sum of its column of T for
+    the first memory.
     """
     n_items = following.shape[1]
     popularity, evidence = memories.diagonal()[:n_items].clone(), following[:n_items].sum(0)
-    memories.diagonal().add_(ridge * memories.diagonal().mean())
+    reg = ridge * float(memories.diagonal().mean())
+    if penalty := prior.ridge(memories):
+        penalty.add_to(memories, reg)
+    else:
+        memories.diagonal().add_(reg)
     weights = torch.cholesky_solve(following, torch.linalg.cholesky(memories))
     weights = prior.pulled(weights, evidence)
     return weights / (1 + popularity).pow(discount)

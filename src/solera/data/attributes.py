@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from solera.core.content import AttributePrior, ItemAttributes
+from solera.core.content import ItemAttributes
 from solera.core.errors import DataError
 from solera.data.interactions import Interactions
 from solera.data.table import read_text
@@ -53,8 +53,3 @@ def item_attributes(data: Interactions) -> ItemAttributes | None:
     """The attributes of all items of a data set, if they are known."""
     known = data.attributes
     return None if known is None else ItemAttributes(known.offsets, known.values)
-
-
-def attribute_prior(weight: float, data: Interactions) -> AttributePrior:
-    """The prior for the items of a data set."""
-    return AttributePrior(weight, item_attributes(data))

@@ -147,7 +147,9 @@ class Interactions:
     def days(self) -> Floats | None:
         """The day of every row, counted from 1970 with fractions; None if times are no dates."""
         unit = None if self.times is None or not self.one_clock else time_unit(self.times)
-        return None if unit is None or self.times is None else self.times * (unit / timedelta(days=1))
+        if unit is None or self.times is None:
+            return None
+        return self.times / (timedelta(days=1) / unit)
 
     @property
     def timed_by_user(self) -> Ragged:

@@ -19,9 +19,10 @@ With `recency` 1 every item of the history counts the same, as in EASE. Below 1 
 the device knows the order of its items, never the server. With `decay_days` = D an item counts
 recency^(days since / D) instead.
 
-With `attribute_prior` = γ items with the same attributes are pulled towards each other, so that one in no
-training row is scored like its neighbours (`core.content`): B ← B W (W + γ (diag(d) − K))⁻¹ with a zero
-diagonal, where K are similarities of items by attributes, d their sums, and W how many users have an item.
+With `source_attributes` = ρ and `target_attributes` = γ items with the same attributes have similar weights
+(`core.content`): the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B) with the attribute vectors F of items, and
+B ← B W (W + γ (diag(d) − K))⁻¹ pulls columns together, with a zero diagonal. K are similarities of items, d
+their sums, and W is how many users have an item. An item in no training row is scored like its neighbours.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ class ServerState:
         model = Model(bundle)
         self.method, self.dtype = model.method, model.dtype
         self.n_items, self._seed = bundle.manifest.items, bundle.manifest.seed
-        if isinstance(self.method, ClosedForm) and self.method.prior.weight:
+        if isinstance(self.method, ClosedForm) and (self.method.prior.sources or self.method.prior.targets):
             raise ConfigError(
-                "attribute_prior needs attributes of items, which a catalogue does not have yet",
-                "omit attribute_prior, or publish a simulated run with solera bundle export",
+                "source_attributes and target_attributes need attributes, which a catalogue does not have",
+                "omit them, or publish a simulated run with solera bundle export",
             )
         self.wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
         self.shared: Params = model.shared
