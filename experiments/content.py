@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,12 @@ from solera.runs import RunConfig, train
 from solera.runs.presets import presets
 
 RECORDS = Path(__file__).parent / "records" / "content"
-DAYS = (1.0, 10.0, 100.0)
-SOURCES = (0.0, 0.3, 1.0, 3.0, 10.0)
-TARGETS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+DAYS = (1.0, 30.0)
+SOURCES, TARGETS = (0.0, 3.0), (0.0, 0.01, 0.03, 0.1)
 STUDIES: dict[str, dict[str, tuple[Any, ...]]] = {
     "time": {"decay_days": (0.0, *DAYS), "least_weight": (0.0, 0.1), "until_next": (False, True)},
-    "attributes": {"source_attributes": SOURCES},
-    "cold": {"target_attributes": TARGETS, "source_attributes": (0.0, 3.0)},
+    "attributes": {"target_attributes": TARGETS, "source_attributes": SOURCES},
+    "cold": {"target_attributes": (*TARGETS, 0.3), "source_attributes": SOURCES},
 }
 SHOWN = ("hr@10", "ndcg@10")
 
@@ -46,7 +44,7 @@ def trials(study: str, method: str, among: list[float] | None) -> list[dict[str,
     if among is not None:
         names[first] = tuple(among)
     found = [dict(zip(names, values, strict=True)) for values in product(*names.values())]
-    return [{}, *(each for each in found if each[first])]
+    return [{}, *(each for each in found if any(each.values()) and (study != "time" or each[first]))]
 
 
 def measure(study: str, method: str, data: str, among: list[float] | None) -> None:
@@ -91,9 +89,8 @@ def tables(page: Path) -> None:
     for study in STUDIES:
         made = "\n".join(table(study))
         begin, end = f"<!-- {study} -->", f"<!-- /{study} -->"
-        text = re.sub(
-            f"{begin}.*?{end}", lambda _, m=made, b=begin, e=end: f"{b}\n{m}\n{e}", text, flags=re.S
-        )
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{made}\n{end}{rest.partition(end)[2]}"
     page.write_text(text, encoding="utf-8")
 
 

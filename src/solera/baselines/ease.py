@@ -46,7 +46,7 @@ class EaseConfig(BaseModel):
     source_attributes: float = Field(default=0.0, ge=0)
     """How much of an item's weights towards others its attributes share (`core.content`)."""
     target_attributes: float = Field(default=0.0, ge=0)
-    """Pull of items with the same attributes towards the same scores (`core.content`)."""
+    """How much of what comes next is learned for items with the same attributes (`core.content`)."""
 
 
 class Ease:

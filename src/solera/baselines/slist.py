@@ -55,7 +55,7 @@ class SLISTConfig(Frozen):
     source_attributes: float = Field(default=0.0, ge=0)
     """How much of an item's weights towards others its attributes share (`core.content`)."""
     target_attributes: float = Field(default=0.0, ge=0)
-    """Pull of items with the same attributes towards the same scores (`core.content`)."""
+    """How much of what comes next is learned for items with the same attributes (`core.content`)."""
 
     @model_validator(mode="after")
     def _timed(self) -> Self:

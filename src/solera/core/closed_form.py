@@ -50,7 +50,9 @@ class ClosedFormConfig(Frozen):
         default=0.0, ge=0, description="ρ: how much of an item's weights towards others its attributes share"
     )
     target_attributes: float = Field(
-        default=0.0, ge=0, description="γ: pull of items with the same attributes towards the same scores"
+        default=0.0,
+        ge=0,
+        description="τ: how much of what comes next is learned for items with the same attributes",
     )
 
     @model_validator(mode="after")

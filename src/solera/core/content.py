@@ -9,15 +9,12 @@ attributes say similar things about what comes next. The ridge λ‖B‖² becom
 
     λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B),    (I + ρ F Fᵀ)⁻¹ = I − F (I / ρ + Fᵀ F)⁻¹ Fᵀ
 
-**Targets.** Items with the same attributes score alike. The neighbours of item j are the `NEIGHBOURS` items
-with the largest f_jᵀ f_l, among equal ones those with the most evidence. With these similarities K, of which
-those of an item to its neighbours add up to 1, averaged over both directions, and their sums d:
+**Targets.** What comes next is learned for items with the same attributes too: an interaction with item l
+counts as τ f_lᵀ f_j of one with item j. The targets Y of the regression become Y (I + τ F Fᵀ), and so
 
-    min_B  Σ_j w_j · ‖b_j − b̂_j‖² + γ Σ_{j < l} K_jl · ‖b_j − b_l‖²        over columns, in any norm
-    B = B̂ W (W + γ (diag(d) − K))⁻¹
+    B ← B (I + τ F Fᵀ)
 
-B̂ is the model without this prior. w_j is the evidence: how much training has of item j. An item with w_j = 0,
-in no training row, gets the mean of its neighbours' weights; one with w_j ≫ γ keeps its own.
+An item in no training row is scored by its attributes alone: τ Σ_l f_lᵀ f_j times the score of item l.
 """
 
 from __future__ import annotations
@@ -30,10 +27,6 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.errors import DataError
-
-NEIGHBOURS = 20
-_LEAST = 1e-6  # evidence of an item that has none, so that one without neighbours has a solution: 0
-_ROWS = 1024  # items whose neighbours are found at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,28 +47,10 @@ class ItemAttributes:
         found[rows, self.values] = torch.from_numpy(rarity / np.maximum(lengths, 1e-12)[rows])
         return found
 
-    def similarities(self, evidence: Tensor) -> Tensor:
-        """K [items, items]."""
-        vectors = self.vectors()
-        n, few = len(vectors), vectors.to_sparse()
-        order = torch.empty(n, dtype=torch.float64)
-        order[evidence.double().cpu().argsort(stable=True)] = torch.arange(n, dtype=torch.float64)
-        found = torch.zeros(n, n, dtype=torch.float64)
-        for begin in range(0, n, _ROWS):
-            rows = torch.arange(begin, min(begin + _ROWS, n))
-            alike = torch.sparse.mm(few, vectors[rows].T.contiguous()).T.contiguous()
-            alike[torch.arange(len(rows)), rows] = 0.0
-            ranked = torch.where(alike > 0, alike + 1e-6 * order / n, 0.0)
-            near = ranked.topk(min(NEIGHBOURS, n - 1), dim=1).indices
-            values = alike.gather(1, near)
-            values /= values.sum(1, keepdim=True).clamp(min=1e-12)
-            found[rows[:, None], near] = values
-        return found.add_(found.T.clone()).div_(2)
-
 
 @dataclass(frozen=True)
 class AttributePrior:
-    """Both priors: `sources` is ρ, `targets` is γ, and the attributes as far as they are known here."""
+    """Both priors: `sources` is ρ, `targets` is τ, and the attributes as far as they are known here."""
 
     sources: float = 0.0
     targets: float = 0.0
@@ -100,16 +75,13 @@ class AttributePrior:
         inner.diagonal().add_(1 / self.sources)
         return LowRank(vectors, torch.cholesky_solve(vectors.T, torch.linalg.cholesky(inner)))
 
-    def pulled(self, weights: Tensor, evidence: Tensor) -> Tensor:
-        """B from B̂ [rows, items] and the evidence for items [items]. B̂ may be overwritten."""
+    def spread(self, weights: Tensor) -> Tensor:
+        """B (I + τ F Fᵀ). B may be overwritten."""
         attributes = self.checked()
         if not self.targets or attributes is None:
             return weights
-        known = evidence.double().clamp(min=_LEAST)
-        system = attributes.similarities(evidence).to(weights).mul_(-self.targets)
-        system.diagonal().sub_(system.sum(1)).add_(known)
-        right = weights.mul_(known).T
-        return torch.cholesky_solve(right, torch.linalg.cholesky(system)).T
+        vectors = attributes.vectors().to(weights)
+        return weights.addmm_(weights @ vectors, vectors.T, alpha=self.targets)
 
 
 @dataclass(frozen=True, eq=False)

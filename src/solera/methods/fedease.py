@@ -19,10 +19,9 @@ With `recency` 1 every item of the history counts the same, as in EASE. Below 1 
 the device knows the order of its items, never the server. With `decay_days` = D an item counts
 recency^(days since / D) instead.
 
-With `source_attributes` = ρ and `target_attributes` = γ items with the same attributes have similar weights
-(`core.content`): the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B) with the attribute vectors F of items, and
-B ← B W (W + γ (diag(d) − K))⁻¹ pulls columns together, with a zero diagonal. K are similarities of items, d
-their sums, and W is how many users have an item. An item in no training row is scored like its neighbours.
+With `source_attributes` = ρ and `target_attributes` = τ items with the same attributes have similar weights
+(`core.content`). With the attribute vectors F of items, the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B), and then
+B ← B (I + τ F Fᵀ) with a zero diagonal. An item in no training row is scored by its attributes.
 """
 
 from __future__ import annotations

@@ -25,11 +25,10 @@ The sums over t are geometric, so the s_t are not computed one by one (`core.nex
 With `neighbours` = k the sums stay sparse, and every item j has weights from k rows N of S only, those with
 the largest normalised T (`core.support`): (S[N, N] + λ · mean diag(S) · I) b = T[N, j].
 
-With `source_attributes` = ρ and `target_attributes` = γ items with the same attributes have similar weights
-(`core.content`): the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B) with the attribute vectors F of items, and
-B ← B W (W + γ (diag(d) − K))⁻¹ pulls columns together, before the division by popularities. K are
-similarities of items, d their sums, and W is how much T has of items. An item in no training row is scored
-like its neighbours.
+With `source_attributes` = ρ and `target_attributes` = τ items with the same attributes have similar weights
+(`core.content`). With the attribute vectors F of items, the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B), and then
+B ← B (I + τ F Fᵀ), before the division by popularities. An item in no training row is scored by its
+attributes.
 
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`, D is
 `decay_days`, c is `least_weight`.
