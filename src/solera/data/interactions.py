@@ -149,7 +149,7 @@ class Interactions:
         unit = None if self.times is None or not self.one_clock else time_unit(self.times)
         if unit is None or self.times is None:
             return None
-        return self.times / (timedelta(days=1) / unit)
+        return np.asarray(self.times / (timedelta(days=1) / unit), dtype=np.float64)
 
     @property
     def timed_by_user(self) -> Ragged:
