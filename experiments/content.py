@@ -30,7 +30,7 @@ SOURCES, TARGETS = (0.0, 3.0), (0.0, 0.01, 0.03, 0.1)
 STUDIES: dict[str, dict[str, tuple[Any, ...]]] = {
     "time": {"decay_days": (0.0, *DAYS), "least_weight": (0.0, 0.1), "until_next": (False, True)},
     "attributes": {"target_attributes": TARGETS, "source_attributes": SOURCES},
-    "cold": {"target_attributes": (*TARGETS, 0.3), "source_attributes": SOURCES},
+    "cold": {"cold_neighbours": (0, 3, 20), "target_attributes": (0.0, 0.03)},
 }
 SHOWN = ("hr@10", "ndcg@10")
 

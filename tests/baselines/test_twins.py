@@ -29,7 +29,11 @@ TWINS: list[tuple[str, str, dict[str, Any]]] = [
     ("slist", "fedslist", {"decays": "0.8", "popularity_discount": 0.1}),
     ("ease", "fedease", {"reg": 20.0, "recency": 0.7, "decay_days": 3.0}),
     ("ease", "fedease", {"reg": 20.0, "target_attributes": 0.1, "source_attributes": 2.0}),
-    ("slist", "fedslist", {"decays": "0,0.9", "target_attributes": 0.2, "source_attributes": 0.5}),
+    (
+        "slist",
+        "fedslist",
+        {"decays": "0,0.9", "target_attributes": 0.2, "source_attributes": 0.5, "cold_neighbours": 2},
+    ),
     ("slist", "fedslist", {"decays": "0,0.9", "decay_days": 2.0}),
     ("slist", "fedslist", {"decays": "0.5,0.9", "decay_days": 2, "least_weight": 0.1, "until_next": True}),
 ]

@@ -34,8 +34,8 @@ def test_vectors_by_hand():
 
 def test_targets_by_hand():
     """Items 0 and 1 share an attribute, τ = ½: each gets half of the other's weight and half of its own."""
-    prior = AttributePrior(0.0, 0.5, attributes([0], [0], [1], []))
-    spread = prior.spread(torch.tensor([[10.0, 2.0, 4.0, 7.0]]).double())
+    prior = AttributePrior(0.0, 0.5, 0, attributes([0], [0], [1], []))
+    spread = prior.spread(torch.tensor([[10.0, 2.0, 4.0, 7.0]]).double(), torch.ones(4))
     torch.testing.assert_close(spread, torch.tensor([[16.0, 8.0, 6.0, 7.0]]).double())
 
 
@@ -43,16 +43,25 @@ def test_targets_are_those_of_a_regression_on_shared_targets():
     """Spreading B is the same as spreading what is predicted."""
     torch.manual_seed(0)
     known, x, y = attributes([0, 1], [0], [1, 2], [2]), torch.rand(9, 4).double(), torch.rand(9, 4).double()
-    prior, vectors = AttributePrior(0.0, 0.3, known), known.vectors()
+    prior, vectors = AttributePrior(0.0, 0.3, 0, known), known.vectors()
     shared = y + 0.3 * y @ vectors @ vectors.T
     found = next_item_weights(x.T @ x, x.T @ y, 0.5, 0.0, prior)
     torch.testing.assert_close(found, next_item_weights(x.T @ x, x.T @ shared, 0.5, 0.0, AttributePrior()))
 
 
+def test_cold_items_by_hand():
+    """Item 3 is like items 0 and 1 and has no count; of the two the one with more counts is its neighbour."""
+    known, weights = attributes([0], [0], [1], [0], []), torch.tensor([[4.0, 8.0, 1.0, 0.0, 0.0]]).double()
+    counts = torch.tensor([1.0, 5.0, 3.0, 0.0, 0.0])
+    for most, expected in ((1, 8.0), (2, 6.0), (4, 6.0)):
+        found = AttributePrior(0.0, 0.0, most, known).spread(weights.clone(), counts)
+        torch.testing.assert_close(found, torch.tensor([[4.0, 8.0, 1.0, expected, 0.0]]).double())
+
+
 def test_no_weight_is_no_prior():
     weights = torch.rand(3, 3).double()
-    prior = AttributePrior(0.0, 0.0, attributes([0], [0], [1]))
-    assert prior.spread(weights) is weights
+    prior = AttributePrior(0.0, 0.0, 0, attributes([0], [0], [1]))
+    assert prior.spread(weights, torch.tensor([1.0, 0.0, 0.0])) is weights
     assert prior.ridge(weights) is None
     assert AttributePrior().checked() is None
 
@@ -66,7 +75,7 @@ def dense_ridge(known, rho):
 def test_the_penalty_of_sources_is_the_inverse_covariance(channels):
     known = attributes([0, 1], [0], [1, 2], [2], [])
     system = torch.zeros(5 * channels, 5 * channels).double()
-    AttributePrior(2.0, 0.0, known).ridge(system).add_to(system, 3.0)
+    AttributePrior(2.0, 0.0, 0, known).ridge(system).add_to(system, 3.0)
     expected = 3.0 * torch.block_diag(*[dense_ridge(known, 2.0)] * channels)
     torch.testing.assert_close(system, expected)
 
@@ -76,7 +85,7 @@ def test_ease_with_attributes_is_a_regression_without_the_item_itself():
     torch.manual_seed(1)
     known, x = attributes([0, 1], [0], [1, 2], [2], [0, 2]), (torch.rand(9, 5) < 0.5).double()
     penalty = 0.8 * dense_ridge(known, 1.5)
-    found = without_diagonal(x.T @ x, 0.8, AttributePrior(1.5, 0.0, known))
+    found = without_diagonal(x.T @ x, 0.8, AttributePrior(1.5, 0.0, 0, known))
     for item in range(5):
         rest = [other for other in range(5) if other != item]
         system = (x.T @ x + penalty)[rest][:, rest]
@@ -90,7 +99,7 @@ def test_a_source_without_a_training_row_speaks_by_its_attributes():
     following[0, 1] = 4.0
     known = attributes([0], [1], [0])
     plain, informed = (
-        next_item_weights(memories.double(), following.double(), 0.1, 0.0, AttributePrior(rho, 0.0, known))
+        next_item_weights(memories.double(), following.double(), 0.1, 0.0, AttributePrior(rho, 0.0, 0, known))
         for rho in (0.0, 5.0)
     )
     assert plain[2, 1] == 0

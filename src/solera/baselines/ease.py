@@ -47,6 +47,8 @@ class EaseConfig(BaseModel):
     """How much of an item's weights towards others its attributes share (`core.content`)."""
     target_attributes: float = Field(default=0.0, ge=0)
     """How much of what comes next is learned for items with the same attributes (`core.content`)."""
+    cold_neighbours: int = Field(default=0, ge=0)
+    """Items that one in no training row is scored like, by attributes (`core.content`)."""
 
 
 class Ease:
@@ -71,7 +73,9 @@ class Ease:
         gram = _gram(split.train.sorted_unique(), n_items)
         timing = Timing(config.decay_days) if config.decay_days else None
         attributes = item_attributes(split.data)
-        prior = AttributePrior(config.source_attributes, config.target_attributes, attributes)
+        prior = AttributePrior(
+            config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
+        )
         return cls(without_diagonal(gram, config.reg, prior).float(), config.recency, timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:

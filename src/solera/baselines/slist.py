@@ -56,6 +56,8 @@ class SLISTConfig(Frozen):
     """How much of an item's weights towards others its attributes share (`core.content`)."""
     target_attributes: float = Field(default=0.0, ge=0)
     """How much of what comes next is learned for items with the same attributes (`core.content`)."""
+    cold_neighbours: int = Field(default=0, ge=0)
+    """Items that one in no training row is scored like, by attributes (`core.content`)."""
 
     @model_validator(mode="after")
     def _timed(self) -> Self:
@@ -105,7 +107,9 @@ class SLIST:
             _add(following, channels, items, t.reshape(len(channels), -1))
         both = torch.from_numpy(memories), torch.from_numpy(following)
         attributes = item_attributes(split.data)
-        prior = AttributePrior(config.source_attributes, config.target_attributes, attributes)
+        prior = AttributePrior(
+            config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
+        )
         weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior).float()
         return cls(weights, decays, config.timing)
 

@@ -54,11 +54,14 @@ class ClosedFormConfig(Frozen):
         ge=0,
         description="τ: how much of what comes next is learned for items with the same attributes",
     )
+    cold_neighbours: int = Field(
+        default=0, ge=0, description="m: items that one in no training row is scored like, by attributes"
+    )
 
     @model_validator(mode="after")
     def _priors_on_all_weights(self) -> Self:
-        if (self.source_attributes or self.target_attributes) and self.neighbours:
-            raise ValueError("source_attributes and target_attributes need all weights: omit neighbours")
+        if (self.source_attributes or self.target_attributes or self.cold_neighbours) and self.neighbours:
+            raise ValueError("options of attributes need all weights: omit neighbours")
         return self
 
 
@@ -190,7 +193,10 @@ class ClosedForm:
     @property
     def prior(self) -> AttributePrior:
         """The prior from attributes of items."""
-        return AttributePrior(self.config.source_attributes, self.config.target_attributes, self.attributes)
+        config = self.config
+        return AttributePrior(
+            config.source_attributes, config.target_attributes, config.cold_neighbours, self.attributes
+        )
 
     @property
     def choices(self) -> dict[str, str]:

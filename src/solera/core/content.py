@@ -15,6 +15,10 @@ counts as τ f_lᵀ f_j of one with item j. The targets Y of the regression beco
     B ← B (I + τ F Fᵀ)
 
 An item in no training row is scored by its attributes alone: τ Σ_l f_lᵀ f_j times the score of item l.
+
+**Cold items.** The prior of targets ranks an item without a training row below those with the same attributes
+that have some. Instead its weights can be the mean of those of the m items with the largest f_jᵀ f_l that do,
+weighted by it; among equally similar items the more common ones are taken.
 """
 
 from __future__ import annotations
@@ -47,20 +51,32 @@ class ItemAttributes:
         found[rows, self.values] = torch.from_numpy(rarity / np.maximum(lengths, 1e-12)[rows])
         return found
 
+    def means(self, cold: Tensor, warm: Tensor, counts: Tensor, most: int) -> Tensor:
+        """Weights [warm, cold] of the most similar warm items for every cold one, which add up to 1, or 0."""
+        vectors = self.vectors().to(counts)
+        alike = vectors[cold] @ vectors[warm].T
+        ranked = torch.where(alike > 0, alike + 1e-6 * counts[warm] / counts.max(), 0.0)
+        near = ranked.topk(min(most, len(warm)), dim=1).indices
+        values = alike.gather(1, near)
+        values /= values.sum(1, keepdim=True).clamp(min=1e-12)
+        return torch.zeros_like(alike).scatter_(1, near, values).T
+
 
 @dataclass(frozen=True)
 class AttributePrior:
-    """Both priors: `sources` is ρ, `targets` is τ, and the attributes as far as they are known here."""
+    """The priors: `sources` is ρ, `targets` is τ, `cold` is m; and the attributes, if they are known."""
 
     sources: float = 0.0
     targets: float = 0.0
+    cold: int = 0
     attributes: ItemAttributes | None = None
 
     def checked(self) -> ItemAttributes | None:
         """The attributes. Raises an error if they are needed and not known."""
-        if (self.sources or self.targets) and self.attributes is None:
+        if (self.sources or self.targets or self.cold) and self.attributes is None:
             raise DataError(
-                "source_attributes and target_attributes need attributes of items, which are not known here",
+                "source_attributes, target_attributes and cold_neighbours need attributes of items, "
+                "which are not known here",
                 "use a data set with attributes, such as ml-100k or beauty, or omit these options",
             )
         return self.attributes
@@ -75,13 +91,18 @@ class AttributePrior:
         inner.diagonal().add_(1 / self.sources)
         return LowRank(vectors, torch.cholesky_solve(vectors.T, torch.linalg.cholesky(inner)))
 
-    def spread(self, weights: Tensor) -> Tensor:
-        """B (I + τ F Fᵀ). B may be overwritten."""
+    def spread(self, weights: Tensor, counts: Tensor) -> Tensor:
+        """B (I + τ F Fᵀ), then the means for items without a count. B may be overwritten."""
         attributes = self.checked()
-        if not self.targets or attributes is None:
+        if attributes is None:
             return weights
-        vectors = attributes.vectors().to(weights)
-        return weights.addmm_(weights @ vectors, vectors.T, alpha=self.targets)
+        if self.targets:
+            vectors = attributes.vectors().to(weights)
+            weights.addmm_(weights @ vectors, vectors.T, alpha=self.targets)
+        cold, warm = (counts <= 0).nonzero().squeeze(1), (counts > 0).nonzero().squeeze(1)
+        if self.cold and len(cold) and len(warm):
+            weights[:, cold] = weights[:, warm] @ attributes.means(cold, warm, counts.to(weights), self.cold)
+        return weights
 
 
 @dataclass(frozen=True, eq=False)

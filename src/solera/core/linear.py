@@ -16,8 +16,9 @@ def without_diagonal(gram: Tensor, reg: float, prior: AttributePrior = NO_PRIOR)
     """EASE's B = I − P · diag(1 / diag P) with P = (gram + reg · I)⁻¹. May overwrite the matrix.
 
     With a penalty R instead of reg · I, from a prior, P = (gram + R)⁻¹ and B = P · gram − P · diag(g), where
-    P · gram = I − P · R, and g makes the diagonal zero.
+    P · gram = I − P · R, and g makes the diagonal zero. An item that no user has is cold.
     """
+    users = gram.diagonal().clone()
     if penalty := prior.ridge(gram):
         penalty.add_to(gram, reg)
         precision = torch.cholesky_inverse(torch.linalg.cholesky(gram))
@@ -28,7 +29,7 @@ def without_diagonal(gram: Tensor, reg: float, prior: AttributePrior = NO_PRIOR)
         precision = ridge_inverse(gram, reg)
         weights = precision.div_(-precision.diagonal().clone())  # divides column j by −P_jj
     weights.diagonal().zero_()
-    weights = prior.spread(weights)
+    weights = prior.spread(weights, users)
     weights.diagonal().zero_()
     return weights
 

@@ -95,16 +95,17 @@ def next_item_weights(
     """B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^discount. S is overwritten.
 
     n is the diagonal of S for the first memory, a popularity. A prior has another matrix in the place of I,
-    for every memory, and spreads T over items with the same attributes.
+    for every memory, and spreads T over items with the same attributes; an item with no entry in T is cold.
     """
-    popularity = memories.diagonal()[: following.shape[1]].clone()
+    n_items = following.shape[1]
+    popularity, counts = memories.diagonal()[:n_items].clone(), following[:n_items].sum(0)
     reg = ridge * float(memories.diagonal().mean())
     if penalty := prior.ridge(memories):
         penalty.add_to(memories, reg)
     else:
         memories.diagonal().add_(reg)
     weights = torch.cholesky_solve(following, torch.linalg.cholesky(memories))
-    return prior.spread(weights) / (1 + popularity).pow(discount)
+    return prior.spread(weights, counts) / (1 + popularity).pow(discount)
 
 
 def _rounded_up(length: int) -> int:

@@ -21,7 +21,8 @@ recency^(days since / D) instead.
 
 With `source_attributes` = ρ and `target_attributes` = τ items with the same attributes have similar weights
 (`core.content`). With the attribute vectors F of items, the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B), and then
-B ← B (I + τ F Fᵀ) with a zero diagonal. An item in no training row is scored by its attributes.
+B ← B (I + τ F Fᵀ) with a zero diagonal. An item in no training row is scored by its
+attributes, or with `cold_neighbours` like the nearest items that are in some.
 """
 
 from __future__ import annotations

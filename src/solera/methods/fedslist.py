@@ -28,7 +28,7 @@ the largest normalised T (`core.support`): (S[N, N] + λ · mean diag(S) · I) b
 With `source_attributes` = ρ and `target_attributes` = τ items with the same attributes have similar weights
 (`core.content`). With the attribute vectors F of items, the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B), and then
 B ← B (I + τ F Fᵀ), before the division by popularities. An item in no training row is scored by its
-attributes.
+attributes, or with `cold_neighbours` like the nearest items that are in some.
 
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`, D is
 `decay_days`, c is `least_weight`.

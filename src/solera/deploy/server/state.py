@@ -7,7 +7,7 @@ import torch
 
 from solera.core.arrays import Ints
 from solera.core.closed_form import ClosedForm, Contribution
-from solera.core.errors import ConfigError, DivergedError
+from solera.core.errors import DivergedError
 from solera.core.method import Method
 from solera.core.neighbours import resized
 from solera.core.protection import RoundChain
@@ -38,11 +38,8 @@ class ServerState:
         model = Model(bundle)
         self.method, self.dtype = model.method, model.dtype
         self.n_items, self._seed = bundle.manifest.items, bundle.manifest.seed
-        if isinstance(self.method, ClosedForm) and (self.method.prior.sources or self.method.prior.targets):
-            raise ConfigError(
-                "source_attributes and target_attributes need attributes, which a catalogue does not have",
-                "omit them, or publish a simulated run with solera bundle export",
-            )
+        if isinstance(self.method, ClosedForm):
+            self.method.prior.checked()  # the catalogue of a bundle has no attributes
         self.wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
         self.shared: Params = model.shared
         self.held: Params = {}  # tables that clients keep, as far as they have sent them
