@@ -20,7 +20,7 @@ DECAYS = (0.0, 0.6, 1.0)
 
 def test_equal_gaps_are_positions():
     """With one item every D days, a^(days / D) is a^age."""
-    memories, following = Timing(decay_days=4.0).products(100 + 4.0 * np.arange(7), DECAYS, 3, 0.5)
+    memories, following = Timing(decay_days=4.0).products(np.linspace(100, 124, 7), DECAYS, 3, 0.5)
     np.testing.assert_allclose(memories, memory_products(7, DECAYS))
     np.testing.assert_allclose(following, next_products(7, DECAYS, 3, 0.5))
 
@@ -29,9 +29,9 @@ def test_until_the_next_item_by_hand():
     """Items on days 0, 1 and 3, a = ½, D = 1: s_0 = ½ e_0 on day 1; s_1 = ⅛ e_0 + ¼ e_1 on day 3."""
     timing, days = Timing(1.0, until_next=True), np.array([0.0, 1.0, 3.0])
     memories, following = timing.products(days, (0.5,), 1, 0.0)
-    expected = [[1 / 4 + 1 / 64, 1 / 32, 0], [1 / 32, 1 / 16, 0], [0, 0, 0]]
+    expected = np.array([[1 / 4 + 1 / 64, 1 / 32, 0], [1 / 32, 1 / 16, 0], [0, 0, 0]])
     np.testing.assert_allclose(memories[0, :, 0], expected)
-    np.testing.assert_allclose(following[0, :, 0], [[0, 1 / 2, 1 / 8], [0, 0, 1 / 4], [0, 0, 0]])
+    np.testing.assert_allclose(following[0, :, 0], np.array([[0, 1 / 2, 1 / 8], [0, 0, 1 / 4], [0, 0, 0]]))
 
 
 def test_a_least_weight():
@@ -63,6 +63,7 @@ def test_days_stay_with_their_items():
 def test_seconds_and_milliseconds_are_days(unit, day):
     times = 900_000_000 * unit + day * np.arange(4)
     data = Interactions.from_columns("dated", ["u"] * 4, ["0", "1", "2", "3"], times)
+    assert data.days is not None
     np.testing.assert_allclose(np.diff(data.days), 1)
     asked = when_asked(split(data, "strict"))
     np.testing.assert_allclose(gaps(asked), [3, 2, 1])
