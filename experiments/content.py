@@ -90,7 +90,7 @@ def tables(page: Path) -> None:
         made = "\n".join(table(study))
         begin, end = f"<!-- {study} -->", f"<!-- /{study} -->"
         before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n{made}\n{end}{rest.partition(end)[2]}"
+        text = f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
     page.write_text(text, encoding="utf-8")
 
 

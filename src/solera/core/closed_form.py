@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.content import AttributePrior, ItemAttributes
+from solera.core.content import NO_PRIOR, AttributePrior, ItemAttributes
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS
@@ -150,7 +150,7 @@ class Solve(Protocol):
         """A short label for this choice."""
         ...
 
-    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior) -> Tensor:
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
         """The matrix [channels · items, items] that memories are multiplied by. May overwrite the totals."""
         ...
 
