@@ -63,7 +63,7 @@ def test_it_tells_the_model_when_it_is_asked(bundle, dated, tmp_path, monkeypatc
     device, model = filled(tmp_path / "d", made, dated, "u7"), Model(made)
     times = device.times("u7")
     rows = np.array([device.catalogue.number[item] for item in times])
-    now = max(times.values()) + 3 * DAY
+    now = max(time or 0 for time in times.values()) + 3 * DAY
     monkeypatch.setattr("solera.device.device.clock.time", lambda: now)
     days = days_of(list(times.values()))
     expected = model.scores(rows, days, now / DAY)
