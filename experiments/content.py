@@ -87,7 +87,7 @@ def tables(page: Path) -> None:
     """Write the tables of all studies into the page, between its markers."""
     text = page.read_text(encoding="utf-8")
     for study in STUDIES:
-        made = "\n".join(table(study))
+        made = "\n".join(table(study)) if any(RECORDS.glob(f"{study}--*.json")) else "Not measured yet."
         begin, end = f"<!-- {study} -->", f"<!-- /{study} -->"
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
