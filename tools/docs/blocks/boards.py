@@ -1,4 +1,4 @@
-"""The boards of the results page: what the records of each data set and protocol show, and on which tuning."""
+"""The boards of the results page: what the records of a data set and protocol show, and on which tuning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from blocks.markdown import NONE_YET, table
+from blocks.markdown import NONE_YET, anchor, table
 
 from solera.bench.blocks import FAILED, HISTORIES, NOT_RUN, Block, blocks
 from solera.bench.comparisons import (
@@ -207,8 +207,3 @@ def grid(make: Callable[[Block], Table], block: Block) -> str:
     )
     below = f"\n\nNot run here: {missing}." if missing else ""
     return make(replace(block, missing={})).grid() + below
-
-
-def anchor(title: str) -> str:
-    """Of a heading, as the site makes it."""
-    return title.lower().replace(",", "").replace(" ", "-")
