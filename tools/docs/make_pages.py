@@ -43,7 +43,7 @@ from blocks.boards import (
 )
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
-from blocks.results import Records, ablation, figures, headline, leaky, reproduction
+from blocks.results import Records, ablation, figures, headline, leaky, newest, reproduction
 from blocks.settings import (
     baseline_options,
     choices,
@@ -68,6 +68,7 @@ class Kept(NamedTuple):
     """All records of a repository."""
 
     records: Records
+    newest: Records  # by equal tuning where there are such
     asked: dict[Place, list[str]]
     boards: Sequence[Board]
     ablations: Records
@@ -86,6 +87,7 @@ class Kept(NamedTuple):
         )
         return cls(
             earlier[0],
+            newest(equal[0], earlier[0]),
             asked,
             boards(equal, earlier, asked),
             read_all(root / RECORDS / "ablations"),
@@ -119,7 +121,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 def fill(block: re.Match[str], kept: Kept) -> str:
     """The block with its contents made anew."""
-    records, asked, found, ablations, attacks, poisonings, private = kept
+    records, tuned_records, asked, found, ablations, attacks, poisonings, private = kept
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
         "options": options,
@@ -137,7 +139,7 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "beyond": lambda: where_recorded(found, beyond_table, "Beyond accuracy"),
         "ablation": lambda dataset, first: ablation(ablations, dataset, first),
         "leaky": lambda dataset: leaky(records, dataset),
-        "headline": lambda: headline(records),
+        "headline": lambda: headline(tuned_records),
         "overview": lambda known: overview(found, known),
         "tuned": tuned,
         "attacks on single uploads": lambda dataset: attacks_on_single(plain(attacks, dataset)),

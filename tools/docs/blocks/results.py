@@ -50,6 +50,12 @@ def figures(name: str, records: Records) -> str:
     return table(head, rows) + f"\n\n{below}{time}"
 
 
+def newest(equal: Records, earlier: Records) -> Records:
+    """Records by equal tuning, and the earlier ones of what it has not run yet."""
+    done = {(run.label, run.dataset, run.protocol) for run in equal}
+    return [*equal, *(run for run in earlier if (run.label, run.dataset, run.protocol) not in done)]
+
+
 def headline(records: Records) -> str:
     """The published figures, the same with the leak, and what remains without it; HR@10 on ml-100k."""
     rows = []
