@@ -11,6 +11,7 @@ import pytest
 from benchmark import made
 
 from solera.bench.blocks import blocks
+from solera.bench.cost_tables import client_memory
 from solera.bench.forms import Table
 from solera.bench.records import Failure, RunRequest, failure_path, write
 from solera.bench.tables import make_tables
@@ -90,6 +91,18 @@ def test_costs_by_hand():
     assert moved == ["100", "200", "3", "6"]
     assert seconds == "0.5"
     assert {round_, client, memory} == {"not recorded"}, "and no method is called a"
+
+
+def test_memory_of_a_client_from_its_record():
+    """60 items and a user, 8 dimensions; 100,000 bytes are rows of 4 + 8 · 4; Adam keeps 4 of each number."""
+    fedmf = made("fedmf", [1.0, 1.0])
+    assert client_memory(fedmf) == pytest.approx(4 * (61 * 8 + 4 * 8 * (1 + 1e5 / 36)) / 1e6, abs=1e-6)
+    solved = made("fedease", [1.0, 1.0], config={"method": "fedease", "options": {}})
+    assert client_memory(solved) == pytest.approx(0.1 + 0.2), "what it sends and what it receives"
+    coded = fedmf.result.model_copy(update={"upload": "bits=8"})
+    assert client_memory(fedmf.model_copy(update={"result": coded})) is None
+    assert client_memory(made("local", [1.0, 1.0])) is None, "it sends no rows to tell how many it touches"
+    assert client_memory(made("mf", [1.0, 1.0], kind="baseline")) is None
 
 
 def test_numbers_in_csv():
