@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 
 from solera.bench.blocks import Block, Row
 from solera.bench.forms import Cell, Table
@@ -27,25 +27,30 @@ HEAD = (
 
 def cost_table(block: Block) -> Table:
     """All federated rows; a centralized model costs a client its whole history instead."""
-    rows = [(row.name, *_cells(row)) for row in block.rows if not row.central]
+    rows: list[tuple[Cell, ...]] = [(row.name, *_cells(row)) for row in block.rows if not row.central]
     return Table(f"{block.name}--costs", f"{block.title}: costs of a client", HEAD, rows, block.note(NOTE))
 
 
-def _cells(row: Row) -> tuple[Cell, ...]:
-    costs: list[Callable[[Record], float | None]] = [
-        lambda record: record.result.selected_round,
-        lambda record: record.result.bytes and record.result.bytes.up / 1e3,
-        lambda record: record.result.bytes and record.result.bytes.down / 1e3,
-        lambda record: record.bytes_until_selected and record.bytes_until_selected.up / 1e6,
-        lambda record: record.bytes_until_selected and record.bytes_until_selected.down / 1e6,
-        lambda record: record.costs and record.costs.seconds_per_client,
-        lambda record: record.result.seconds_per_round,
-        client_memory,
-    ]
-    return tuple(_mean([cost(record) for record in row.records]) for cost in costs)
+def _cells(row: Row) -> Iterator[Cell]:
+    each = (_costs(record) for record in row.records)
+    return (_mean(values) for values in zip(*each, strict=True))
 
 
-def _mean(values: list[float | None]) -> Cell:
+def _costs(record: Record) -> tuple[float | None, ...]:
+    """What `HEAD` names, in its order; None is not recorded."""
+    result, costs = record.result, record.costs
+    in_a_round, until = result.bytes, record.bytes_until_selected
+    return (
+        result.selected_round,
+        *((in_a_round.up / 1e3, in_a_round.down / 1e3) if in_a_round else (None, None)),
+        *((until.up / 1e6, until.down / 1e6) if until else (None, None)),
+        costs.seconds_per_client if costs else None,
+        result.seconds_per_round,
+        client_memory(record),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> Cell:
     known = [float(value) for value in values if value is not None]
     return statistics.fmean(known) if len(known) == len(values) else "not recorded"
 
