@@ -60,7 +60,7 @@ def test_what_the_page_says(kept):
     shows = make_pages.overall(kept.boards, kept.asked)
     assert "| toy, strict; train | 1 | `fedmf` | not run | not run | 1 |" in shows
     assert "| toy, strict; train + validation | not run |" in shows
-    assert "| old, strict; train | not run |" in shows
+    assert "| old, strict; train | 1 | not run | not run | not run | 0 |" in shows, "nothing to compare with"
     assert shows.endswith("Not run at all: later (strict).")
     page = make_pages.one_by_one(kept.boards)
     assert "- Above popularity: `fedmf`." in page

@@ -105,7 +105,10 @@ def overall(found: Sequence[Board], asked: dict[Place, list[str]]) -> str:
         made = board.comparisons
         for history, words in HISTORIES.items():
             here = [each for each in made if each.history == history and not each.ours.central]
-            federated = list(dict.fromkeys(each.ours.label for each in here))
+            federated = [
+                row.label for row in board.block.rows if not row.central and row.per_user(history) is not None
+            ]
+            popular = any(is_popularity(row) for row in board.block.rows)
             beat = [
                 each.ours.label for each in here if is_popularity(each.theirs) and each.verdict == "above"
             ]
@@ -121,7 +124,7 @@ def overall(found: Sequence[Board], asked: dict[Place, list[str]]) -> str:
                 (
                     f"{board.title}; {words}",
                     str(len(federated)) if federated else NOT_RUN,
-                    (names(beat) or "none") if federated else NOT_RUN,
+                    (names(beat) or "none") if federated and popular else NOT_RUN,
                     (names(never_below) or "none") if against else NOT_RUN,
                     names(against) or NOT_RUN,
                     str(len(made)),
