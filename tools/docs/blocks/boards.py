@@ -69,7 +69,7 @@ def boards(
     earlier: tuple[Sequence[Record], Sequence[Failure], Sequence[Study]],
     asked: dict[Place, list[str]],
 ) -> list[Board]:
-    """One board for every data set and protocol: by equal tuning where it has records, else the earlier."""
+    """One board for every data set and protocol: by equal tuning, unless the earlier one has more models."""
     records, failures, studies = equal
     found: dict[Place, Board] = {}
     for block in blocks(records, failures):
@@ -83,7 +83,10 @@ def boards(
     honest = [record for record in records if not record.result.leaky and record.label != record.preset]
     for block in blocks(honest, failures):
         place = block.dataset, block.protocol
-        found.setdefault(place, Board(block, _tuning(EARLIER, studies, place)))
+        equal_rows = len(found[place].block.rows) if place in found else 0
+        if equal_rows < len(block.rows):
+            so_far = f"; by {EQUAL}, {equal_rows} of {len(asked[place])} so far" if place in asked else ""
+            found[place] = Board(block, _tuning(EARLIER, studies, place) + so_far)
     return [found[place] for place in sorted(found)]
 
 
