@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from solera.data.attributes import listed_attributes, movielens_genres, read_attributes
+from solera.data.attributes import read_attributes
 from solera.data.fetch import Archive
+from solera.data.genres import Genres, flagged_genres, genres_at
 from solera.data.readers import Rows, delimited, read_baskets, read_lists, read_sequences, titles
 
 LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to train on
@@ -23,10 +24,11 @@ class Titles:
 
 @dataclass(frozen=True)
 class Attributes:
-    """A file with attributes of items, which may be missing from a folder."""
+    """A file with attributes of items, all of them `genres` or not; it may be missing from a folder."""
 
     file: str
-    read: Callable[[Path], Mapping[str, list[str]]]
+    read: Callable[[Path], Genres]
+    genres: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ _ML_1M = DataSet(
             delimited("::", _RATED),
             Titles("movies.dat", titles("::", encoding="latin-1")),
             one_clock=file == "ratings.dat",
-            attributes=Attributes("movies.dat", listed_attributes("::", "|", column=2, encoding="latin-1")),
+            attributes=Attributes("movies.dat", genres_at(2, "::", "|", encoding="latin-1"), genres=True),
         )
         for file in ("ratings.dat", "ratings_order.dat")
     ),
@@ -148,13 +150,13 @@ _SETS = (
                 ("u.data",),
                 delimited("\t", _RATED),
                 Titles("u.item", titles("|", encoding="latin-1")),
-                attributes=Attributes("u.item", movielens_genres),
+                attributes=Attributes("u.item", flagged_genres, genres=True),
             ),
             Form(
                 ("ratings.dat",),
                 delimited(",", _RATED),
                 Titles("items.tsv", titles("\t", header=True, year=2)),
-                attributes=Attributes("items.tsv", listed_attributes("\t", " ", column=3, header=True)),
+                attributes=Attributes("items.tsv", genres_at(3, "\t", " ", header=True), genres=True),
             ),
         ),
         expected=Counts(users=943, items=1_682, rows=100_000, least=0),

@@ -1,4 +1,4 @@
-"""A publisher's own file of items: id, title and, if it has one, the year of each."""
+"""A publisher's own file of items: id, title and, if it has them, year and genres of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from solera.data.table import Table, read_table
 from solera.device.bundle import Item
 from solera.device.catalogue import split_year
 
-_NEEDED, _YEAR = ("id", "title"), "year"
+_NEEDED, _YEAR, _GENRES = ("id", "title"), "year", "genres"
 
 
 def read_items(path: Path) -> list[Item]:
@@ -19,11 +19,11 @@ def read_items(path: Path) -> list[Item]:
     Without a column for it, an item's year is the one in parentheses after its title.
     """
     table = read_table(path, "\t" if path.suffix == ".tsv" else ",", quoted=True)
-    wrong = set(table.columns) ^ {*_NEEDED, _YEAR}
-    if wrong - {_YEAR}:
+    wrong = set(table.columns) ^ {*_NEEDED, _YEAR, _GENRES}
+    if wrong - {_YEAR, _GENRES}:
         raise DataError(
             f"{path} has the columns {', '.join(table.columns)}",
-            "its first line must be id,title or id,title,year",
+            "its first line must be id,title; year and genres may follow, with genres as in Comedy|Drama",
         )
     ids = [clean_text(id_).strip() for id_ in table.ids("id").to_list()]
     titles = [clean_text(title).strip() for title in table.columns["title"].to_list()]
@@ -35,7 +35,8 @@ def read_items(path: Path) -> list[Item]:
             raise table.fault(row, f"item {id_!r} stands in line {table.lines[seen[id_]]} already")
         seen[id_] = row
     years = _years(table) if _YEAR in table.columns else [split_year(title)[1] for title in titles]
-    return [Item(*each) for each in zip(ids, titles, years, strict=True)]
+    genres = _genres(table) if _GENRES in table.columns else [()] * len(ids)
+    return [Item(*each) for each in zip(ids, titles, years, genres, strict=True)]
 
 
 def _years(table: Table) -> list[int | None]:
@@ -44,3 +45,8 @@ def _years(table: Table) -> list[int | None]:
         if text and not (text.isascii() and text.isdigit() and len(text) <= 4):
             raise table.fault(row, f"the year {text!r} is not a year")
     return [int(text) if text else None for text in texts]
+
+
+def _genres(table: Table) -> list[tuple[str, ...]]:
+    fields = (clean_text(text).split("|") for text in table.columns[_GENRES].to_list())
+    return [tuple(name.strip() for name in names if name.strip()) for names in fields]
