@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,23 @@ TWINS: list[tuple[str, str, dict[str, Any]]] = [
     ("slist", "fedslist", {}),
     ("slist", "fedslist", {"decays": "0,0.9,1", "horizon": 2, "horizon_decay": 0.3, "ridge": 1.5}),
     ("slist", "fedslist", {"decays": "0.8", "popularity_discount": 0.1}),
+    ("ease", "fedease", {"reg": 20.0, "recency": 0.7, "decay_days": 3.0}),
+    ("ease", "fedease", {"reg": 20.0, "target_attributes": 0.1, "source_attributes": 2.0}),
+    (
+        "slist",
+        "fedslist",
+        {"decays": "0,0.9", "target_attributes": 0.2, "source_attributes": 0.5, "cold_neighbours": 2},
+    ),
+    ("slist", "fedslist", {"decays": "0,0.9", "decay_days": 2.0}),
+    ("slist", "fedslist", {"decays": "0.5,0.9", "decay_days": 2, "least_weight": 0.1, "until_next": True}),
 ]
 
 
 @pytest.fixture
 def data(tmp_path):
-    return load(str(write_ratings(tmp_path / "ratings.csv", users=40, items=30, each=9, seed=2)))
+    made = load(str(write_ratings(tmp_path / "ratings.csv", users=40, items=30, each=9, seed=2)))
+    dated = replace(made, times=900_000_000 + 300 * made.times**2)  # with gaps that grow
+    return dated.with_attributes({f"i{item}": [item % 4, f"brand {item // 7}"] for item in range(30)})
 
 
 @pytest.mark.parametrize(("central", "federated", "options"), TWINS)
@@ -44,6 +56,11 @@ def test_the_same_figures(data, central, federated, options):
         assert both[0].full == pytest.approx(both[1].full)
         assert both[0].sampled99 == pytest.approx(both[1].sampled99)
     assert one.test != one.test_train
+    told = one.test_request_time, other.test_request_time
+    assert (told[0] is None) == (told[1] is None) == (not options.get("until_next"))
+    if told[0] and told[1]:
+        assert told[0].full == pytest.approx(told[1].full)
+        assert told[0] != one.test
 
 
 @pytest.mark.parametrize(("central", "federated", "options"), TWINS)

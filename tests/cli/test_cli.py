@@ -21,7 +21,7 @@ from solera.baselines import BASELINES
 from solera.cli import app
 from solera.cli.baseline import Baseline
 from solera.cli.data import Protocol
-from solera.cli.device import Format
+from solera.cli.device_import import Format
 from solera.cli.poison import Attack, Defence
 from solera.device.importers import READERS
 from solera.evaluate import PROTOCOLS
@@ -74,7 +74,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (
             ("train", "fedmf", "--data", "ml-100k", "--protocol", "papers"),
-            "'--protocol': 'papers' is not one of 'strict', 'paper', 'global-time'",
+            "'--protocol': 'papers' is not one of 'strict', 'paper', 'global-time', 'cold-items'",
             "solera train --help",
         ),
         (

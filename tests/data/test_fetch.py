@@ -114,7 +114,7 @@ def test_a_failed_download_leaves_nothing(
         use(monkeypatch, url + ".missing", checksum)
     else:
         use(monkeypatch, url, checksum)
-        form = replace(REGISTRY["ml-100k"].forms[0], files=("absent",), titles=None)
+        form = replace(REGISTRY["ml-100k"].forms[0], files=("absent",), titles=None, attributes=None)
         monkeypatch.setitem(REGISTRY, "ml-100k", replace(REGISTRY["ml-100k"], forms=(form,)))
     message = {
         "checksum": "does not have the expected",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -43,13 +45,20 @@ def test_a_share_of_the_clients(local):
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("fedease", {}), ("fedease", {"sketch": 6}), ("fedslist", {})]
+    ("method", "options"),
+    [
+        ("fedease", {}),
+        ("fedease", {"sketch": 6}),
+        ("fedslist", {}),
+        ("fedslist", {"decay_days": 2 / 86_400}),  # devices here got their items a second apart
+    ],
 )
 def test_methods_of_one_round(local, histories, method, options):
     federation = local(method, options)
     federation.round()
     federation.finish()
-    known = Ragged.from_lists(histories)
+    lists = Ragged.from_lists(histories)
+    known = replace(lists, days=np.concatenate([np.arange(len(each)) for each in histories]) / 86_400)
     alone = OneRound(
         closed_form(method, options),
         ClientData(known, known, ITEMS),

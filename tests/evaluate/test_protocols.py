@@ -219,3 +219,29 @@ def test_paper_keeps_every_row_and_excludes_everything(lists: list[list[int]], r
 def _timed(lists: list[list[int]], random: object) -> Interactions:
     draw: Callable[[int, int], int] = random.randint  # type: ignore[attr-defined]
     return table(*[(str(u), str(i), draw(0, 5)) for u, each in enumerate(lists) for i in each])
+
+
+def _of_many_items() -> Interactions:
+    draw = np.random.default_rng(5)
+    rows = [(f"u{user}", f"i{item}") for user in range(60) for item in draw.permutation(40)[:8]]
+    return table(*((user, item, time) for time, (user, item) in enumerate(rows)))
+
+
+def test_cold_items_are_in_no_training_row_and_alone_held_out() -> None:
+    data = _of_many_items()
+    got, strict = split(data, "cold-items"), split(data, "strict")
+    cold = np.setdiff1d(np.arange(40), got.train.values)
+    assert len(cold) == 4  # a tenth
+    assert set(got.test.values) | set(got.validation.values) <= set(cold)
+    for user in range(data.n_users):
+        last = strict.test.row(user)
+        assert got.test.row(user).tolist() == [item for item in last if item in cold]
+        known = history(strict, "test").row(user)
+        assert got.train.row(user).tolist() == [item for item in known if item not in cold]
+
+
+def test_cold_items_are_the_same_in_every_run() -> None:
+    data = _of_many_items()
+    one, other = split(data, "cold-items"), split(data, "cold-items")
+    np.testing.assert_array_equal(one.test.values, other.test.values)
+    np.testing.assert_array_equal(one.train.values, other.train.values)

@@ -6,7 +6,7 @@ X, it minimises ‖X − XB‖² + reg·‖B‖² over B with a zero diagonal:
     P = (XᵀX + reg·I)⁻¹,    B = I − P · diag(1 / diag(P)),    score(u, ·) = x_u B
 
 With `recency` below 1, an item of the history counts recency^age instead of 1 when items are scored, as in
-`fedease`. The newest item has age 0.
+`fedease`. The newest item has age 0. With `decay_days` it counts recency^(days since / decay_days) instead.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from torch import Tensor
 
 from solera.baselines.slist import fading
 from solera.core.arrays import Ints
+from solera.core.content import AttributePrior
 from solera.core.errors import DataError
 from solera.core.linear import without_diagonal
+from solera.core.next_items import Timing
+from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
@@ -37,13 +40,24 @@ class EaseConfig(BaseModel):
     recency: float = Field(default=1.0, gt=0, le=1)
     """Weight of an item against that of the next newer one."""
 
+    decay_days: float = Field(default=0.0, ge=0)
+    """Days of a step of recency, by the times of items; 0: a step is a position."""
+
+    source_attributes: float = Field(default=0.0, ge=0)
+    """How much of an item's weights towards others its attributes share (`core.content`)."""
+    target_attributes: float = Field(default=0.0, ge=0)
+    """How much of what comes next is learned for items with the same attributes (`core.content`)."""
+    cold_neighbours: int = Field(default=0, ge=0)
+    """Items that one in no training row is scored like, by attributes (`core.content`)."""
+
 
 class Ease:
     """A fitted EASE: `weights` is B, [n_items, n_items]."""
 
-    def __init__(self, weights: Tensor, recency: float = 1.0) -> None:
+    def __init__(self, weights: Tensor, recency: float = 1.0, timing: Timing | None = None) -> None:
         self.weights = weights
         self.recency = recency
+        self.timing = timing
 
     @classmethod
     def fit(cls, split: Split, config: EaseConfig | None = None) -> Ease:
@@ -57,13 +71,18 @@ class Ease:
             )
         config = config or EaseConfig()
         gram = _gram(split.train.sorted_unique(), n_items)
-        return cls(without_diagonal(gram, config.reg).float(), config.recency)
+        timing = Timing(config.decay_days) if config.decay_days else None
+        attributes = item_attributes(split.data)
+        prior = AttributePrior(
+            config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
+        )
+        return cls(without_diagonal(gram, config.reg, prior).float(), config.recency, timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """x_u B, where x_u has the items in the user's row of `history` (one row per user of the data)."""
         if self.recency == 1:
             return _dense(history.take(users), len(self.weights)) @ self.weights
-        return fading(history.take(users), (self.recency,), len(self.weights)) @ self.weights
+        return fading(history.take(users), (self.recency,), len(self.weights), self.timing) @ self.weights
 
 
 def _gram(train: Ragged, n_items: int) -> Tensor:

@@ -6,21 +6,28 @@ histories (`core.next_items`),
 
     B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^popularity_discount,   S = Σ s_t s_tᵀ, T = Σ s_t y_tᵀ
     score = s B with the memory s of the whole history
+
+With `decay_days` memories fade by days instead of positions. With `source_attributes` and
+`target_attributes` items with the same attributes have similar weights (`core.content`).
 """
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
+from solera.core.content import AttributePrior
 from solera.core.context import Decays
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
-from solera.core.next_items import memory_products, next_item_weights, next_products
-from solera.data.ragged import Ragged, ages
+from solera.core.next_items import Timing, memory_products, next_item_weights, next_products
+from solera.data.attributes import item_attributes
+from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.split import Split
 
 MAX_BYTES = 6 << 30  # of S, as in the federated form
@@ -39,14 +46,43 @@ class SLISTConfig(Frozen):
     """Weight of ‖B‖², in units of the mean diagonal of S."""
     popularity_discount: float = Field(default=0.0, ge=0)
     """Scores are divided by (1 + popularity) to this power."""
+    decay_days: float = Field(default=0.0, ge=0)
+    """Days of a step of a decay, by the times of items; 0: a step is a position."""
+    least_weight: float = Field(default=0.0, ge=0, lt=1)
+    """What memories keep of an item however old, with decay_days."""
+    until_next: bool = False
+    """Memories fade until the next item's time, that of the request; with decay_days."""
+    source_attributes: float = Field(default=0.0, ge=0)
+    """How much of an item's weights towards others its attributes share (`core.content`)."""
+    target_attributes: float = Field(default=0.0, ge=0)
+    """How much of what comes next is learned for items with the same attributes (`core.content`)."""
+    cold_neighbours: int = Field(default=0, ge=0)
+    """Items that one in no training row is scored like, by attributes (`core.content`)."""
+
+    @model_validator(mode="after")
+    def _timed(self) -> Self:
+        if not self.decay_days and (self.least_weight or self.until_next):
+            raise ValueError("least_weight and until_next need decay_days")
+        return self
+
+    @property
+    def timing(self) -> Timing | None:
+        """How memories fade by days, if they do."""
+        return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
 
 
 class SLIST:
     """A fitted SLIST: `weights` is B, [decays · n_items, n_items]."""
 
-    def __init__(self, weights: Tensor, decays: tuple[float, ...]) -> None:
+    def __init__(self, weights: Tensor, decays: tuple[float, ...], timing: Timing | None = None) -> None:
         self.weights = weights
         self.decays = decays
+        self.timing = timing
+
+    @property
+    def reads_request_time(self) -> bool:
+        """Whether scores depend on when they are asked for."""
+        return self.timing is not None and self.timing.until_next
 
     @classmethod
     def fit(cls, split: Split, config: SLISTConfig | None = None) -> SLIST:
@@ -61,19 +97,33 @@ class SLIST:
                 "give one decay, as in -o decays=0.8, or keep fewer items with a higher --min-interactions",
             )
         memories, following = np.zeros((size, size)), np.zeros((size, n_items))
+        if config.timing:
+            days_of_all(split.train)
         for user in np.flatnonzero(split.train.lengths):
             items = split.train.row(int(user))
             channels = np.concatenate([items + channel * n_items for channel in range(len(decays))])
-            m, nexts = len(items), next_products(len(items), decays, config.horizon, config.horizon_decay)
-            products = memory_products(m, decays).reshape(len(channels), -1)
-            _add(memories, channels, channels, products)
-            _add(following, channels, items, nexts.reshape(len(channels), m))
+            s, t = _products(config, len(items), split.train.days_of(int(user)))
+            _add(memories, channels, channels, s.reshape(len(channels), -1))
+            _add(following, channels, items, t.reshape(len(channels), -1))
         both = torch.from_numpy(memories), torch.from_numpy(following)
-        return cls(next_item_weights(*both, config.ridge, config.popularity_discount).float(), decays)
+        attributes = item_attributes(split.data)
+        prior = AttributePrior(
+            config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
+        )
+        weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior).float()
+        return cls(weights, decays, config.timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """s B with the memory s of each user's row of `history`."""
-        return fading(history.take(users), self.decays, self.weights.shape[1]) @ self.weights
+        return fading(history.take(users), self.decays, self.weights.shape[1], self.timing) @ self.weights
+
+
+def _products(config: SLISTConfig, length: int, days: Floats | None) -> tuple[Floats, Floats]:
+    """S and T over the positions of a history."""
+    decays, horizon, horizon_decay = config.decays, config.horizon, config.horizon_decay
+    if config.timing and days is not None:
+        return config.timing.products(days, decays, horizon, horizon_decay)
+    return memory_products(length, decays), next_products(length, decays, horizon, horizon_decay)
 
 
 def _add(total: Floats, rows: Ints, columns: Ints, values: Floats) -> None:
@@ -85,11 +135,18 @@ def _add(total: Floats, rows: Ints, columns: Ints, values: Floats) -> None:
         np.add.at(total, place, values)
 
 
-def fading(histories: Ragged, decays: tuple[float, ...], n_items: int) -> Tensor:
+def fading(
+    histories: Ragged, decays: tuple[float, ...], n_items: int, timing: Timing | None = None
+) -> Tensor:
     """Memories [histories, decays · n_items]: decay^age of every item, added up for repeated ones."""
     memory = torch.zeros(len(histories), len(decays) * n_items, dtype=torch.float64)
-    rows, old = torch.from_numpy(histories.rows), ages(histories)
-    for channel, decay in enumerate(decays):
+    weights = (
+        timing.weights(gaps(histories), decays)
+        if timing
+        else np.power(np.array(decays)[:, None], ages(histories))
+    )
+    rows = torch.from_numpy(histories.rows)
+    for channel, faded in enumerate(weights):
         columns = torch.from_numpy(histories.values + channel * n_items)
-        memory.index_put_((rows, columns), torch.from_numpy(np.power(decay, old)), accumulate=True)
+        memory.index_put_((rows, columns), torch.from_numpy(faded), accumulate=True)
     return memory.float()

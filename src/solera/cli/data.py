@@ -14,7 +14,7 @@ from solera.cli.output import Json, err, help_if_alone, out, print_json, show, t
 app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
-Protocol = Literal["strict", "paper", "global-time"]
+Protocol = Literal["strict", "paper", "global-time", "cold-items"]
 DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Folder to search before SOLERA_DATA, the cache and the download."),

@@ -16,16 +16,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
+from solera.core.content import NO_PRIOR, AttributePrior, ItemAttributes
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS
+from solera.core.next_items import Timing
 from solera.core.sparse import Rows, bytes_of_total
 from solera.core.spec import Home, Leaf
 
@@ -41,6 +43,26 @@ class ClosedFormConfig(Frozen):
         le=2000,
         description="weights kept per item, solved on its best neighbours in sparse matrices; 0: all",
     )
+    decay_days: float = Field(
+        default=0.0, ge=0, description="D: days of a step of a decay, by the times of items; 0: a position"
+    )
+    source_attributes: float = Field(
+        default=0.0, ge=0, description="ρ: how much of an item's weights towards others its attributes share"
+    )
+    target_attributes: float = Field(
+        default=0.0,
+        ge=0,
+        description="τ: how much of what comes next is learned for items with the same attributes",
+    )
+    cold_neighbours: int = Field(
+        default=0, ge=0, description="m: items that one in no training row is scored like, by attributes"
+    )
+
+    @model_validator(mode="after")
+    def _priors_on_all_weights(self) -> Self:
+        if (self.source_attributes or self.target_attributes or self.cold_neighbours) and self.neighbours:
+            raise ValueError("options of attributes need all weights: omit neighbours")
+        return self
 
 
 class Channels(NamedTuple):
@@ -94,8 +116,11 @@ class Memory(Protocol):
         """How many values are remembered per item."""
         ...
 
-    def weights(self, ages: Ints) -> Floats:
-        """Weights [channels, m] of items by age; the most recent item has age 0."""
+    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
+        """Weights [channels, m] of items by age; the most recent item has age 0.
+
+        `gaps` are the days that have passed since, given to a method that fades by days.
+        """
         ...
 
 
@@ -112,8 +137,8 @@ class Summary(Protocol):
         """The matrices that are summed."""
         ...
 
-    def of(self, sequence: Ints) -> Contribution:
-        """The contribution of a client, given its items, oldest first."""
+    def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
+        """The contribution of a client, given its items, oldest first, and their days if they are needed."""
         ...
 
 
@@ -125,7 +150,7 @@ class Solve(Protocol):
         """A short label for this choice."""
         ...
 
-    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
         """The matrix [channels · items, items] that memories are multiplied by. May overwrite the totals."""
         ...
 
@@ -162,6 +187,16 @@ class ClosedForm:
     scorer: Memory
     update: Summary
     aggregate: Solve | SparseSolve
+    timing: Timing | None = None
+    attributes: ItemAttributes | None = None  # of the catalogue, as the server knows them
+
+    @property
+    def prior(self) -> AttributePrior:
+        """The prior from attributes of items."""
+        config = self.config
+        return AttributePrior(
+            config.source_attributes, config.target_attributes, config.cold_neighbours, self.attributes
+        )
 
     @property
     def choices(self) -> dict[str, str]:
@@ -178,6 +213,16 @@ class ClosedForm:
     def neighbours(self) -> int:
         """How many neighbours of every item are kept; 0: all."""
         return self.aggregate.neighbours if isinstance(self.aggregate, SparseSolve) else 0
+
+    @property
+    def timed(self) -> bool:
+        """Whether histories need times."""
+        return self.config.decay_days > 0
+
+    @property
+    def reads_request_time(self) -> bool:
+        """Whether scores depend on when they are asked for."""
+        return False if self.timing is None else self.timing.until_next
 
     rounds_needed: ClassVar[int] = 1
     client_share: ClassVar[float] = 1.0

@@ -5,15 +5,31 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from solera.core.content import NO_PRIOR, AttributePrior
+
 _BLOCK = 256  # rows per block
 _LOW = 1 / 3  # rank, as a fraction of n, up to which the factors are faster than the full matrix
 _ZERO = 1e-10  # residual that counts as zero, relative to the largest diagonal entry
 
 
-def without_diagonal(gram: Tensor, reg: float) -> Tensor:
-    """EASE's B = I − P · diag(1 / diag P) with P = (gram + reg · I)⁻¹. May overwrite the matrix."""
-    precision = ridge_inverse(gram, reg)
-    weights = precision.div_(-precision.diagonal().clone())  # divides column j by −P_jj
+def without_diagonal(gram: Tensor, reg: float, prior: AttributePrior = NO_PRIOR) -> Tensor:
+    """EASE's B = I − P · diag(1 / diag P) with P = (gram + reg · I)⁻¹. May overwrite the matrix.
+
+    With a penalty R instead of reg · I, from a prior, P = (gram + R)⁻¹ and B = P · gram − P · diag(g), where
+    P · gram = I − P · R, and g makes the diagonal zero. An item that no user has is cold.
+    """
+    users = gram.diagonal().clone()
+    if penalty := prior.ridge(gram):
+        penalty.add_to(gram, reg)
+        precision = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+        weights = penalty.after(precision).mul_(-reg)
+        weights.diagonal().add_(1.0)
+        weights -= precision * (weights.diagonal() / precision.diagonal())
+    else:
+        precision = ridge_inverse(gram, reg)
+        weights = precision.div_(-precision.diagonal().clone())  # divides column j by −P_jj
+    weights.diagonal().zero_()
+    weights = prior.spread(weights, users)
     weights.diagonal().zero_()
     return weights
 

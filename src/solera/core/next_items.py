@@ -12,10 +12,18 @@ c
     S[k, l] = a^(l−k) · Σ_{m < L−1−l} (ac)^m,         T[k, l] = Σ_{j < min(F, l−k)} b^j a^(l−k−1−j),
 
 so T depends only on l − k, and S on l − k and on how many positions follow.
+
+With `Timing` memories fade by days instead of positions, after the time interval-aware weighting of Park et
+al. ("Temporal Linear Item-Item Model for Sequential Recommendation", WSDM 2025). With the day τ_k of item k:
+
+    s_t = Σ_{k ≤ t} max(a^((u_t − τ_k) / D), c) e(i_k),    u_t = τ_t, or τ_{t+1} if memories fade until then
+
+If all gaps are D days and c = 0, these are the memories above, in the second case times a.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -23,6 +31,43 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
+from solera.core.content import AttributePrior
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How memories fade by days: D is `decay_days`, c is `least_weight`.
+
+    With `until_next` they fade until the time of the next item, that of the request when items are scored.
+    """
+
+    decay_days: float
+    least_weight: float = 0.0
+    until_next: bool = False
+
+    def weights(self, gaps: Floats, decays: tuple[float, ...]) -> Floats:
+        """Weights [decays, …] of items by the days that have passed since."""
+        faded = np.power(np.reshape(decays, (-1,) + (1,) * gaps.ndim), gaps / self.decay_days)
+        found: Floats = np.maximum(faded, self.least_weight)
+        return found
+
+    def products(
+        self, days: Floats, decays: tuple[float, ...], horizon: int, horizon_decay: float
+    ) -> tuple[Floats, Floats]:
+        """S and T over the positions of a history: [decays, length, decays, length], […, 1, length]."""
+        length, channels = len(days), len(decays)
+        before, place = np.arange(length - 1)[:, None], np.arange(length)
+        until = days[1:] if self.until_next else days[:-1]
+        weights = self.weights(np.maximum(until[:, None] - days, 0.0), decays) * (place <= before)
+        memories = weights.transpose(1, 0, 2).reshape(
+            length - 1, -1
+        )  # s_t over positions, [t, decays · length]
+        lag = place - before - 1
+        following = np.where((lag >= 0) & (lag < horizon), horizon_decay ** np.maximum(lag, 0.0), 0.0)
+        return (
+            (memories.T @ memories).reshape(channels, length, channels, length),
+            (memories.T @ following).reshape(channels, length, 1, length),
+        )
 
 
 def memory_products(length: int, decays: tuple[float, ...]) -> Floats:
@@ -44,15 +89,23 @@ def next_products(length: int, decays: tuple[float, ...], horizon: int, horizon_
     return np.stack(found)[:, :, None]
 
 
-def next_item_weights(memories: Tensor, following: Tensor, ridge: float, discount: float) -> Tensor:
+def next_item_weights(
+    memories: Tensor, following: Tensor, ridge: float, discount: float, prior: AttributePrior
+) -> Tensor:
     """B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^discount. S is overwritten.
 
-    n is the diagonal of S for the first memory, a popularity.
+    n is the diagonal of S for the first memory, a popularity. A prior has another matrix in the place of I,
+    for every memory, and spreads T over items with the same attributes; an item with no entry in T is cold.
     """
-    popularity = memories.diagonal()[: following.shape[1]].clone()
-    memories.diagonal().add_(ridge * memories.diagonal().mean())
+    n_items = following.shape[1]
+    popularity, counts = memories.diagonal()[:n_items].clone(), following[:n_items].sum(0)
+    reg = ridge * float(memories.diagonal().mean())
+    if penalty := prior.ridge(memories):
+        penalty.add_to(memories, reg)
+    else:
+        memories.diagonal().add_(reg)
     weights = torch.cholesky_solve(following, torch.linalg.cholesky(memories))
-    return weights / (1 + popularity).pow(discount)
+    return prior.spread(weights, counts) / (1 + popularity).pow(discount)
 
 
 def _rounded_up(length: int) -> int:

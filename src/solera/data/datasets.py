@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from solera.data.cache import converted
 from solera.data.columns import LARGE
 from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, has_files, user_dirs
 from solera.data.genres import Genres
-from solera.data.interactions import Interactions, Origin
+from solera.data.interactions import Interactions, Origin, time_unit
 from solera.data.readers import SUFFIXES, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
 from solera.data.subsets import parse
@@ -93,9 +93,10 @@ def genres(source: str, data_dir: str | Path | None = None) -> Genres:
     if _looks_like_path(source) and source not in REGISTRY:
         return {}
     folder, form = _locate(info(parse(source)[0]), None if data_dir is None else Path(data_dir))
-    if not form.titles or not form.titles.genres or not (folder / form.titles.file).is_file():
+    known = form.attributes
+    if not known or not known.genres or not (folder / known.file).is_file():
         return {}
-    return form.titles.genres(folder / form.titles.file)
+    return known.read(folder / known.file)
 
 
 def stats(data: Interactions) -> dict[str, Any]:
@@ -142,7 +143,11 @@ def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactio
     }
     if entry.core:
         how["core"] = entry.core
-    return converted([*files, *([titles] if titles else [])], how, read)
+    data = converted([*files, *([titles] if titles else [])], how, read)
+    described = folder / form.attributes.file if form.attributes else None
+    if form.attributes and described and described.is_file():
+        data = data.with_attributes(form.attributes.read(described))
+    return data
 
 
 def _load_own(path: Path, columns: dict[str, str] | None, least: int) -> Interactions:
@@ -194,7 +199,8 @@ def _form_in(folder: Path, entry: DataSet) -> Form | None:
 
 def _wanted(entry: DataSet) -> list[str]:
     """The files to extract from an archive. Titles come first, so that a complete set has its titles."""
-    titles = [form.titles.file for form in entry.forms if form.titles]
+    more = [each.file for form in entry.forms for each in (form.titles, form.attributes) if each]
+    titles = list(dict.fromkeys(more))
     return titles + [file for form in entry.forms for file in form.files]
 
 
@@ -207,14 +213,8 @@ def _by_hand(entry: DataSet) -> str:
 
 def _span(times: Ints | None) -> tuple[str | None, str | None]:
     """The first and last time in ISO 8601, if times are seconds or milliseconds since 1970."""
-    if times is None:
+    unit = None if times is None else time_unit(times)
+    if times is None or unit is None:
         return None, None
-    # Ranks and basket numbers are far too small for a date after 1990, as are seconds read as milliseconds.
-    for unit in (timedelta(seconds=1), timedelta(milliseconds=1)):
-        low, high = (timedelta(days=365.25 * years) // unit for years in (20, 130))
-        if low <= times.max() < high:
-            first, last = (
-                datetime(1970, 1, 1, tzinfo=UTC) + int(t) * unit for t in (times.min(), times.max())
-            )
-            return first.isoformat(), last.isoformat()
-    return None, None
+    first, last = (datetime(1970, 1, 1, tzinfo=UTC) + int(t) * unit for t in (times.min(), times.max()))
+    return first.isoformat(), last.isoformat()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
 from solera.data.ragged import Ragged
 
@@ -61,7 +62,8 @@ class Interactions:
     `times` is None if the publisher gives none: the order of the file is used instead. Times may be ranks
     within a user; `one_clock` says whether times of different users can be compared. `first_seen` is the line
     in which each item appears first, if there are no times. `origin` is None for a table in memory, which
-    cannot be loaded again.
+    cannot be loaded again. `attributes` are the numbers of every item's attributes, such as genres and
+    brands, sorted, if they are known.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Interactions:
     one_clock: bool = True
     first_seen: Ints | None = None
     origin: Origin | None = None
+    attributes: Ragged | None = None
 
     @classmethod
     def from_columns(
@@ -140,6 +143,26 @@ class Interactions:
         """Every user's items, oldest first."""
         return Ragged.of_lengths(np.bincount(self.users, minlength=self.n_users), self.items)
 
+    @cached_property
+    def days(self) -> Floats | None:
+        """The day of every row, counted from 1970 with fractions; None if times are no dates."""
+        unit = None if self.times is None or not self.one_clock else time_unit(self.times)
+        if unit is None or self.times is None:
+            return None
+        return np.asarray(self.times / (timedelta(days=1) / unit), dtype=np.float64)
+
+    @property
+    def timed_by_user(self) -> Ragged:
+        """Every user's items with their days, if times are dates."""
+        return replace(self.by_user, days=self.days)
+
+    def with_attributes(self, named: Mapping[str, Iterable[object]]) -> Interactions:
+        """The same interactions with the attributes of items, given by item id."""
+        known = [sorted({str(each) for each in named.get(id_, ())}) for id_ in self.item_map.ids.tolist()]
+        numbers = {name: number for number, name in enumerate(sorted({n for names in known for n in names}))}
+        lists = [[numbers[name] for name in names] for names in known]
+        return replace(self, attributes=Ragged.from_lists(lists))
+
     def title(self, item: int) -> str:
         """The item's title, or its id if no title is known."""
         return (self.titles[item] if self.titles else "") or self.item_map.id(item)
@@ -197,7 +220,18 @@ class Interactions:
             item_map=self.item_map.take(items),
             titles=titles,
             first_seen=None if self.first_seen is None else self.first_seen[items],
+            attributes=None if self.attributes is None else self.attributes.take(items),
         )
+
+
+def time_unit(times: Ints) -> timedelta | None:
+    """The unit of times since 1970: seconds or milliseconds. None if they are no dates."""
+    # Ranks and basket numbers are far too small for a date after 1990, as are seconds read as milliseconds.
+    for unit in (timedelta(seconds=1), timedelta(milliseconds=1)):
+        low, high = (timedelta(days=365.25 * years) // unit for years in (20, 130))
+        if low <= times.max() < high:
+            return unit
+    return None
 
 
 def _first_seen(items: Ints, n_items: int) -> Ints:

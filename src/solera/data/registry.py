@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from solera.data.attributes import read_attributes
 from solera.data.fetch import Archive
 from solera.data.genres import Genres, flagged_genres, genres_at
 from solera.data.readers import Rows, delimited, read_baskets, read_lists, read_sequences, titles
@@ -15,21 +16,30 @@ LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to 
 
 @dataclass(frozen=True)
 class Titles:
-    """A file with item titles, which may be missing from a folder, and genres if it has them."""
+    """A file with item titles, which may be missing from a folder."""
 
     file: str
     read: Callable[[Path], dict[str, str]]
-    genres: Callable[[Path], Genres] | None = None
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """A file with attributes of items, all of them `genres` or not; it may be missing from a folder."""
+
+    file: str
+    read: Callable[[Path], Genres]
+    genres: bool = False
 
 
 @dataclass(frozen=True)
 class Form:
-    """One file layout of a data set: its files, how to read them, and where titles are, if any."""
+    """One file layout of a data set: its files, how to read them, where titles and attributes are, if any."""
 
     files: tuple[str, ...]
     read: Callable[[list[Path]], Rows]
     titles: Titles | None = None
     one_clock: bool = True  # False: times are ranks within a user, not timestamps
+    attributes: Attributes | None = None
 
 
 @dataclass(frozen=True)
@@ -101,10 +111,9 @@ _ML_1M = DataSet(
         Form(
             (file,),
             delimited("::", _RATED),
-            Titles(
-                "movies.dat", titles("::", encoding="latin-1"), genres_at(2, "::", "|", encoding="latin-1")
-            ),
+            Titles("movies.dat", titles("::", encoding="latin-1")),
             one_clock=file == "ratings.dat",
+            attributes=Attributes("movies.dat", genres_at(2, "::", "|", encoding="latin-1"), genres=True),
         )
         for file in ("ratings.dat", "ratings_order.dat")
     ),
@@ -115,8 +124,12 @@ _ML_1M = DataSet(
 
 
 def _sequences(file: str) -> tuple[Form, ...]:
-    """The publisher's file, or a copy with another name."""
-    return tuple(Form((name,), read_sequences, one_clock=False) for name in (file, "sequences.txt"))
+    """The publisher's files, or copies with other names."""
+    described = file.replace(".txt", "_item2attributes.json"), "item_attributes.json"
+    return tuple(
+        Form((name,), read_sequences, one_clock=False, attributes=Attributes(more, read_attributes))
+        for name, more in zip((file, "sequences.txt"), described, strict=True)
+    )
 
 
 _S3REC = _GITHUB + "RUCAIBox/CIKM2020-S3Rec"
@@ -136,12 +149,14 @@ _SETS = (
             Form(
                 ("u.data",),
                 delimited("\t", _RATED),
-                Titles("u.item", titles("|", encoding="latin-1"), flagged_genres),
+                Titles("u.item", titles("|", encoding="latin-1")),
+                attributes=Attributes("u.item", flagged_genres, genres=True),
             ),
             Form(
                 ("ratings.dat",),
                 delimited(",", _RATED),
-                Titles("items.tsv", titles("\t", header=True, year=2), genres_at(3, "\t", " ", header=True)),
+                Titles("items.tsv", titles("\t", header=True, year=2)),
+                attributes=Attributes("items.tsv", genres_at(3, "\t", " ", header=True), genres=True),
             ),
         ),
         expected=Counts(users=943, items=1_682, rows=100_000, least=0),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from solera.core.arrays import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
@@ -38,6 +40,17 @@ def history(split: Split, part: Part, users: Ints | None = None) -> Ragged:
         rows if users is None else rows.take(users) for rows in (split.train, split.validation)
     )
     return train if part == "validation" else train.concat(validation)
+
+
+def when_asked(split: Split) -> Ragged:
+    """The histories of the test, with the day of every user's first test item as that of the request."""
+    known, test = history(split, "test"), split.test
+    if known.days is None or test.days is None:
+        return known
+    asked = np.zeros(len(test))
+    some = test.lengths > 0
+    asked[some] = test.days[test.offsets[:-1][some]]
+    return replace(known, asked=asked)
 
 
 def with_validation(split: Split) -> Split:

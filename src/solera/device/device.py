@@ -18,6 +18,7 @@ from solera.device import outbox
 from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue
+from solera.device.dates import DAY, days_of
 from solera.device.folder import DATABASE, bundle_file, install, make_folder, make_private
 from solera.device.history import History, Row, forget_item, user_id
 from solera.device.keys import fingerprint
@@ -159,6 +160,10 @@ class Device:
         """The user's items that count, each where it was first met, oldest first."""
         return self.entries.items(user)
 
+    def times(self, user: str = ME) -> dict[str, int | None]:
+        """When the user first met each item that counts, in seconds since 1970 (None: unknown)."""
+        return self.entries.times(user)
+
     def holds(self, item: str) -> bool:
         """Whether anybody's history has an item of that id, in the catalogue or no longer."""
         return bool(self.store.rows("SELECT 1 FROM interactions WHERE item = ? LIMIT 1", item))
@@ -173,7 +178,8 @@ class Device:
         from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
 
         known = self.catalogue.number
-        history = [item for item in self.history(user) if item in known]
+        times = {item: time for item, time in self.times(user).items() if item in known}
+        history = list(times)
         if not history:
             if self.entries.items(user, seen_only=True):
                 raise DeviceError(
@@ -187,7 +193,8 @@ class Device:
         rows = np.array([known[item] for item in history], dtype=np.int64)
         seen = [known[item] for item in self.entries.items(user, seen_only=True) if item in known]
         model, items = Model(self.bundle, self.shared(user), self.kept(user)), self.catalogue.items
-        best = model.best(rows, np.array(seen, dtype=np.int64), k)
+        when = days_of(list(times.values())), clock.time() / DAY
+        best = model.best(rows, np.array(seen, dtype=np.int64), k, *when)
         shown = [
             DeviceRecommendation(rank, items[row].id, items[row].title, score)
             for rank, (row, score) in enumerate(best, start=1)
@@ -195,7 +202,7 @@ class Device:
         if not reasons:
             return shown
         explained = []
-        for one, parts in zip(shown, model.parts(rows, [row for row, _ in best]), strict=True):
+        for one, parts in zip(shown, model.parts(rows, [row for row, _ in best], *when), strict=True):
             order = np.argsort(-np.array(parts.of_history), kind="stable")[:reasons].tolist()
             most = tuple(
                 Reason(history[at], items[rows[at]].title, float(parts.of_history[at]))

@@ -68,14 +68,21 @@ class History:
 
     def items(self, user: str, *, seen_only: bool = False) -> list[str]:
         """The user's items, each where it was first met, oldest first: those that count, or all."""
+        return list(self.times(user, seen_only=seen_only))
+
+    def times(self, user: str, *, seen_only: bool = False) -> dict[str, int | None]:
+        """The same items with the seconds since 1970 (None: unknown) when they were first met."""
         rows = self._store.rows(
-            f"SELECT item FROM interactions AS i WHERE user = {_OF_USER} AND (? OR NOT EXISTS"
+            f"SELECT item, time FROM interactions AS i WHERE user = {_OF_USER} AND (? OR NOT EXISTS"
             " (SELECT 1 FROM seen_only WHERE seen_only.user = i.user AND seen_only.item = i.item))"
             " ORDER BY time NULLS FIRST, id",
             user,
             seen_only,
         )
-        return list(dict.fromkeys(row["item"] for row in rows))
+        found: dict[str, int | None] = {}
+        for row in rows:
+            found.setdefault(row["item"], row["time"])
+        return found
 
     def entries(self, user: str, search: str = "") -> list[Interaction]:
         """All entries, oldest first; with `search`, those whose title or id contains the text."""

@@ -12,17 +12,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
 from solera.core.history import INPUTS, FadingHistory
 from solera.core.neighbours import LEVELS, NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.spec import Home, Params
+from solera.data.ragged import Ragged
 from solera.device.bundle import COMPACT_FORMAT, GENRES_FORMAT, TENSORS, Bundle
 from solera.device.compact import check_compact
 from solera.device.tensors import Arrays
-from solera.engine import Simulation
+from solera.engine import OneRound, Simulation
+from solera.engine.one_round import memory_weights
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen, newcomer
 from solera.methods import find, names
@@ -100,10 +102,11 @@ class Model:
             _check_sources(tensors, self.method.scorer.channels)
         return tensors
 
-    def scores(self, history: Ints) -> Tensor:
+    def scores(self, history: Ints, days: Floats | None = None, asked: float | None = None) -> Tensor:
         """Of all items for a user of that history, oldest first: what the simulator would give.
 
-        A user who needs parameters of its own and has none yet trains them here and now, alone.
+        A user who needs parameters of its own and has none yet trains them here and now, alone. `days` are
+        those of the history, `asked` is that of the request.
         """
         if not self.shared:
             raise DeviceError(
@@ -111,9 +114,7 @@ class Model:
                 "take part in its federation with solera node start, or use a bundle of a trained model",
             )
         me = np.array([0])
-        alone, known = newcomer(
-            self.method, self.shared, history, self.n_items, seed=self.seed, dtype=self.dtype
-        )
+        alone, known = self._alone(history, days, asked)
         if isinstance(alone, Simulation):
             if self._personal:
                 alone.state.personal.take_client(0, self._personal)
@@ -121,11 +122,31 @@ class Model:
                 deque(alone.train_clients(0, me), maxlen=0)
         return alone.serve(known)(me)[0]
 
-    def best(self, history: Ints, seen: Ints, k: int) -> list[tuple[int, float]]:
+    def best(
+        self, history: Ints, seen: Ints, k: int, days: Floats | None = None, asked: float | None = None
+    ) -> list[tuple[int, float]]:
         """The k best items that are not among the seen ones, with their scores."""
-        return best_unseen(self.scores(history), seen, k)
+        return best_unseen(self.scores(history, days, asked), seen, k)
 
-    def parts(self, history: Ints, items: Sequence[int]) -> list[Parts]:
+    def _alone(
+        self, history: Ints, days: Floats | None, asked: float | None
+    ) -> tuple[Simulation | OneRound, Ragged]:
+        """A federation of this user. The time of the request is for models that were trained to read it."""
+        reads = isinstance(self.method, ClosedForm) and self.method.reads_request_time
+        return newcomer(
+            self.method,
+            self.shared,
+            history,
+            self.n_items,
+            seed=self.seed,
+            dtype=self.dtype,
+            days=days,
+            asked=asked if reads else None,
+        )
+
+    def parts(
+        self, history: Ints, items: Sequence[int], days: Floats | None = None, asked: float | None = None
+    ) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
         if not self.method.serves_from_history:
             raise DeviceError(
@@ -136,7 +157,8 @@ class Model:
         columns, places = torch.tensor(items), torch.from_numpy(history)
         ages = np.arange(len(history))[::-1].copy()
         if isinstance(self.method, ClosedForm):
-            weights = torch.from_numpy(self.method.scorer.weights(ages))  # [channels, length]
+            _, known = self._alone(history, days, asked)
+            weights = torch.from_numpy(memory_weights(self.method, known))  # [channels, length]
             sparse = Neighbours.of(self.shared, len(weights), self.dtype)
             if sparse:
                 rows = torch.stack([sparse.column(item)[places].T for item in items], dim=-1).double()

@@ -15,9 +15,9 @@ from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.fixed_point import rounded
 from solera.core.neighbours import WEIGHTS
 from solera.core.spec import Params
-from solera.data.ragged import Ragged, ages
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.one_round import Change, OneRound
+from solera.engine.one_round import Change, OneRound, contribution_of, memory_weights
 from solera.engine.ranks import EXACT_BITS, Ranks, Share
 from solera.engine.sums import Sum
 
@@ -61,7 +61,7 @@ class DistributedOneRound(OneRound):
         def scores(clients: Ints) -> Tensor:
             histories = known.take(clients)
             places = histories.values[:, None].astype(np.int64) + np.arange(scorer.channels) * n_items
-            memory = torch.from_numpy(scorer.weights(ages(histories)).T.ravel())
+            memory = torch.from_numpy(memory_weights(self.method, histories).T.ravel())
             starts = torch.from_numpy(histories.offsets[:-1] * scorer.channels)
             return embedding_bag(
                 torch.from_numpy(places.ravel()),
@@ -80,7 +80,7 @@ class DistributedOneRound(OneRound):
             return None
         peaks = dict.fromkeys(sums, 0.0)
         for client in own:
-            for name, block in self.method.update.of(self.data.train.row(int(client))).blocks.items():
+            for name, block in contribution_of(self.method, self.data.train, int(client)).blocks.items():
                 peaks[name] = max(peaks[name], float(np.abs(block).max(initial=0.0)))
         found = self.share.ranks.largest(torch.tensor(list(peaks.values()), dtype=torch.float64)).tolist()
         bits = {

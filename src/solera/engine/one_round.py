@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours
 from solera.core.protection import SumStep
 from solera.core.spec import Params
 from solera.core.tensor_files import Writable
-from solera.data.ragged import Ragged, ages
+from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.sampling import ClientData
 from solera.engine.simulation import RoundResult
 from solera.engine.sums import Cover, Sum, rounded, sum_for
@@ -74,6 +74,7 @@ class OneRound:
 
     def run_round(self, round_: int) -> RoundResult:
         """Add up the clients' sums and solve for the model."""
+        self.method.prior.checked()
         _warn_of_memory(self.method, self.data.n_items)
         clients = np.flatnonzero(self.data.train.lengths)
         masked = (
@@ -98,7 +99,7 @@ class OneRound:
         for done, client in enumerate(clients):
             if self.on_clients and done % _TOLD_EVERY == 0:
                 self.on_clients(done, len(clients))
-            contribution = self.method.update.of(self.data.train.row(int(client)))
+            contribution = contribution_of(self.method, self.data.train, int(client))
             if self.protection:
                 contribution = self.protection.take(contribution)
             totals.add(change(contribution) if change else contribution)
@@ -134,7 +135,7 @@ class OneRound:
         """Scores [clients, n_items]. A repeated item is counted every time."""
         channels = self.method.scorer.channels
         sources = histories.values[:, None].astype(np.int64) * channels + np.arange(channels)
-        memory = torch.from_numpy(self.method.scorer.weights(ages(histories)).T.ravel())
+        memory = torch.from_numpy(memory_weights(self.method, histories).T.ravel())
         rows = histories.rows.repeat(channels)
         return weights.scores(rows, sources.ravel(), memory, len(histories))
 
@@ -148,10 +149,23 @@ class OneRound:
         scorer, n_items = self.method.scorer, self.data.n_items
         memory = torch.zeros(len(histories), scorer.channels * n_items, dtype=torch.float64)
         rows = torch.from_numpy(histories.rows)
-        for channel, weights in enumerate(scorer.weights(ages(histories))):
+        for channel, weights in enumerate(memory_weights(self.method, histories)):
             columns = torch.from_numpy(histories.values + channel * n_items)
             memory.index_put_((rows, columns), torch.from_numpy(weights), accumulate=True)
         return memory
+
+
+def contribution_of(method: ClosedForm, histories: Ragged, client: int) -> Contribution:
+    """What a client computes from its history."""
+    if not method.timed:
+        return method.update.of(histories.row(client))
+    days_of_all(histories)
+    return method.update.of(histories.row(client), histories.days_of(client))
+
+
+def memory_weights(method: ClosedForm, histories: Ragged) -> Floats:
+    """Weights [channels, …] of all items of these histories in their memories."""
+    return method.scorer.weights(ages(histories), gaps(histories) if method.timed else None)
 
 
 def numbers(shared: Params) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import ClosedForm
 from solera.core.federated import AnyMethod
 from solera.core.spec import Params
@@ -26,13 +26,23 @@ def best_unseen(scores: Tensor, seen: Ints, k: int) -> list[tuple[int, float]]:
 
 
 def newcomer(
-    method: AnyMethod, shared: Params, history: Ints, n_items: int, *, seed: int, dtype: torch.dtype
+    method: AnyMethod,
+    shared: Params,
+    history: Ints,
+    n_items: int,
+    *,
+    seed: int,
+    dtype: torch.dtype,
+    days: Floats | None = None,
+    asked: float | None = None,
 ) -> tuple[Simulation | OneRound, Ragged]:
     """A federation of one user with the trained shared parameters, and the user's history, oldest first.
 
-    For a table of which every client has its own version, `shared` holds the version this user starts from.
+    `days` are those of the history, `asked` that of the request, if they are known. For a table of which
+    every client has its own version, `shared` holds the version this user starts from.
     """
-    known = Ragged.of_lengths(np.array([len(history)]), history)
+    ends = np.array([0, len(history)])
+    known = Ragged(ends, history, days, None if asked is None else np.array([asked]))
     clients = ClientData(known, known.sorted_unique(), n_items)
     place = torch.device("cpu")
     if isinstance(method, ClosedForm):

@@ -81,7 +81,7 @@ class DenseSum(Sum):
             cover(matrices)
         aggregate = self._method.aggregate
         assert not isinstance(aggregate, SparseSolve)
-        return {WEIGHTS: aggregate.solve(matrices).to(dtype)}
+        return {WEIGHTS: aggregate.solve(matrices, self._method.prior).to(dtype)}
 
     def add_on_first(self, ranks: Ranks) -> None:
         """Add the totals of all ranks on the first one."""

@@ -18,6 +18,8 @@ TRAIN, VALIDATION, TEST, DROPPED = range(4)
 LEAST = 3  # leave-last-out needs one item for each of train, validation and test
 GLOBAL_CUTS = (0.8, 0.9)  # quantiles of time at which validation and test begin
 
+COLD_SHARE, COLD_SEED = 0.1, 0  # of the items that the protocol cold-items keeps out of training
+
 # The rows that a protocol uses, oldest first within a user, and the part of each row.
 Labelled = tuple[Interactions, Ints]
 
@@ -99,6 +101,22 @@ def _global_time(data: Interactions) -> Labelled:
     return rows, part
 
 
+def _cold_items(data: Interactions) -> Labelled:
+    rows, part = _strict(data)
+    # The same items in every run: seeds change training, never what is held out.
+    order = np.random.default_rng(COLD_SEED).permutation(data.n_items)
+    cold = np.zeros(data.n_items, dtype=np.bool_)
+    cold[order[: round(COLD_SHARE * data.n_items)]] = True
+    is_cold = cold[rows.items]
+    part[(part == TRAIN) & is_cold] = DROPPED
+    part[(part == TEST) & ~is_cold] = DROPPED
+    part[(part == VALIDATION) & ~is_cold] = TRAIN  # older than the test item, so the device knows it
+    # Nothing can be asked of users who have no other items.
+    knows = np.bincount(rows.users[part == TRAIN], minlength=rows.n_users) > 0
+    part[~knows[rows.users]] = DROPPED
+    return rows, part
+
+
 def _last_two(rows: Interactions) -> Ints:
     """Leave-last-out: the last row of a user is for test, the one before for validation.
 
@@ -124,7 +142,8 @@ def _require_rows(data: Interactions) -> None:
 
 
 def _part(rows: Interactions, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ragged:
-    return Ragged.from_pairs(rows.users[chosen], rows.items[chosen], rows.n_users)
+    days = None if rows.days is None else rows.days[chosen]
+    return Ragged.from_pairs(rows.users[chosen], rows.items[chosen], rows.n_users, days)
 
 
 PROTOCOLS = {
@@ -153,6 +172,14 @@ PROTOCOLS = {
             select_on="full",
             select_metric="ndcg@10",
             label=_global_time,
+        ),
+        Protocol(
+            "cold-items",
+            leaky=False,
+            summary="as strict, but a tenth of the items is in no training row, and only those are held out",
+            select_on="full",
+            select_metric="ndcg@10",
+            label=_cold_items,
         ),
     )
 }

@@ -16,7 +16,13 @@ With `neighbours` = k the sum stays sparse, and every item i has weights from k 
 largest co-occurrence (`core.support`): (G[N, N] + reg · I) b = G[N, i] with G = Σ_u x_u x_uᵀ.
 
 With `recency` 1 every item of the history counts the same, as in EASE. Below 1 recent items count more. Only
-the device knows the order of its items, never the server.
+the device knows the order of its items, never the server. With `decay_days` = D an item counts
+recency^(days since / D) instead.
+
+With `source_attributes` = ρ and `target_attributes` = τ items with the same attributes have similar weights
+(`core.content`). With the attribute vectors F of items, the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B), and then
+B ← B (I + τ F Fᵀ) with a zero diagonal. An item in no training row is scored by its
+attributes, or with `cold_neighbours` like the nearest items that are in some.
 """
 
 from __future__ import annotations
@@ -32,7 +38,9 @@ from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution
+from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.linear import without_diagonal
+from solera.core.next_items import Timing
 from solera.core.sketch import of_items, symmetric_from
 from solera.core.sparse import Rows
 from solera.core.support import of_upper, solved
@@ -66,6 +74,7 @@ class Recency:
     """The client's own items, weighted by recency."""
 
     decay: float
+    timing: Timing | None = None
     channels: int = 1
 
     @property
@@ -73,8 +82,10 @@ class Recency:
         """The own history, with or without recency."""
         return "own history" if self.decay == 1 else "own history, by recency"
 
-    def weights(self, ages: Ints) -> Floats:
-        """Weights decay^age."""
+    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
+        """Weights decay^age, or by days."""
+        if self.timing and gaps is not None:
+            return self.timing.weights(gaps, (self.decay,))
         return np.power(self.decay, ages)[None]
 
 
@@ -87,7 +98,7 @@ class Pairs:
         default_factory=lambda: {"gram": Channels(1, 1, symmetric=True, largest=1, whole=True)}
     )
 
-    def of(self, sequence: Ints) -> Contribution:
+    def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
         """x xᵀ. A repeated item counts once."""
         items = np.unique(sequence)
         return Contribution(items, {"gram": np.ones((1, len(items), 1, len(items)))})
@@ -109,7 +120,7 @@ class Sketch:
         """One row per item."""
         return {"sketch": Channels(1, 1, width=self.size)}
 
-    def of(self, sequence: Ints) -> Contribution:
+    def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
         """x (xᵀ Ω), a client's sketch."""
         items = np.unique(sequence)
         added = of_items(items, self.size).sum(0, dtype=np.float64)
@@ -123,11 +134,11 @@ class InverseOfSketched:
     reg: float
     label: str = "sum, then EASE"
 
-    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
         """Solve for B."""
         sketch = totals["sketch"].cpu().numpy()
         gram = symmetric_from(sketch, of_items(np.arange(len(sketch)), sketch.shape[1]))
-        return without_diagonal(torch.from_numpy(gram).to(totals["sketch"]), self.reg)
+        return without_diagonal(torch.from_numpy(gram).to(totals["sketch"]), self.reg, prior)
 
 
 @dataclass(frozen=True)
@@ -137,9 +148,9 @@ class InverseWithoutDiagonal:
     reg: float
     label: str = "sum, then EASE"
 
-    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
         """Solve for B."""
-        return without_diagonal(totals["gram"], self.reg)
+        return without_diagonal(totals["gram"], self.reg, prior)
 
 
 @dataclass(frozen=True)
@@ -163,11 +174,13 @@ def fedease(config: FedEASEConfig) -> ClosedForm:
         aggregate = InverseOfSketched(config.reg)
     elif config.neighbours:
         aggregate = OnNeighbours(config.reg, config.neighbours)
+    timing = Timing(config.decay_days) if config.decay_days else None
     return ClosedForm(
         name="fedease",
         paper="after Steck 2019",
         config=config,
-        scorer=Recency(config.recency),
+        scorer=Recency(config.recency, timing),
         update=Sketch(config.sketch) if config.sketch else Pairs(),
         aggregate=aggregate,
+        timing=timing,
     )

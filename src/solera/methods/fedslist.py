@@ -9,6 +9,14 @@ every position t but the last, with one memory per decay a:
     server:     B = (S + λ · mean diag(S) · I)⁻¹ T / (1 + n)^g,   S = Σ_u S_u, T = Σ_u T_u
     device:     score = s Bᵀ with the memory s of its whole history
 
+With `decay_days` = D memories fade by days instead of positions (`core.next_items`), after the time
+interval-aware weighting of Park et al. (WSDM 2025): for the days τ of the items
+
+    s_t = Σ_{k ≤ t} max(a^((u_t − τ_k) / D), c) e(i_k)
+
+where u_t = τ_t, or τ_{t+1} with `until_next`: then the time of the request matters when items are scored. If
+it is not known, it is taken to be that of the newest item.
+
 n are the items' popularities as known to the server, the diagonal of S for the first memory: with decay 0,
 how often an item occurred other than as the last one.
 
@@ -17,23 +25,31 @@ The sums over t are geometric, so the s_t are not computed one by one (`core.nex
 With `neighbours` = k the sums stay sparse, and every item j has weights from k rows N of S only, those with
 the largest normalised T (`core.support`): (S[N, N] + λ · mean diag(S) · I) b = T[N, j].
 
-Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`.
+With `source_attributes` = ρ and `target_attributes` = τ items with the same attributes have similar weights
+(`core.content`). With the attribute vectors F of items, the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B), and then
+B ← B (I + τ F Fᵀ), before the division by popularities. An item in no training row is scored by its
+attributes, or with `cold_neighbours` like the nearest items that are in some.
+
+Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`, D is
+`decay_days`, c is `least_weight`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, by_item
+from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.context import Decays
-from solera.core.next_items import memory_products, next_item_weights, next_products
+from solera.core.next_items import Timing, memory_products, next_item_weights, next_products
 from solera.core.sparse import Rows
 from solera.core.support import diagonal, of_rows, solved
 
@@ -55,6 +71,23 @@ class FedSLISTConfig(ClosedFormConfig):
         ge=0,
         description="g: scores are divided by (1 + popularity)^g; what everybody has counts less",
     )
+    least_weight: float = Field(
+        default=0.0, ge=0, lt=1, description="c: what memories keep of an item however old, with decay_days"
+    )
+    until_next: bool = Field(
+        default=False, description="memories fade until the next item's time, the request's; with decay_days"
+    )
+
+    @model_validator(mode="after")
+    def _timed(self) -> Self:
+        if not self.decay_days and (self.least_weight or self.until_next):
+            raise ValueError("least_weight and until_next need decay_days")
+        return self
+
+    @property
+    def timing(self) -> Timing | None:
+        """How memories fade by days, if they do."""
+        return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
 
 
 @dataclass(frozen=True)
@@ -62,6 +95,7 @@ class Memories:
     """The own history, with several decays."""
 
     decays: tuple[float, ...]
+    timing: Timing | None = None
     label: str = "own history, fading"
 
     @property
@@ -69,8 +103,10 @@ class Memories:
         """One memory channel per decay."""
         return len(self.decays)
 
-    def weights(self, ages: Ints) -> Floats:
-        """Weights decay^age."""
+    def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
+        """Weights decay^age, or by days."""
+        if self.timing and gaps is not None:
+            return self.timing.weights(gaps, self.decays)
         weights: Floats = np.power(np.array(self.decays)[:, None], ages)
         return weights
 
@@ -82,6 +118,7 @@ class NextItems:
     decays: tuple[float, ...]
     horizon: int
     horizon_decay: float
+    timing: Timing | None = None
     label: str = "own order of items"
 
     @property
@@ -90,14 +127,14 @@ class NextItems:
         channels = len(self.decays)
         return {"memories": Channels(channels, channels, symmetric=True), "next": Channels(channels, 1)}
 
-    def of(self, sequence: Ints) -> Contribution:
+    def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
         """S_u and T_u of a client's items."""
-        length = len(sequence)
-        blocks = {
-            "memories": memory_products(length, self.decays),
-            "next": next_products(length, self.decays, self.horizon, self.horizon_decay),
-        }
-        return by_item(sequence, blocks)
+        if self.timing and days is not None:
+            memories, following = self.timing.products(days, self.decays, self.horizon, self.horizon_decay)
+        else:
+            memories = memory_products(len(sequence), self.decays)
+            following = next_products(len(sequence), self.decays, self.horizon, self.horizon_decay)
+        return by_item(sequence, {"memories": memories, "next": following})
 
 
 @dataclass(frozen=True)
@@ -108,9 +145,10 @@ class Ridge:
     popularity_discount: float
     label: str = "sum, then ridge regression"
 
-    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
         """Solve for B."""
-        return next_item_weights(totals["memories"], totals["next"], self.ridge, self.popularity_discount)
+        both = totals["memories"], totals["next"]
+        return next_item_weights(*both, self.ridge, self.popularity_discount, prior)
 
 
 @dataclass(frozen=True)
@@ -138,9 +176,10 @@ def fedslist(config: FedSLISTConfig) -> ClosedForm:
         name="fedslist",
         paper="after Choi et al. 2021",
         config=config,
-        scorer=Memories(config.decays),
-        update=NextItems(config.decays, config.horizon, config.horizon_decay),
+        scorer=Memories(config.decays, config.timing),
+        update=NextItems(config.decays, config.horizon, config.horizon_decay, config.timing),
         aggregate=RidgeOnNeighbours(config.ridge, config.popularity_discount, config.neighbours)
         if config.neighbours
         else Ridge(config.ridge, config.popularity_discount),
+        timing=config.timing,
     )

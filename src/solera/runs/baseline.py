@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from solera.baselines import BASELINES, Baseline, OnEpoch, configure
+from solera.baselines import BASELINES, SLIST, Baseline, OnEpoch, configure
 from solera.data.interactions import Interactions
-from solera.data.split import Part, Split, history
+from solera.data.split import Part, Split, history, when_asked
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS, with_always
 from solera.runs.histories import second_test_of_baseline
-from solera.runs.result import Rankings, RunResult
+from solera.runs.result import Rankings, RunResult, Tested
 
 
 class BaselineRun(NamedTuple):
@@ -61,12 +61,17 @@ def run_baseline(
     test = evaluator.test(_score(model, parts, "test"))
     asked = second_test_of_baseline(model, parts) if test_twice and not parts.leaky else None
     second = evaluator.test(asked.score()) if asked and asked.score else None
+    told = None
+    if isinstance(model, SLIST) and model.reads_request_time:
+        known = when_asked(parts)
+        told = Tested.of(evaluator.test(lambda users: model.scores(users, known)))
     result = RunResult.of(
         name,
         parts,
         seed,
         test=test,
         **(asked.figures(test, second) if asked else {}),
+        test_request_time=told,
         validation=Rankings.of(evaluator.validation(_score(model, parts, "validation"))),
         seconds_to_fit=seconds,
         options=config.model_dump(mode="json"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from solera.coding.settings import download_coding, upload_coding
 from solera.core.choices import Sifting
 from solera.core.closed_form import ClosedForm
+from solera.core.content import ItemAttributes
 from solera.core.download import Download
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
@@ -49,8 +51,11 @@ def federation(
     ranks: Ranks | None = None,
     memory: int | None = None,
     shard_tables: bool = False,
+    attributes: ItemAttributes | None = None,
 ) -> Federation:
     """Server and clients before their first round. With `ranks`, those clients that this one owns.
+
+    `attributes` are those of the items, if they are known.
 
     With `shard_tables`, item tables are divided among the ranks by rows.
 
@@ -73,6 +78,7 @@ def federation(
                 f"{method.name!r} has no uploads that --wire could change",
                 "omit --wire, or give --dp instead",
             )
+        method = replace(method, attributes=attributes)
         if ranks:
             return DistributedOneRound(method, clients, ranks, device=place, dtype=dtype)
         return OneRound(

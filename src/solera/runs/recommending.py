@@ -135,7 +135,7 @@ class Recommender:
     @cached_property
     def _known(self) -> Ragged:
         """Every user's distinct items."""
-        return self._data.distinct().by_user
+        return self._data.distinct().timed_by_user
 
     def _indices(self, users: Ids | None) -> Ints:
         """Indices of these users, or of all users."""

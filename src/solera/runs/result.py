@@ -108,6 +108,7 @@ class RunResult(Frozen):
     test: Tested  # of the model as trained, which reads the validation item if it reads histories
     test_train: Tested | None = None  # of a model that knows the training items alone
     test_validation: Tested | None = None  # of one that also knows the validation item
+    test_request_time: Tested | None = None  # as `test`, of a model that is told when its user asks
     validation_item: str | None = None  # how it does: READ, what was refreshed, or why not
     validation: Rankings
     options: dict[str, Any]
@@ -175,11 +176,12 @@ class RunResult(Frozen):
 
     @property
     def other_tests(self) -> dict[str, Tested]:
-        """The second test by what it is: empty if there was none."""
+        """The tests under other conditions, by what these are: empty if there were none."""
         of_train = self.validation_item == READ
         other = self.test_train if of_train else self.test_validation
         name = "test without validation item" if of_train else "test, refreshed with validation item"
-        return {} if other is None else {name: other}
+        found = {name: other, "test, time of the request known": self.test_request_time}
+        return {name: tested for name, tested in found.items() if tested is not None}
 
     @property
     def table(self) -> pl.DataFrame:

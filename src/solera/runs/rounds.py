@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
 from solera.core.federated import AnyMethod
 from solera.core.item_slices import ItemSlices
+from solera.data.attributes import item_attributes
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
-from solera.data.split import Part, history
+from solera.data.split import Part, history, when_asked
 from solera.engine import Simulation, Solution, State
 from solera.engine.distributed import DistributedSimulation
 from solera.engine.distributed_sums import DistributedOneRound
@@ -33,7 +35,7 @@ from solera.runs.histories import second_test
 from solera.runs.interrupt import interruptible
 from solera.runs.progress import Progress
 from solera.runs.recording import Recorder
-from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult
+from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult, Tested
 from solera.runs.run import Run
 from solera.runs.together import together
 
@@ -93,6 +95,7 @@ class Training:
             ranks=ranks,
             memory=memory,
             shard_tables=shard_tables,
+            attributes=item_attributes(data),
         )
         self._sharded = cast("ShardedSimulation", self.simulation) if shard_tables else None
         if isinstance(self.simulation, DistributedSimulation | DistributedOneRound):
@@ -218,7 +221,7 @@ class Training:
         start = time.perf_counter()
         test = self._together(self.evaluator.test(self._score("test"), on_users))
         seconds_to_test = time.perf_counter() - start
-        both = self._second_test(test, on_users)
+        both = self._second_test(test, on_users) | self._test_with_time(on_users)
         chosen = self.history[self.best_round]
         assert chosen.validation is not None  # the last round always has one
         sent = [entry.bytes for entry in self.history]
@@ -262,6 +265,13 @@ class Training:
         asked = second_test(self.simulation, self.split, self.best_round + 1, self._serve)
         score = asked.score() if asked.score else None
         return asked.figures(first, self._together(self.evaluator.test(score, on_users)) if score else None)
+
+    def _test_with_time(self, on_users: OnUsers | None) -> dict[str, Any]:
+        """The figures of a method that reads the time of the request. No other test tells it."""
+        if not (isinstance(self.method, ClosedForm) and self.method.reads_request_time):
+            return {}
+        told = self._together(self.evaluator.test(self._serve(when_asked(self.split)), on_users))
+        return {"test_request_time": Tested.of(told)}
 
     def _score(self, part: Part) -> Score | ItemSlices:
         return self._serve(history(self.split, part))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 
 from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Packet
 from solera.device.bundle import CATALOGUE
+from solera.device.dates import days_of
 from solera.device.device import NEWEST, Device
 from solera.device.tensors import Arrays, put_tensors
 
@@ -57,9 +60,14 @@ class Members:
     def histories(self, users: Sequence[str]) -> Ragged:
         """Histories of the users, as items of the catalogue, oldest first."""
         number = self.device.catalogue.number
-        return Ragged.from_lists(
-            [[number[item] for item in self.device.history(user) if item in number] for user in users]
-        )
+        held = [
+            {number[item]: time for item, time in self.device.times(user).items() if item in number}
+            for user in users
+        ]
+        days = [days_of(list(times.values())) for times in held if times]
+        known = [each for each in days if each is not None]
+        lists = Ragged.from_lists([list(times) for times in held])
+        return replace(lists, days=np.concatenate(known)) if known and len(known) == len(days) else lists
 
     def personal(self, user: str) -> Params:
         """A user's own parameters as the server believes them to be."""

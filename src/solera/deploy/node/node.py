@@ -52,6 +52,7 @@ from solera.device.tensors import Arrays
 from solera.dp.mechanism import Clip
 from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, Simulation
+from solera.engine.one_round import contribution_of
 from solera.engine.server import derived
 from solera.engine.sums import Sum, clipped, sum_for
 from solera.privacy.secagg import SecAggError
@@ -263,7 +264,7 @@ class Node:
         if isinstance(self.method, ClosedForm):
             total = sum_for(self.method, self.n_items)
             for client in range(len(histories)):
-                part = self.method.update.of(histories.row(client))
+                part = contribution_of(self.method, histories, client)
                 part = Clip(order.clip).contribution(part) if order.clip else part
                 part = clipped(part, min(limit, largest_number(self.method)))
                 total.add(part)

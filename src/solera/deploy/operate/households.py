@@ -18,6 +18,7 @@ from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
 from solera.device.bundle import Bundle
+from solera.device.dates import DAY
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.model import Model, method_of
@@ -69,7 +70,9 @@ class Households:
         for folder, users in zip(self.folders, self.users, strict=True):
             device = Device.create(folder, bundle)
             for user in users.tolist():
-                rows = [(str(ids[item]), time) for time, item in enumerate(known.row(user).tolist())]
+                items, days = known.row(user).tolist(), known.days_of(user)
+                times = range(len(items)) if days is None else np.rint(days * DAY).astype(int).tolist()
+                rows = [(str(ids[item]), time) for item, time in zip(items, times, strict=True)]
                 device.add_all(rows, self.name(user), _SOURCE)
             if policy is not None:
                 policy.write(device.store)
@@ -89,7 +92,7 @@ class Households:
         def of_user(user: int) -> Tensor:
             device, name = devices[user], self.name(user)
             shared, own = start or (device.shared(name), device.kept(name))
-            return Model(device.bundle, shared, own).scores(known.row(user))
+            return Model(device.bundle, shared, own).scores(known.row(user), known.days_of(user))
 
         try:
             return Evaluator(self._asked(), seed=0).test(

@@ -38,6 +38,8 @@ class ServerState:
         model = Model(bundle)
         self.method, self.dtype = model.method, model.dtype
         self.n_items, self._seed = bundle.manifest.items, bundle.manifest.seed
+        if isinstance(self.method, ClosedForm):
+            self.method.prior.checked()  # the catalogue of a bundle has no attributes
         self.wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
         self.shared: Params = model.shared
         self.held: Params = {}  # tables that clients keep, as far as they have sent them
