@@ -11,9 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from solera.baselines.sequences import SequenceConfig, SequenceModel, fit, shape
+from solera.baselines.sequences import SequenceConfig, SequenceModel, fit
 from solera.baselines.training import OnEpoch
-from solera.core.transformer import Transformer
 from solera.data.split import Split
 
 
@@ -35,5 +34,5 @@ class ESASRec(SequenceModel):
     ) -> ESASRec:
         """Train on all users' training items, until validation items are ranked no better."""
         config = config or ESASRecConfig()
-        network = Transformer("ligr", **shape(config), perceptron=config.perceptron)
+        network = config.network("ligr", config.perceptron)
         return cls(network, fit(split, network, config, seed=seed, on_epoch=on_epoch))

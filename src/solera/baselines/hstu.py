@@ -15,9 +15,8 @@ from typing import Literal
 from pydantic import ValidationInfo, field_validator
 
 from solera.baselines.clock import Clock
-from solera.baselines.sequences import SequenceConfig, SequenceModel, fit, shape
+from solera.baselines.sequences import SequenceConfig, SequenceModel, fit
 from solera.baselines.training import OnEpoch
-from solera.core.transformer import Transformer
 from solera.data.split import Split
 
 
@@ -47,5 +46,5 @@ class HSTU(SequenceModel):
         """Train on all users' training items, until validation items are ranked no better."""
         config = config or HSTUConfig()
         clock = Clock(split, request_time=config.request_time) if config.time == "intervals" else None
-        network = Transformer("hstu", **shape(config), intervals=clock is not None)
+        network = config.network("hstu", intervals=clock is not None)
         return cls(network, fit(split, network, config, seed=seed, on_epoch=on_epoch, clock=clock), clock)

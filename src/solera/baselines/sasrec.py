@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from solera.baselines.sequences import SequenceConfig, SequenceModel, fit, shape
+from solera.baselines.sequences import SequenceConfig, SequenceModel, fit
 from solera.baselines.training import OnEpoch
-from solera.core.transformer import Transformer
 from solera.data.split import Split
 
 
@@ -32,5 +31,5 @@ class SASRec(SequenceModel):
     ) -> SASRec:
         """Train on all users' training items, until validation items are ranked no better."""
         config = config or SASRecConfig()
-        network = Transformer("sasrec", **shape(config), perceptron=config.perceptron)
+        network = config.network("sasrec", config.perceptron)
         return cls(network, fit(split, network, config, seed=seed, on_epoch=on_epoch))

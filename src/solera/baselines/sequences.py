@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from solera.baselines.clock import Clock
 from solera.baselines.training import Epoch, OnEpoch, TrainedConfig
@@ -27,7 +28,7 @@ from solera.core.arrays import Ints
 from solera.core.next_item_losses import gbce_loss, sampled_softmax_loss, softmax_loss
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Params
-from solera.core.transformer import Dropout, Transformer, states
+from solera.core.transformer import BlockName, Dropout, Transformer, states
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
@@ -78,6 +79,12 @@ class SequenceConfig(TrainedConfig):
             raise ValueError(f"{heads} does not divide embedding_size={size}")
         return heads
 
+    def network(self, block: BlockName, perceptron: int = 1, *, intervals: bool = False) -> Transformer:
+        """A network of these blocks, with the sizes of the settings."""
+        return Transformer(
+            block, self.embedding_size, self.layers, self.heads, self.max_length, perceptron, intervals
+        )
+
 
 class SequenceModel:
     """A fitted transformer."""
@@ -102,7 +109,7 @@ class SequenceModel:
                 places = (end - length)[:, None] + torch.arange(int(length.max()))
                 places = places.clamp(max=len(stream) - 1)
                 when = clock.in_service(times[places], length, requests[rows]) if clock else {}
-                after = states(self.params, self.network, stream[places], **when)
+                after = states(self.params, self.network, stream[places], drop=None, **when)
                 found[rows] = after[torch.arange(len(rows)), length]
             return found @ self.params["items"].T
 
@@ -119,6 +126,7 @@ class Training:
         self._drop = Dropout(config.dropout, self._random)
         self._histories, self._users = split.train, np.flatnonzero(split.train.lengths)
         self._stream = _stream(split.train)
+        self._row = torch.zeros(split.data.n_items, dtype=torch.int64)  # of an item, among those of a step
         everybody = np.arange(len(split.train))
         self._times = clock.times(everybody, split.train) if clock else self._stream
         self._optimizer = torch.optim.AdamW(
@@ -143,8 +151,14 @@ class Training:
         return sum(losses) / len(cut)
 
     def _step(self, cut: Ints) -> float:
-        pieces = [self._states(torch.from_numpy(cut[rows])) for rows in groups(cut[:, 1] - cut[:, 0])]
-        found, targets = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+        pieces = [torch.from_numpy(cut[rows]) for rows in groups(cut[:, 1] - cut[:, 0])]
+        places = [self._places(piece) for piece in pieces]
+        # The rows of the table are read at once: every reading costs a gradient as large as the table.
+        used = torch.unique(torch.cat([self._stream[where].flatten() for where in places]))
+        self._row[used] = torch.arange(len(used))
+        read = self.params | {"items": embedding(used, self.params["items"])}
+        after = [self._states(read, *both) for both in zip(pieces, places, strict=True)]
+        found, targets = (torch.cat(parts) for parts in zip(*after, strict=True))
         value = _loss(self._config, found, self.params["items"], targets, self._random)
         self._optimizer.zero_grad()
         value.backward()  # type: ignore[no-untyped-call]
@@ -153,16 +167,19 @@ class Training:
         self._rate.step()
         return float(value.detach())
 
-    def _states(self, cut: Tensor) -> tuple[Tensor, Tensor]:
+    def _places(self, cut: Tensor) -> Tensor:
+        """The places of some windows in the stream, padded with the last one of each."""
+        first, end, _ = cut.unbind(1)
+        return torch.minimum(first[:, None] + torch.arange(int((end - first).max())), end[:, None] - 1)
+
+    def _states(self, params: Params, cut: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """The states of some windows that predict an item, and these items."""
         first, end, begins = cut.unbind(1)
-        places = first[:, None] + torch.arange(int((end - first).max()))
-        predicts = places < end[:, None]
+        predicts = torch.arange(places.shape[1]) < (end - first)[:, None]
         predicts[:, 0] &= begins.bool()  # the state before all items belongs to the begin of a history
-        places = places.clamp(max=len(self._stream) - 1)
         window = self._stream[places]
         when = self._clock.in_training(self._times[places]) if self._clock else {}
-        after = states(self.params, self._network, window[:, :-1], drop=self._drop, **when)
+        after = states(params, self._network, self._row[window[:, :-1]], drop=self._drop, **when)
         return after[predicts], window[predicts]
 
 
@@ -188,11 +205,6 @@ def fit(
             if best.is_over(epoch):
                 break
     return best.params
-
-
-def shape(config: SequenceConfig) -> dict[str, int]:
-    """The sizes of a network."""
-    return config.model_dump(include={"embedding_size", "layers", "heads", "max_length"})
 
 
 class BestEpoch:
@@ -247,9 +259,11 @@ def windows(histories: Ragged, users: Ints, longest: int, random: np.random.Gene
 
 
 def groups(lengths: Ints) -> list[Ints]:
-    """Histories of like lengths together, at most `GROUP` of them."""
+    """Histories together whose lengths lie between two powers of two, at most `GROUP` of them."""
     order = np.argsort(lengths, kind="stable")
-    return [rows for rows in np.split(order, range(GROUP, len(order), GROUP)) if len(rows)]
+    size = np.ceil(np.log2(np.maximum(lengths[order], 1)))
+    alike = np.split(order, np.flatnonzero(np.diff(size)) + 1)
+    return [rows[i : i + GROUP] for rows in alike for i in range(0, len(rows), GROUP)]
 
 
 def rate_at(step: int, steps: int, warmup: int) -> float:

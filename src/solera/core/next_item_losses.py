@@ -33,9 +33,8 @@ def sampled_softmax_loss(states: Tensor, items: Tensor, targets: Tensor, negativ
 
     A target among the negatives is not its own negative. With all items as negatives it is the softmax.
     """
-    own = (states * embedding(targets, items)).sum(1)
-    others = states @ embedding(negatives, items).T + math.log(len(items) / len(negatives))
-    others = others.masked_fill(negatives == targets[:, None], -math.inf)
+    own, others = _scores(states, items, targets, negatives)
+    others = others + math.log(len(items) / len(negatives))
     return (torch.logaddexp(own, others.logsumexp(1)) - own).mean()
 
 
@@ -44,9 +43,7 @@ def gbce_loss(
 ) -> Tensor:
     """Generalized binary cross-entropy; `calibration` is t."""
     beta = gbce_power(len(negatives), len(items), calibration)
-    own = (states * embedding(targets, items)).sum(1)
-    others = states @ embedding(negatives, items).T
-    others = others.masked_fill(negatives == targets[:, None], -math.inf)
+    own, others = _scores(states, items, targets, negatives)
     return -(beta * logsigmoid(own) + logsigmoid(-others).sum(1)).mean()
 
 
@@ -54,6 +51,15 @@ def gbce_power(negatives: int, n_items: int, calibration: float) -> float:
     """β = α (t (1 − 1/α) + 1/α): the weight of a positive, 1 without calibration and α with all of it."""
     alpha = negatives / (n_items - 1)
     return alpha * (calibration * (1 - 1 / alpha) + 1 / alpha)
+
+
+def _scores(states: Tensor, items: Tensor, targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
+    """The scores of targets [n] and of negatives [n, k]; −∞ where a negative is the target."""
+    # Read at once: every reading costs a gradient as large as the table.
+    rows = embedding(torch.cat([targets, negatives]), items)
+    own = (states * rows[: len(targets)]).sum(1)
+    others = states @ rows[len(targets) :].T
+    return own, others.masked_fill(negatives == targets[:, None], -math.inf)
 
 
 class CrossEntropy(torch.autograd.Function):
