@@ -65,6 +65,7 @@ def test_learns_what_follows(model: Any, config: Any) -> None:
     assert fitted.scores(last, histories).argmax(1).tolist() == ((last + 1) % 30).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "least"), [("sampled", 0.9), ("gbce", 0.4)])
 def test_learns_what_follows_from_ten_negatives(loss: Any, least: float) -> None:
     """Chance is 0.18; binary cross-entropy learns more slowly."""
