@@ -71,7 +71,7 @@ class Preset(BaseModel):
 def presets() -> dict[str, Preset]:
     """All presets in the files of this package, by name."""
     found: dict[str, Preset] = {}
-    for file in ("presets.toml", "tuned.toml", "chosen.toml"):
+    for file in ("presets.toml", "tuned.toml", "chosen.toml", "transformers.toml"):
         text = files("solera.runs").joinpath(file).read_text(encoding="utf-8")
         found |= {name: Preset(name=name, **entry) for name, entry in tomllib.loads(text).items()}
     return found
