@@ -16,7 +16,7 @@ from solera.core.arrays import Ints
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
-from solera.core.history import INPUTS, FadingHistory
+from solera.core.history import INPUTS, FadingHistory, remembers
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.spec import Home, Params
 from solera.device.bundle import COMPACT_FORMAT, TENSORS, Bundle
@@ -40,6 +40,11 @@ class Parts(NamedTuple):
 def served_from_history() -> list[str]:
     """The methods that serve whoever has a history."""
     return [name for name in names() if find(name).serves_from_history]
+
+
+def _is_linear(method: AnyMethod) -> bool:
+    """Whether every score is a sum over the items of the history."""
+    return method.serves_from_history and (isinstance(method, ClosedForm) or remembers(method.scorer))
 
 
 class Model:
@@ -125,11 +130,11 @@ class Model:
 
     def parts(self, history: Ints, items: Sequence[int]) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
-        if not self.method.serves_from_history:
+        if not _is_linear(self.method):
             raise DeviceError(
                 f"{self.method.name!r} does not score by single items of the history, so it cannot "
                 "give reasons",
-                f"omit --why, or use a bundle of {', '.join(served_from_history())}",
+                f"omit --why, or use a bundle of {', '.join(n for n in names() if _is_linear(find(n)))}",
             )
         columns, places = torch.tensor(items), torch.from_numpy(history)
         ages = np.arange(len(history))[::-1].copy()

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Stage
+from solera.core.choices import SequenceScorer, Stage
 from solera.core.context import RoundContext
 from solera.core.download import Download
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
-from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
+from solera.core.history import MEMORY
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Home, Leaf, Params
-from solera.core.upload import Totals, Upload
+from solera.core.upload import Totals, Upload, upload_bytes
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.choosing import choose, how_many
@@ -37,6 +37,7 @@ from solera.engine.scoring import all_scores
 from solera.engine.server import Server
 from solera.engine.state import State
 from solera.engine.store import TouchedRows
+from solera.engine.summed import summed_training
 from solera.engine.tailoring import Tailor
 
 _UNPROTECTED = Chain()
@@ -121,6 +122,8 @@ class Observer(Protocol):
 
 class Simulation:
     """All clients and the server of one federation."""
+
+    adds_up = True  # whether an engine may add up what clients send
 
     own_rows: range | None = None  # of shared tables, if this process does not hold all of them
     federation_size: int | None = None  # clients of all processes, if this one has only some
@@ -226,6 +229,13 @@ class Simulation:
     ) -> tuple[float, int]:
         """Train clients and give their uploads to the server. Returns the sum of their losses, and bytes."""
         losses, sent = 0.0, 0
+        for group in summed_training(self, round_, clients):
+            server.merge(group.sums)
+            self._receiving.touch(self.state.memory, group.rows)
+            losses += float(group.loss.sum())
+            sent += int(upload_bytes(group.row_counts, self.method.leaves).sum())
+        if sent:
+            return losses, sent
         for result in self.train_clients(round_, clients, protection):
             sizes = self.data.train.lengths[result.clients] if result.claims is None else result.claims
             server.add(result.clients, sizes, result.upload)
@@ -292,9 +302,9 @@ class Simulation:
         training items.
         """
         more: Params = {}
-        if remembers(self.method.scorer):
-            more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
         with torch.no_grad():
+            if isinstance(self.method.scorer, SequenceScorer):
+                more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
             scores = all_scores(self.method, self.received, self.state.personal, clients, more)
         return self._receiving.scored(scores, self.state.memory)
 
@@ -316,11 +326,9 @@ class Simulation:
         """
         return partial(self.scores, known=known)
 
-    def _memory(self, scorer: FadingHistory, histories: Ragged) -> Tensor:
-        inputs = self.received[INPUTS].index_select(
-            0, torch.from_numpy(histories.values).to(self.state.device)
-        )
-        return scorer.last(inputs, torch.from_numpy(histories.lengths))
+    def _memory(self, scorer: SequenceScorer, histories: Ragged) -> Tensor:
+        items = torch.from_numpy(histories.values).to(self.state.device)
+        return scorer.remember(self.received, items, torch.from_numpy(histories.lengths))
 
     def restore(self, shared: Params, personal: Params) -> None:
         """Continue from a state saved as `state.tensors()`."""
