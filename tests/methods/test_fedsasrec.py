@@ -106,7 +106,7 @@ def method_start(method):
 def test_the_loss_by_hand():
     """Scores are 0 for items 0 and 1 and ln 2 for 2. The catalogue: target 2 has 2 / (1 + 1 + 2).
 
-    Item 1 alone stands for all 3: 2 / (2 + 3). With the target drawn beside it, which is no negative, it counts
+    Item 1 alone stands for all 3: 2 / (2 + 3). With the target drawn beside it, no negative, it counts
     3/2 times: 2 / (2 + 3/2).
     """
     states_, items = torch.ones(1, 1).double(), torch.tensor([[0.0], [0.0], [0.6931471805599453]]).double()
