@@ -114,7 +114,7 @@ def train(
     at: Iterable[int] = CUTOFFS,
     select_by: str | None = None,
     evaluate_users: int | None = None,
-    evaluate_every: int = 1,
+    evaluate_every: int | None = None,
     test_twice: bool | None = None,
     seed: int = 0,
     out: str | Path | None = None,
