@@ -123,8 +123,6 @@ class Observer(Protocol):
 class Simulation:
     """All clients and the server of one federation."""
 
-    adds_up = True  # whether an engine may add up what clients send
-
     own_rows: range | None = None  # of shared tables, if this process does not hold all of them
     federation_size: int | None = None  # clients of all processes, if this one has only some
 
@@ -211,9 +209,8 @@ class Simulation:
         seconds = time.perf_counter() - begin
         n = max(1, len(clients))
         asked, down = self._receiving.bytes(n)
-        up = sent / n
-        if self.protection.dense:
-            up = self._dense(leaf for leaf in method.leaves if leaf.sent_as)
+        sends = (leaf for leaf in method.leaves if leaf.sent_as)
+        up = self._dense(sends) if self.protection.dense else sent / n
         if masked:
             coding = self.protection.coding
             numbers = lengths(method, self.data.n_items, coding.numbers if coding else None)
@@ -229,7 +226,7 @@ class Simulation:
     ) -> tuple[float, int]:
         """Train clients and give their uploads to the server. Returns the sum of their losses, and bytes."""
         losses, sent = 0.0, 0
-        for group in summed_training(self, round_, clients):
+        for group in summed_training(self.train, self.task(round_), clients) if self.adds_up else ():
             server.merge(group.sums)
             self._receiving.touch(self.state.memory, group.rows)
             losses += float(group.loss.sum())
@@ -244,6 +241,11 @@ class Simulation:
             losses += float(result.loss.sum())
             sent += int(protection.bytes_per_client(result.upload, self.method.leaves).sum())
         return losses, sent
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether nobody needs what single clients send."""
+        return self.protection == _UNPROTECTED and self.observer is None
 
     def _dense(self, leaves: Iterable[Leaf]) -> float:
         """Size in bytes of whole leaves."""

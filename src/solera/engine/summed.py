@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.upload import Sums
 
-if TYPE_CHECKING:
-    from solera.engine.simulation import Simulation, Task
+Task_contra = TypeVar("Task_contra", contravariant=True)  # the input of training, see `simulation`
 
 
 class SummedResult(NamedTuple):
@@ -27,18 +26,15 @@ class SummedResult(NamedTuple):
 
 
 @runtime_checkable
-class SummedTraining(Protocol):
+class SummedTraining(Protocol[Task_contra]):
     """An engine that can add up what clients send, faster than it can train them one by one."""
 
-    def sums(self, task: Task, clients: Ints) -> Iterator[SummedResult] | None:
+    def sums(self, task: Task_contra, clients: Ints) -> Iterator[SummedResult] | None:
         """The sums of groups of clients, in any order; None if it has to train single clients."""
         ...
 
 
-def summed_training(simulation: Simulation, round_: int, clients: Ints) -> Iterator[SummedResult]:
-    """The sums of a round's clients; nothing if single uploads are protected, watched or trained alone."""
-    chain = simulation.protection
-    single = chain.steps or chain.coding or chain.masked or simulation.observer or not len(clients)
-    if single or not simulation.adds_up or not isinstance(simulation.train, SummedTraining):
-        return iter(())
-    return simulation.train.sums(simulation.task(round_), clients) or iter(())
+def summed_training(train: object, task: Task_contra, clients: Ints) -> Iterator[SummedResult]:
+    """The sums of some clients; nothing if the engine has to train single ones."""
+    found = train.sums(task, clients) if isinstance(train, SummedTraining) and len(clients) else None
+    return found or iter(())

@@ -168,8 +168,9 @@ def _seconds(training: Training) -> dict[str, float]:
 
 def _train(simulation: Simulation, clients: Ints) -> None:
     """Train some clients as the rounds will, and forget the result."""
-    if not deque(summed_training(simulation, 0, clients), maxlen=1):
-        deque(simulation.train(simulation.task(0), clients), maxlen=0)
+    task = simulation.task(0)
+    if not (simulation.adds_up and deque(summed_training(simulation.train, task, clients), maxlen=1)):
+        deque(simulation.train(task, clients), maxlen=0)
 
 
 def _like(clients: Ints, lengths: Ints, items: int) -> Ints:
