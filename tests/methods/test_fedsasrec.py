@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from solera.coding.settings import download_coding, upload_coding
 from solera.core.errors import ConfigError
 from solera.core.protection import Chain
 from solera.core.transformer import Transformer, states
@@ -226,3 +227,44 @@ def test_options_that_do_not_fit_are_refused():
         build("fedsasrec", {"embedding_size": 5})
     with pytest.raises(ConfigError, match="local_epochs"):
         build("fedsasrec", {"local_epochs": 2})
+
+
+def test_matrices_of_the_network_are_downloaded_in_8_bits():
+    """A row of 4 numbers in 8 bits has a scale of 4 bytes beside it. Other leaves have 4 bytes a number."""
+    method = build("fedsasrec", SMALL)
+    coding = download_coding("int8", method, 0)
+    federation = Simulation(
+        method, toy_data(), BlockTraining(1), seed=0, device=CPU, dtype=torch.float64, download=coding
+    )
+    report = federation.run_round(0)
+    others = [leaf for leaf in method.leaves if not leaf.per_item]
+    matrices = [leaf for leaf in others if len(leaf.shape) == 2]
+    expected = sum(leaf.shape[0] * (leaf.shape[1] + 4) for leaf in matrices)
+    rest = 4 * sum(leaf.size for leaf in others if leaf not in matrices)
+    assert report.bytes_down == 90 * (4 + 4) + expected + rest
+    for leaf in matrices:
+        exact, seen = federation.state.shared[leaf.name], federation.received[leaf.name]
+        moved = (exact - leaf.initial(90, 0)).abs().amax(1, keepdim=True)
+        assert ((exact - seen).abs() <= moved / 254 + 1e-9).all()
+        assert not torch.equal(exact, seen)
+
+
+def test_codings_change_a_round_a_little():
+    """Uploads in 8 bits need single gradients, downloads do not."""
+    method = build("fedsasrec", SMALL)
+    plain, coded = (
+        Simulation(
+            method,
+            toy_data(),
+            BlockTraining(1),
+            seed=0,
+            device=CPU,
+            dtype=torch.float64,
+            protection=Chain(coding=upload_coding("int8", 0) if on else None),
+            download=download_coding("int8", method, 0) if on else None,
+        )
+        for on in (False, True)
+    )
+    reports = [(each.run_round(0), each.run_round(1))[1] for each in (plain, coded)]
+    assert reports[1].loss == pytest.approx(reports[0].loss, rel=1e-2)
+    assert reports[1].bytes_up < reports[0].bytes_up / 2
