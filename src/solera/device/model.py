@@ -17,15 +17,24 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
 from solera.core.history import INPUTS, FadingHistory, remembers
-from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours, resized
+from solera.core.neighbours import COUNTS, NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.spec import Home, Params
-from solera.device.bundle import COMPACT_FORMAT, TENSORS, Bundle
+from solera.device.bundle import (
+    BLEND_FORMAT,
+    COMPACT_FORMAT,
+    SECOND,
+    TENSORS,
+    Bundle,
+    ModelEntry,
+    SecondModel,
+)
 from solera.device.compact import check_compact
 from solera.device.tensors import Arrays
 from solera.engine import Simulation
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen, newcomer
 from solera.methods import find, names
+from solera.runs.blend import mixed
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -54,12 +63,22 @@ class Model:
     user's own.
     """
 
-    def __init__(self, bundle: Bundle, shared: Arrays | None = None, personal: Arrays | None = None) -> None:
-        manifest = bundle.manifest
-        self.method = method_of(bundle)
-        self.n_items, self.seed = manifest.items, manifest.seed
-        self.dtype = torch.float64 if manifest.precision == "double" else torch.float32
-        self.shared = self._grown(shared) if shared else self._checked(bundle)
+    def __init__(
+        self,
+        bundle: Bundle,
+        shared: Arrays | None = None,
+        personal: Arrays | None = None,
+        *,
+        second: SecondModel | None = None,
+    ) -> None:
+        """With `second`, that model of a blend alone."""
+        manifest, about = bundle.manifest, second or bundle.manifest
+        self.method = _method(bundle, about)
+        self.n_items, self.seed = manifest.items, about.seed
+        self.dtype = torch.float64 if about.precision == "double" else torch.float32
+        self._second = Model(bundle, second=manifest.second) if manifest.second and not second else None
+        self._weight = manifest.second.weight if manifest.second else 0.0
+        self.shared = self._grown(shared) if shared else self._checked(bundle, second is not None)
         self._personal = {name: torch.from_numpy(value.copy()) for name, value in (personal or {}).items()}
 
     def _grown(self, shared: Arrays) -> Params:
@@ -77,16 +96,22 @@ class Model:
                 tensors[leaf.name] = torch.cat([tensors[leaf.name], rest])
         return tensors | derived(self.method, tensors)
 
-    def _checked(self, bundle: Bundle) -> Params:
+    def _checked(self, bundle: Bundle, second: bool) -> Params:
         """The tensors, of the declared names, shapes and type, and finite; none where nothing is trained."""
         again = "ask the publisher for a new bundle"
         try:
-            tensors: Params = load(bundle.read(TENSORS))
+            tensors: Params = {
+                name.removeprefix(SECOND): value
+                for name, value in load(bundle.read(TENSORS)).items()
+                if name.startswith(SECOND) is second
+            }
         except (SafetensorError, ValueError) as error:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
         if not tensors and not bundle.manifest.trained:
             return {}
-        if isinstance(self.method, ClosedForm) and bundle.manifest.format == COMPACT_FORMAT:
+        blend_format = bundle.manifest.format == BLEND_FORMAT
+        compact = COUNTS in tensors if blend_format else bundle.manifest.format == COMPACT_FORMAT
+        if isinstance(self.method, ClosedForm) and compact:
             check_compact(bundle, tensors, self.n_items)
             _check_sources(tensors, self.method.scorer.channels)
             return tensors
@@ -122,7 +147,8 @@ class Model:
                 alone.state.personal.take_client(0, self._personal)
             elif not self.method.serves_from_history:
                 deque(alone.train_clients(0, me), maxlen=0)
-        return alone.serve(known)(me)[0]
+        scores = alone.serve(known)(me)[0]
+        return mixed(scores, self._second.scores(history), self._weight) if self._second else scores
 
     def best(self, history: Ints, seen: Ints, k: int) -> list[tuple[int, float]]:
         """The k best items that are not among the seen ones, with their scores."""
@@ -130,7 +156,7 @@ class Model:
 
     def parts(self, history: Ints, items: Sequence[int]) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
-        if not _is_linear(self.method):
+        if self._second or not _is_linear(self.method):
             raise DeviceError(
                 f"{self.method.name!r} does not score by single items of the history, so it cannot "
                 "give reasons",
@@ -159,10 +185,18 @@ class Model:
 
 
 def method_of(bundle: Bundle) -> AnyMethod:
-    """A bundle's method with its options."""
-    manifest = bundle.manifest
+    """A bundle's method with its options, for a federation to train."""
+    if bundle.manifest.second:
+        raise BundleError(
+            f"{bundle.path} blends two models, which a federation does not train",
+            "train each of them, and blend the runs",
+        )
+    return _method(bundle, bundle.manifest)
+
+
+def _method(bundle: Bundle, about: ModelEntry) -> AnyMethod:
     try:
-        return find(manifest.method, manifest.options, manifest.plugins)
+        return find(about.method, about.options, about.plugins)
     except ConfigError as error:
         message = f"{bundle.path}: this version of Solera does not support its method: {error.message}"
         raise BundleError(message, "pip install --upgrade solera") from None
