@@ -101,9 +101,9 @@ class Model:
         again = "ask the publisher for a new bundle"
         try:
             tensors: Params = {
-                name.removeprefix(SECOND): value
+                name.removeprefix(SECOND) if second else name: value
                 for name, value in load(bundle.read(TENSORS)).items()
-                if name.startswith(SECOND) is second
+                if bundle.manifest.second is None or name.startswith(SECOND) is second
             }
         except (SafetensorError, ValueError) as error:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
