@@ -26,6 +26,7 @@ from solera.core.frozen import Frozen
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
 from solera.evaluate import Evaluator, get
+from solera.runs.config import VALIDATED
 from solera.runs.result import READ, Rankings, RunResult, Tested
 
 WEIGHTS = tuple(round(float(weight), 2) for weight in np.linspace(0, 1, 21))
@@ -95,7 +96,7 @@ def blend(first: Tried, second: Tried) -> tuple[BlendSettings, RunResult]:
     """Choose the weight on validation, and rank the test items with it."""
     _check(first, second)
     parts, seed = first.parts, first.result.seed
-    evaluator = Evaluator(parts, seed, first.result.cutoffs)
+    evaluator = Evaluator(parts, seed, first.result.cutoffs, validated=VALIDATED)
     known = history(parts, "validation")
     scores = first.serve(known), second.serve(known)
 
