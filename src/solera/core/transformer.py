@@ -115,7 +115,7 @@ def states(
     network: Transformer,
     items: Tensor,
     *,
-    drop: Dropout | None = None,
+    drop: Callable[[Tensor], Tensor] | None = None,
     times: Tensor | None = None,
     asked: Tensor | None = None,
 ) -> Tensor:

@@ -19,24 +19,30 @@ from solera.core.spec import Params
 from solera.data.datasets import genres, load
 from solera.data.interactions import Interactions
 from solera.device.bundle import (
+    BLEND_FORMAT,
     CATALOGUE,
     COMPACT_FORMAT,
     FORMAT,
     GENRES_FORMAT,
     LIMITS,
     MANIFEST,
+    SECOND,
     SIGNATURE,
     TENSORS,
     Bundle,
     Item,
     Manifest,
+    SecondModel,
 )
 from solera.device.catalogue import split_year
 from solera.device.compact import compacted
 from solera.device.keys import read_secret, sign
-from solera.device.model import Model, served_from_history
+from solera.device.model import Model, method_of, served_from_history
 from solera.methods import find
+from solera.runs.blend import BLEND, FIRST, read_blend
+from solera.runs.blend import SECOND as SECOND_RUN
 from solera.runs.folder import RunFolder
+from solera.runs.result import RunResult
 
 _TOLD = ("dataset", "protocol", "leaky", "seed", "users", "selected_round", "test")  # of a run's result
 
@@ -55,9 +61,56 @@ def export(
 
     Of a one-round method, the largest weights are written in 8 bits each, or with `whole` all as they are.
     """
+    if (run / BLEND).exists():
+        return _export_blend(run, output, key, catalogue_version, whole, data, data_dir)
     folder = RunFolder.open(run)
-    config, state, result = folder.config, folder.state(), folder.result
-    assert result is not None  # state() has made sure
+    model = _published(folder, whole=whole)
+    return write(
+        model.about,
+        _catalogue(folder, data, data_dir),
+        output,
+        key,
+        catalogue_version=catalogue_version,
+        tensors=model.tensors,
+        format_=COMPACT_FORMAT if model.compact else FORMAT,
+        trained=_told(folder.result),
+    )
+
+
+def _export_blend(  # noqa: PLR0917, those of export
+    run: Path,
+    output: Path,
+    key: Path,
+    catalogue_version: int,
+    whole: bool,
+    data: Interactions | None,
+    data_dir: Path | None,
+) -> Bundle:
+    """Write both models of a blend."""
+    settings, result = read_blend(run)
+    folders = [RunFolder.open(run / name) for name in (FIRST, SECOND_RUN)]
+    first, second = (_published(folder, whole=whole) for folder in folders)
+    tensors = first.tensors | {SECOND + name: value for name, value in second.tensors.items()}
+    return write(
+        first.about,
+        _catalogue(folders[0], data, data_dir),
+        output,
+        key,
+        catalogue_version=catalogue_version,
+        tensors=tensors,
+        format_=BLEND_FORMAT,
+        trained=_told(result),
+        second=SecondModel(**second.about._asdict(), weight=settings.weight),
+    )
+
+
+def _told(result: RunResult | None) -> dict[str, Any]:
+    assert result is not None  # the folder's state has been read
+    return {name: value for name, value in result.document().items() if name in _TOLD}
+
+
+def _catalogue(folder: RunFolder, data: Interactions | None, data_dir: Path | None) -> list[Item]:
+    config, result = folder.config, folder.result
     known = genres(config.dataset, data_dir) if data is None else {}
     data = data or load(
         config.dataset,
@@ -65,11 +118,25 @@ def export(
         min_interactions=config.min_interactions,
         columns=config.columns,
     )
-    if data.n_items != result.items:
+    if result is None or data.n_items != result.items:
         raise RunError(
-            f"the data set {config.dataset!r} has changed since the run in {run}",
-            f"it had {result.items} items",
+            f"the data set {config.dataset!r} has changed since the run in {folder.path}",
+            f"it had {result.items if result else 'other'} items",
         )
+    return catalogue_of(data, known)
+
+
+class _Published(NamedTuple):
+    """What is published of a run."""
+
+    about: _About
+    tensors: Params
+    compact: bool
+
+
+def _published(folder: RunFolder, *, whole: bool) -> _Published:
+    config, state, result = folder.config, folder.state(), folder.result
+    assert result is not None  # state() has made sure
     method = find(config.method, config.options, config.plugins)
     if method.tailored:
         raise BundleError(
@@ -77,19 +144,10 @@ def export(
             f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
         )
     about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
-    tensors = {name: state.shared[name] for name in method.shared_shapes(data.n_items)}
+    tensors = {name: state.shared[name] for name in method.shared_shapes(result.items)}
     if compact := isinstance(method, ClosedForm) and not whole:
-        tensors = compacted(method, tensors, data.n_items)
-    return write(
-        about,
-        catalogue_of(data, known),
-        output,
-        key,
-        catalogue_version=catalogue_version,
-        tensors=tensors,
-        format_=COMPACT_FORMAT if compact else FORMAT,
-        trained={name: value for name, value in result.document().items() if name in _TOLD},
-    )
+        tensors = compacted(method, tensors, result.items)
+    return _Published(about, tensors, compact)
 
 
 class _About(NamedTuple):
@@ -135,6 +193,7 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
             f"{key} is not the key that signed {old.path}", "use that key: devices accept no other"
         )
     manifest = old.manifest
+    method_of(old)  # a blend is refused
     about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
     version = manifest.catalogue_version + 1
     return write(about, [*held, *more], output, key, catalogue_version=version)
@@ -159,6 +218,7 @@ def write(
     format_: int = FORMAT,
     tensors: Params | None = None,
     trained: dict[str, Any] | None = None,
+    second: SecondModel | None = None,
 ) -> Bundle:
     """Sign and write a bundle, if a device would take it."""
     with_genres = any(item.genres for item in items)
@@ -174,15 +234,16 @@ def write(
                 "use a method with item vectors",
             )
     manifest = Manifest(
-        format=GENRES_FORMAT if with_genres else format_,
+        format=max(format_, GENRES_FORMAT) if with_genres else format_,
         library=__version__,
         **about._asdict(),
         catalogue_version=catalogue_version,
         items=len(items),
         trained=trained or {},
+        second=second,
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     )
-    text = manifest.model_dump_json(indent=2).encode()
+    text = manifest.model_dump_json(indent=2, exclude=None if second else {"second"}).encode()
     signature = sign(read_secret(key), text)
     try:
         with replacing_file(output) as partial:
