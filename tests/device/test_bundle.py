@@ -23,7 +23,6 @@ from solera.device.bundle import (
     CATALOGUE,
     COMPACT_FORMAT,
     FORMAT,
-    GENRES_FORMAT,
     MANIFEST,
     SIGNATURE,
     TENSORS,

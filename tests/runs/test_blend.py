@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,7 +31,8 @@ def data():
 @pytest.fixture(scope="module")
 def runs(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    options = {"embedding_size": 8, "layers": 1, "max_length": 10, "warmup": 2, "clients_per_round": 1.0}
+    options: dict[str, Any] = {"embedding_size": 8, "layers": 1, "max_length": 10}
+    options |= {"warmup": 2, "clients_per_round": 1.0}
     return (
         solera.train("fedslist", data, out=folder / "closed"),
         solera.train("fedsasrec", data, rounds=3, out=folder / "trained", **options),

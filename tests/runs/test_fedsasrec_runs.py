@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 import solera
 
-OPTIONS = {"embedding_size": 8, "layers": 1, "max_length": 10, "warmup": 2, "clients_per_round": 8}
+OPTIONS: dict[str, Any] = {
+    "embedding_size": 8,
+    "layers": 1,
+    "max_length": 10,
+    "warmup": 2,
+    "clients_per_round": 8,
+}
 
 
 @pytest.fixture(scope="module")
