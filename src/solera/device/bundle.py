@@ -4,7 +4,8 @@ A zip whose members are stored as they are, not compressed, so that nothing grow
 
 manifest.json        method, options, versions, and the SHA-256 of the other members
 manifest.sig         the publisher's public key (32 bytes) and its Ed25519 signature of the manifest (64)
-catalogue.json       [id, title, year or null] of every item, in the order of the tensors' rows
+catalogue.json       [id, title, year or null] of every item, in the order of the tensors' rows; a list of
+                     genres follows where items have them
 shared.safetensors   the shared parameters, nothing personal
 
 Nothing of a file is looked at before the signature over it has been checked.
@@ -48,6 +49,7 @@ class Item(NamedTuple):
     id: str
     title: str
     year: int | None
+    genres: tuple[str, ...] = ()
 
 
 class Manifest(BaseModel):
@@ -109,16 +111,20 @@ class Bundle:
         """All items, in the order of the tensors' rows, their text safe to show."""
         try:
             items = [
-                Item(clean_text(str(id_)), clean_text(str(title)), year)
-                for id_, title, year in json.loads(self.read(CATALOGUE))
+                Item(clean_text(str(id_)), clean_text(str(title)), year, _genres(*genres))
+                for id_, title, year, *genres in json.loads(self.read(CATALOGUE))
             ]
         except (ValueError, TypeError, RecursionError):
             raise BundleError(f"{self.path}: the catalogue cannot be read", _AGAIN) from None
         if len(items) != self.manifest.items or len({item.id for item in items}) != len(items):
             raise BundleError(f"{self.path}: the catalogue does not have {self.manifest.items} items", _AGAIN)
-        if not all(year is None or isinstance(year, int) for _, _, year in items):
+        if not all(year is None or isinstance(year, int) for _, _, year, _ in items):
             raise BundleError(f"{self.path}: the catalogue has an invalid year", _AGAIN)
         return items
+
+
+def _genres(listed: list[str] | None = None) -> tuple[str, ...]:
+    return tuple(clean_text(str(genre)) for genre in listed or [])
 
 
 class _opened:  # noqa: N801 - read as a function

@@ -1,4 +1,4 @@
-"""A publisher's own file of items: id, title and, if it has one, the year of each."""
+"""A publisher's own file of items: id, title and, if it has them, the year and genres of each."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from solera.data.table import Table, read_table
 from solera.device.bundle import Item
 from solera.device.catalogue import split_year
 
-_NEEDED, _YEAR = ("id", "title"), "year"
+_NEEDED, _YEAR, _GENRES = ("id", "title"), "year", "genres"
 
 
 def read_items(path: Path) -> list[Item]:
     """The items in the order of the file; an id given twice or left out is an error with its line.
 
-    Without a column for it, an item's year is the one in parentheses after its title.
+    Without a column for it, an item's year is the one in parentheses after its title. Genres are separated by
+    vertical bars.
     """
     table = read_table(path, "\t" if path.suffix == ".tsv" else ",", quoted=True)
-    wrong = set(table.columns) ^ {*_NEEDED, _YEAR}
-    if wrong - {_YEAR}:
+    if set(table.columns) - {_YEAR, _GENRES} != set(_NEEDED):
         raise DataError(
             f"{path} has the columns {', '.join(table.columns)}",
-            "its first line must be id,title or id,title,year",
+            "its first line must be id,title or id,title,year or id,title,year,genres",
         )
     ids = [clean_text(id_).strip() for id_ in table.ids("id").to_list()]
     titles = [clean_text(title).strip() for title in table.columns["title"].to_list()]
@@ -35,7 +35,13 @@ def read_items(path: Path) -> list[Item]:
             raise table.fault(row, f"item {id_!r} stands in line {table.lines[seen[id_]]} already")
         seen[id_] = row
     years = _years(table) if _YEAR in table.columns else [split_year(title)[1] for title in titles]
-    return [Item(*each) for each in zip(ids, titles, years, strict=True)]
+    genres = _genres(table) if _GENRES in table.columns else [()] * len(ids)
+    return [Item(*each) for each in zip(ids, titles, years, genres, strict=True)]
+
+
+def _genres(table: Table) -> list[tuple[str, ...]]:
+    texts = (clean_text(text) for text in table.columns[_GENRES].to_list())
+    return [tuple(genre.strip() for genre in text.split("|") if genre.strip()) for text in texts]
 
 
 def _years(table: Table) -> list[int | None]:

@@ -47,12 +47,14 @@ def export(
     *,
     catalogue_version: int = 1,
     whole: bool = False,
+    items: Sequence[Item] | None = None,
     data: Interactions | None = None,
     data_dir: Path | None = None,
 ) -> Bundle:
     """Write what a run's clients share, and its catalogue, as a signed bundle: nothing personal.
 
     Of a one-round method, the largest weights are written in 8 bits each, or with `whole` all as they are.
+    `items` replaces the titles of the data set, for example to add genres.
     """
     folder = RunFolder.open(run)
     config, state, result = folder.config, folder.state(), folder.result
@@ -80,7 +82,7 @@ def export(
         tensors = compacted(method, tensors, data.n_items)
     return write(
         about,
-        catalogue_of(data),
+        catalogue_of(data) if items is None else _in_order(items, data),
         output,
         key,
         catalogue_version=catalogue_version,
@@ -147,6 +149,24 @@ def catalogue_of(data: Interactions) -> list[Item]:
     ]
 
 
+def _in_order(items: Sequence[Item], data: Interactions) -> list[Item]:
+    """Items of a publisher's file in the order of a data set; items that nobody has are left out."""
+    known = {item.id: item for item in items}
+    missing = next((id_ for id_ in data.item_map.ids.tolist() if id_ not in known), None)
+    if missing is not None:
+        raise BundleError(
+            f"the catalogue has no item {missing!r} of the data set",
+            "add a line for every item of the data set",
+        )
+    return [known[id_] for id_ in data.item_map.ids.tolist()]
+
+
+def _rows(items: Sequence[Item]) -> list[tuple[Any, ...]]:
+    """The items as rows of JSON; without genres, as readers before genres know them."""
+    length = len(Item._fields) if any(item.genres for item in items) else len(Item._fields) - 1
+    return [tuple(item)[:length] for item in items]
+
+
 def write(
     about: _About,
     items: Sequence[Item],
@@ -160,7 +180,7 @@ def write(
 ) -> Bundle:
     """Sign and write a bundle, if a device would take it."""
     members = {
-        CATALOGUE: json.dumps(items, ensure_ascii=False).encode(),
+        CATALOGUE: json.dumps(_rows(items), ensure_ascii=False).encode(),
         TENSORS: save({name: value.contiguous() for name, value in (tensors or {}).items()}),
     }
     for name, content in members.items():
