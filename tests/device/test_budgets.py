@@ -43,6 +43,7 @@ def test_limits_as_they_are_documented():
         rows=2_000_000,
         name=500,
         users=1_000,
+        films=50_000,
     )
 
 
@@ -114,7 +115,8 @@ def test_a_list_is_read_entry_by_entry(tmp_path, extra):
         assert [each.time for each in found] == list(range(50))
     with pytest.raises(DataError, match=f"more than {longest - 1} characters"):
         read("listenbrainz", tmp_path / "a.json", text, {"line": longest - 1})
-    assert read("listenbrainz", tmp_path / "a.json", f"[{extra}]", {"line": 10}) == []
+    with pytest.raises(DataError, match="no row that can be used: it is empty"):
+        read("listenbrainz", tmp_path / "a.json", f"[{extra}]", {"line": 10})
 
 
 @pytest.mark.parametrize("wrong", ["", "{}", "[", f"[{LISTEN}", f"[{LISTEN};{LISTEN}]", f"[{LISTEN}]]", "x"])
@@ -153,7 +155,8 @@ def test_entries_of_a_zip(tmp_path):
     assert zipped(tmp_path / "a.zip", LISTEN, {"zip_entries": 3}, *names) == 2
     with pytest.raises(DataError, match="has more than 2 entries"):
         zipped(tmp_path / "a.zip", LISTEN, {"zip_entries": 2}, *names)
-    assert zipped(tmp_path / "a.zip", "\xff" * 100, {"unpacked_bytes": 1}, "user.json") == 0
+    with pytest.raises(DataError, match="no row that can be used: it is empty"):
+        zipped(tmp_path / "a.zip", "\xff" * 100, {"unpacked_bytes": 1}, "user.json")
 
 
 def test_names_that_are_too_long_are_left_out(device, tmp_path):

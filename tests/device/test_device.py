@@ -56,11 +56,13 @@ def test_reasons_add_up_to_the_score(method, whole, bundled, tmp_path):
     found = device.recommend(40, reasons=3)
     assert len(found) == 34
     for one in found:
-        assert len(one.reasons) == 3
+        assert len(one.reasons) <= 3
+        assert all(reason.part > 0 for reason in one.reasons)
         total = sum(reason.part for reason in one.reasons) + one.others + one.popular
         assert total == pytest.approx(one.score, rel=1e-5, abs=1e-6)
         assert {reason.item for reason in one.reasons} <= {"3", "14", "15", "9", "26", "5"}
-        assert one.reasons[0].part >= one.reasons[1].part >= one.reasons[2].part
+        parts = [reason.part for reason in one.reasons]
+        assert parts == sorted(parts, reverse=True)
     assert any(one.popular for one in found) == (method == "fedhist")
 
 
@@ -284,7 +286,7 @@ def test_a_device_of_version_0_1_is_brought_up_to_date(device):
     device.add("3")
     device.sent({"items": (2, 3)}, b"abc", round_=4, steps=[])
     connection = device.store.connection
-    for table in ("federations", "rounds"):
+    for table in ("federations", "rounds", "seen_only", "aliases"):
         connection.execute(f"DROP TABLE {table}")
     for column in ("kind", "federation"):
         connection.execute(f"ALTER TABLE outbox DROP COLUMN {column}")

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from solera.cli.folder import Folder
 from solera.cli.output import Json, out, print_json, table
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the device.")]
 Federation = Annotated[
     str,
     typer.Argument(

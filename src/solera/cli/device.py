@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from solera.cli.consent import join, leave, policy
-from solera.cli.data import parse_columns
-from solera.cli.demo import shapes
+from solera.cli.device_history import add, correct, history, remove
+from solera.cli.device_import import import_, match
+from solera.cli.device_outbox import forget, outbox
+from solera.cli.folder import Folder, User
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
 if TYPE_CHECKING:
     from solera.device.device import DeviceRecommendation
-    from solera.device.importers import Report
 
 app = typer.Typer(
     help="Keep a history and get recommendations on your own device, offline.", invoke_without_command=True
 )
 app.callback()(help_if_alone)
-app.command()(policy)
-app.command()(join)
-app.command()(leave)
-
-Folder = Annotated[Path, typer.Argument(help="Folder of the device.")]
-User = Annotated[str, typer.Option(help="User whose history is used, if the device has several.")]
-Format = Literal["letterboxd", "listenbrainz", "jellyfin", "csv"]
+_LEAST_SHOWN = 0.0005  # a part of a score that is not +0.000
 BundleFile = Annotated[Path, typer.Option("--bundle", help="Bundle file of a publisher.")]
 
 
@@ -70,7 +65,7 @@ def init(
         return
     manifest = opened.manifest
     out.print(f"{folder}: {manifest.full_method}, {manifest.items:,} items, key {digits}", highlight=False)
-    out.print(f"next: solera device import {folder} letterboxd watched.csv", style="dim", highlight=False)
+    out.print(f"next: solera device import {folder} letterboxd export.zip", style="dim", highlight=False)
 
 
 @app.command()
@@ -94,94 +89,9 @@ def update(folder: Folder, bundle: BundleFile, json: Json = False) -> None:
     )
 
 
-@app.command()
-def add(
-    folder: Folder,
-    item: Annotated[str, typer.Argument(help="An item's id, or its title.")],
-    time: Annotated[
-        str | None, typer.Option(help="Time: 2024-05-01, 2024-05-01T20:15 or Unix seconds (default: now).")
-    ] = None,
-    user: User = "me",
-    json: Json = False,
-) -> None:
-    """Add an item to the history.
-
-    Example: solera device add me "The Matrix (1999)" --time 2024-05-01
-    """
-    from solera.core.errors import ConfigError
-    from solera.device.device import Device
-    from solera.device.importers.entry import seconds
-
-    try:
-        when = None if time is None else seconds(time)
-    except ValueError:
-        raise ConfigError(
-            f"{time!r} is not a date or time", "write 2024-05-01, or 2024-05-01T20:15"
-        ) from None
-    device = Device.open(folder)
-    found = device.catalogue.find(item)
-    new = device.add(found.id, time=when, user=user)
-    if json:
-        print_json({"item": found.id, "title": found.title, "user": user, "added": new})
-        return
-    said = "added" if new else "known already"
-    out.print(f"{said}: {found.title} (item {found.id})", highlight=False, markup=False)
-
-
-@app.command("import")
-def import_(
-    folder: Folder,
-    format_: Annotated[
-        Format, typer.Argument(metavar="FORMAT", help="letterboxd, listenbrainz, jellyfin or csv.")
-    ],
-    file: Annotated[Path, typer.Argument(help="The exported file.")],
-    columns: Annotated[
-        str | None,
-        typer.Option(help="csv: title=…,year=…,time=… or item=…,time=…; jellyfin: user=…"),
-    ] = None,
-    user: User = "me",
-    json: Json = False,
-) -> None:
-    """Import a history from another service, and list the items that are not in the catalogue.
-
-    Example: solera device import me letterboxd watched.csv
-
-    Example: solera device import me csv films.csv --columns title=Film,year=Made,time=Seen
-    """
-    from solera.device.device import Device
-    from solera.device.importers import as_json, import_file
-
-    report = import_file(Device.open(folder), format_, file, parse_columns(columns) or {}, user)
-    if json:
-        print_json(as_json(report))
-        return
-    _show_report(report)
-    out.print(f"next: solera device recommend {folder} -k 10 --why", style="dim", highlight=False)
-
-
-def _show_report(report: Report) -> None:
-    known = report.matched - report.added
-    out.print(
-        f"{report.entries:,} entries: {report.matched:,} in the catalogue ({report.items:,} items),"
-        f" {report.added:,} added, {known:,} known already",
-        highlight=False,
-    )
-    for reason, count in report.left_out.items():
-        out.print(f"{count:,} left out: {reason}", highlight=False)
-    if report.unmatched:
-        table(
-            f"Not in the catalogue: {len(report.unmatched):,}",
-            ("title", "year", "perhaps"),
-            (
-                (each.title, "" if each.year is None else str(each.year), "; ".join(each.near))
-                for each in report.unmatched[:20]
-            ),
-        )
-        if len(report.unmatched) > 20:
-            given = f"the first {len(report.unmatched):,}" if report.unlisted else "all"
-            out.print(f"the first 20; --json gives {given}", style="dim", highlight=False)
-    if report.unlisted:
-        out.print(f"{report.unlisted:,} more entries are not in the catalogue either", highlight=False)
+app.command()(add)
+app.command("import")(import_)
+app.command()(match)
 
 
 @app.command()
@@ -191,7 +101,7 @@ def recommend(
     why: Annotated[
         bool,
         typer.Option(
-            "--why", help="Show which items of the history contributed most to each recommendation."
+            "--why", help="Show which items of the history raised the score of each recommendation most."
         ),
     ] = False,
     user: User = "me",
@@ -210,6 +120,10 @@ def recommend(
     columns = ("#", "item", "title", "score", *(("because of",) if why else ()))
     rows = ((one.rank, one.item, one.title, one.score, *((_because(one),) if why else ())) for one in found)
     table(f"For {user}", columns, rows)
+
+
+for command in (history, correct, remove, outbox, forget, policy, join, leave):
+    app.command()(command)
 
 
 def _offered(offer: dict[str, Any]) -> str:
@@ -234,78 +148,9 @@ def _as_json(one: DeviceRecommendation, why: bool) -> dict[str, Any]:
 
 def _because(one: DeviceRecommendation) -> str:
     parts = [(reason.title, reason.part) for reason in one.reasons]
-    parts += [(name, part) for name, part in (("others", one.others), ("popular", one.popular)) if part]
-    return "; ".join(f"{name} {part:+.3f}" for name, part in parts)
-
-
-@app.command()
-def outbox(folder: Folder, json: Json = False) -> None:
-    """Show everything that has ever left the device.
-
-    Example: solera device outbox me
-    """
-    from datetime import UTC, datetime
-
-    from solera.device.device import Device
-
-    sent = Device.open(folder).outbox()
-    if json:
-        print_json(sent)
-        return
-    if not sent:
-        out.print("nothing has ever left this device")
-        return
-    table(
-        "What left this device",
-        ("time (UTC)", "message", "round", "tensors", "bytes", "sha256", "wire"),
-        (
-            (
-                f"{datetime.fromtimestamp(each['time'], UTC):%Y-%m-%d %H:%M:%S}",
-                each["kind"],
-                each["round"],
-                shapes(each),
-                each["bytes"],
-                each["sha256"][:16],
-                ", ".join(each["steps"]) or "plain",
-            )
-            for each in sent
-        ),
-    )
-
-
-@app.command()
-def forget(
-    folder: Folder,
-    item: Annotated[
-        str | None, typer.Option(help="Delete this item (id or title) for one --user, or for all users.")
-    ] = None,
-    user: Annotated[str | None, typer.Option(help="Delete everything about this user.")] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Delete every user and the record of what was sent.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Delete items or users, and overwrite the deleted data on disk.
-
-    Example: solera device forget me --item "The Matrix (1999)"
-
-    Example: solera device forget me --all
-    """
-    from solera.core.errors import ConfigError
-    from solera.device.device import Device
-
-    if everything == (item is not None or user is not None):
-        raise ConfigError("choose what to delete", "give --item, --user or both; or --all alone")
-    device = Device.open(folder)
-    sent = len(device.outbox())
-    id_ = None if item is None else item if device.holds(item) else device.catalogue.find(item).id
-    gone = device.forget(item=id_, user=user)
-    if json:
-        print_json({"forgotten": gone, "sent_before": sent})
-        return
-    out.print(f"{gone:,} interactions forgotten", highlight=False)
-    if sent:
-        out.print(f"what left the device before ({sent:,} times) cannot be called back", highlight=False)
+    parts += [("popularity", one.popular)] if one.popular > 0 else []
+    parts += [("everything else", one.score - sum(part for _, part in parts))]
+    return "; ".join(f"{name} {part:+.3f}" for name, part in parts if abs(part) >= _LEAST_SHOWN)
 
 
 @app.command()
@@ -324,7 +169,7 @@ def status(folder: Folder, json: Json = False) -> None:
     federations, allowed = found.pop("federations"), found.pop("policy")
     table("Device", ("", "value"), [(name.replace("_", " "), show(value)) for name, value in found.items()])
     if users:
-        columns = ("user", "interactions", "items", "own tensors")
+        columns = ("user", "entries", "items", "seen only", "own tensors")
         table("Users", columns, (tuple(user.values()) for user in users))
     else:
         out.print("no history yet")

@@ -47,6 +47,11 @@ def titles_in(title: str) -> list[str]:
     return list(dict.fromkeys(plain(each) for each in (name, outer, *inner) if each.strip()))
 
 
+def fits(item: Item, year: int | None) -> bool:
+    """Whether an item may be of a year: years may be one apart, and an unknown year fits all."""
+    return item.year is None or year is None or abs(item.year - year) <= 1
+
+
 class Catalogue:
     """The items of a bundle, by id, number and title."""
 
@@ -77,23 +82,42 @@ class Catalogue:
             title, year = split_year(title)
         found = self._by_title.get(plain(title), [])
         if year is not None:
-            found = [item for item in found if item.year is None or abs(item.year - year) <= 1]
+            found = [item for item in found if fits(item, year)]
             found = [item for item in found if item.year == year] or found
         distinct = {item.year for item in found}
         return found[0] if len(distinct) == 1 else None
 
-    def near(self, title: str, count: int = 3) -> list[str]:
-        """Similar titles, as suggestions."""
-        name, _ = split_year(title)
-        keys = get_close_matches(plain(name), list(self._by_title), n=count, cutoff=0.75)
-        return list(dict.fromkeys(item.title for key in keys for item in self._by_title[key]))[:count]
+    @cached_property
+    def _by_year(self) -> dict[int | None, list[str]]:
+        found: dict[int | None, dict[str, None]] = defaultdict(dict)
+        for title, items in self._by_title.items():
+            for item in items:
+                found[item.year][title] = None
+        return {year: list(titles) for year, titles in found.items()}
+
+    def rivals(self, title: str, year: int | None = None) -> list[str]:
+        """The plain titles that a title is compared with: those of its year, or all if it has none."""
+        if year is None:
+            title, year = split_year(title)
+        if year is None:
+            return list(self._by_title)
+        of_year = [name for each in (year, year - 1, year + 1, None) for name in self._by_year.get(each, [])]
+        same = plain(title)
+        return [same, *of_year] if same in self._by_title else of_year
+
+    def near(self, title: str, year: int | None = None, count: int = 3) -> list[Item]:
+        """Items with similar titles, as suggestions; of a title with a year, those of about that year."""
+        name, year = split_year(title) if year is None else (split_year(title)[0], year)
+        keys = get_close_matches(plain(name), self.rivals(title, year), n=count, cutoff=0.75)
+        found = {item.id: item for key in keys for item in self._by_title[key]}
+        return sorted(found.values(), key=lambda item: not fits(item, year))[:count]
 
     def find(self, text: str) -> Item:
         """The item of an id or a title; an unknown one is an error with what may have been meant."""
         row = self.number.get(text)
         item = self.match(text) if row is None else self.items[row]
         if item is None:
-            near = "; ".join(self.near(text))
+            near = "; ".join(item.title for item in self.near(text) or self.near(split_year(text)[0]))
             raise DataError(
                 f"the catalogue has no item {text!r}",
                 f"did you mean: {near}" if near else "give an id or a title",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import sqlite3
 import time as clock
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,9 +14,12 @@ from numpy.typing import NDArray
 
 from solera.core.errors import BundleError, DeviceError
 from solera.core.text import clean_text
-from solera.device.bundle import Bundle
+from solera.device import outbox
+from solera.device.aliases import Aliases, matched
+from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue
 from solera.device.folder import DATABASE, bundle_file, install, make_folder, make_private
+from solera.device.history import History, Row, forget_item, user_id
 from solera.device.keys import fingerprint
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
@@ -32,7 +32,7 @@ NEWEST = "newest_catalogue"  # the setting that says which version a federation'
 
 
 class Reason(NamedTuple):
-    """An item of the own history, and how much of a score comes from it."""
+    """An item of the own history that raised a score, and by how much."""
 
     item: str
     title: str
@@ -135,36 +135,38 @@ class Device:
             self.__dict__.pop(old, None)
         return self.bundle
 
+    @property
+    def entries(self) -> History:
+        """The histories with all their entries."""
+        return History(self.store, self.catalogue)
+
     def add(self, item: str, *, time: int | None = None, user: str = ME, source: str = "by hand") -> bool:
         """Add an interaction of a user with an item, by id. Return False if it is already known."""
-        return bool(self.add_all([(item, int(clock.time()) if time is None else time)], user, source))
+        when = int(clock.time()) if time is None else time
+        return bool(self.entries.add([(item, when, True)], user, source))
 
-    def add_all(self, rows: Iterable[tuple[str, int | None]], user: str, source: str) -> int:
-        """Add many items with times (None: unknown) in one transaction; return how many were new."""
-        known = self.catalogue.number
-        with self.store.writing() as connection:
-            owner, added = _user_id(connection, user), 0
-            for item, time in rows:
-                if item not in known:
-                    raise DeviceError(f"no item {item!r} in the catalogue", "give an id that is in it")
-                added += connection.execute(
-                    "INSERT OR IGNORE INTO interactions (user, item, time, source) VALUES (?, ?, ?, ?)",
-                    (owner, item, time, source),
-                ).rowcount
-        return added
+    def add_all(self, rows: Iterable[tuple[str, int | None] | Row], user: str, source: str) -> int:
+        """Add many items with times (None: unknown) in one transaction; return how many were new.
+
+        A third value of a row says whether the user liked the item (None: not said). Items that are not liked
+        are seen only: they are not recommended, and nothing is learned from them.
+        """
+        return self.entries.add(
+            ((row[0], row[1], row[2] if len(row) > 2 else None) for row in rows), user, source
+        )
 
     def history(self, user: str = ME) -> list[str]:
-        """The user's items, each where it was first met, oldest first."""
-        rows = self.store.rows(
-            "SELECT item FROM interactions JOIN users ON users.id = user WHERE name = ?"
-            " ORDER BY time NULLS FIRST, interactions.id",
-            user,
-        )
-        return list(dict.fromkeys(row["item"] for row in rows))
+        """The user's items that count, each where it was first met, oldest first."""
+        return self.entries.items(user)
 
     def holds(self, item: str) -> bool:
         """Whether anybody's history has an item of that id, in the catalogue or no longer."""
         return bool(self.store.rows("SELECT 1 FROM interactions WHERE item = ? LIMIT 1", item))
+
+    def find(self, text: str, user: str = ME) -> Item:
+        """The item of an id or a title, also of a title that the user has matched with an item before."""
+        row = self.catalogue.number.get(matched(Aliases(self.store, user).by_key(), text, None) or "")
+        return self.catalogue.find(text) if row is None else self.catalogue.items[row]
 
     def recommend(self, k: int = 10, *, user: str = ME, reasons: int = 0) -> list[DeviceRecommendation]:
         """The k items to show, without those of the history; with the own items that speak most for each."""
@@ -173,13 +175,19 @@ class Device:
         known = self.catalogue.number
         history = [item for item in self.history(user) if item in known]
         if not history:
+            if self.entries.items(user, seen_only=True):
+                raise DeviceError(
+                    f"nothing in the history of {user!r} counts: all is seen only, or not in the catalogue",
+                    f"solera device add {self.path} TITLE, or import with a lower --like-from",
+                )
             raise DeviceError(
                 f"user {user!r} has no history yet",
                 f"solera device add {self.path} TITLE, or import a file",
             )
         rows = np.array([known[item] for item in history], dtype=np.int64)
+        seen = [known[item] for item in self.entries.items(user, seen_only=True) if item in known]
         model, items = Model(self.bundle, self.shared(user), self.kept(user)), self.catalogue.items
-        best = model.best(rows, rows, k)
+        best = model.best(rows, np.array(seen, dtype=np.int64), k)
         shown = [
             DeviceRecommendation(rank, items[row].id, items[row].title, score)
             for rank, (row, score) in enumerate(best, start=1)
@@ -190,7 +198,9 @@ class Device:
         for one, parts in zip(shown, model.parts(rows, [row for row, _ in best]), strict=True):
             order = np.argsort(-np.array(parts.of_history), kind="stable")[:reasons].tolist()
             most = tuple(
-                Reason(history[at], items[rows[at]].title, float(parts.of_history[at])) for at in order
+                Reason(history[at], items[rows[at]].title, float(parts.of_history[at]))
+                for at in order
+                if parts.of_history[at] > 0
             )
             others = sum(parts.of_history) - sum(reason.part for reason in most)
             explained.append(one._replace(reasons=most, others=others, popular=parts.popular))
@@ -202,13 +212,10 @@ class Device:
         Everything is also the record of what has left the device. Returns how many interactions went. An
         error says if they are deleted, but copies of them are left in the files.
         """
-        of_user = "user IN (SELECT id FROM users WHERE name = ?)"
         with self.store.writing() as connection:
             before = connection.execute("SELECT COUNT(*) FROM interactions").fetchone()[0]
-            if item is not None and user is not None:
-                connection.execute(f"DELETE FROM interactions WHERE item = ? AND {of_user}", (item, user))
-            elif item is not None:
-                connection.execute("DELETE FROM interactions WHERE item = ?", (item,))
+            if item is not None:
+                forget_item(connection, item, user)
             elif user is not None:
                 connection.execute("DELETE FROM users WHERE name = ?", (user,))
             else:
@@ -221,7 +228,7 @@ class Device:
     def keep(self, user: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Replace a user's personal parameters in one transaction."""
         with self.store.writing() as connection:
-            put_tensors(connection, "personal", _user_id(connection, user), tensors)
+            put_tensors(connection, "personal", user_id(connection, user), tensors)
 
     def kept(self, user: str = ME) -> Arrays:
         """The latest personal parameters of the user."""
@@ -264,38 +271,20 @@ class Device:
 
         `kind` is the kind of message, and `declined` for a refusal.
         """
-        row = (
-            int(clock.time()),
-            round_,
-            json.dumps({name: list(shape) for name, shape in tensors.items()}),
-            len(payload),
-            hashlib.sha256(payload).hexdigest(),
-            json.dumps(list(steps)),
-            kind,
-            federation,
+        outbox.record(
+            self.store, tensors, payload, round_=round_, steps=steps, kind=kind, federation=federation
         )
-        with self.store.writing() as connection:
-            connection.execute(
-                "INSERT INTO outbox (time, round, tensors, bytes, sha256, steps, kind, federation)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
 
     def outbox(self) -> list[dict[str, Any]]:
-        """Everything that has ever left the device, oldest first."""
-        rows = self.store.rows(
-            "SELECT time, kind, federation, round, tensors, bytes, sha256, steps FROM outbox ORDER BY id"
-        )
-        return [
-            dict(row) | {"tensors": json.loads(row["tensors"]), "steps": json.loads(row["steps"])}
-            for row in rows
-        ]
+        """Everything that has ever left the device, oldest first, with what it told in plain words."""
+        return outbox.messages(self.store)
 
     def status(self) -> dict[str, Any]:
         """Summary of the folder's contents."""
         users = self.store.rows(
             "SELECT name, (SELECT COUNT(*) FROM interactions WHERE user = users.id) AS interactions,"
             " (SELECT COUNT(DISTINCT item) FROM interactions WHERE user = users.id) AS items,"
+            " (SELECT COUNT(*) FROM seen_only WHERE user = users.id) AS seen_only,"
             " (SELECT COUNT(*) FROM tensors WHERE kind = 'personal' AND user = users.id) AS own_tensors"
             " FROM users ORDER BY users.id"
         )
@@ -324,14 +313,6 @@ class Device:
             cost = {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta}
             found.append(each | {"uploads": ledger.uploads(each["id"])} | cost)
         return found
-
-
-def _user_id(connection: sqlite3.Connection, name: str) -> int:
-    """Of a user, who is new if there is none of that name."""
-    if clean_text(name) != name:
-        raise DeviceError(f"{name!r} is not a valid user name", "remove the invisible characters")
-    connection.execute("INSERT OR IGNORE INTO users (name) VALUES (?)", (name,))
-    return int(connection.execute("SELECT id FROM users WHERE name = ?", (name,)).fetchone()[0])
 
 
 def _about(bundle: Bundle) -> dict[str, str]:

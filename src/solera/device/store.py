@@ -10,7 +10,7 @@ from pathlib import Path
 
 from solera.core.errors import DeviceError
 
-VERSION = 3  # of the tables
+VERSION = 4  # of the tables
 _FEDERATED = (  # new in version 3
     # Federations that have asked; standing is 'asked', 'joined' or 'left', offer is in JSON.
     "CREATE TABLE federations (id TEXT PRIMARY KEY, standing TEXT NOT NULL, offer TEXT NOT NULL,"
@@ -24,6 +24,16 @@ _FEDERATED = (  # new in version 3
     "ALTER TABLE outbox ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE outbox ADD COLUMN federation TEXT NOT NULL DEFAULT ''",
 )
+_OPINIONS = (  # new in version 4
+    # Items that a user has seen and did not like: never recommended, and nothing is learned from them.
+    "CREATE TABLE seen_only (user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+    " item TEXT NOT NULL, PRIMARY KEY (user, item))",
+    # Titles of a user's exports that the user has matched with an item; key is the plain title.
+    "CREATE TABLE aliases (user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+    " key TEXT NOT NULL, year INTEGER, title TEXT NOT NULL, item TEXT NOT NULL)",
+    "CREATE UNIQUE INDEX alias ON aliases (user, key, COALESCE(year, 0))",
+)
+_STEPS = {2: ("DROP TABLE IF EXISTS masked_rounds", *_FEDERATED), 3: _OPINIONS}  # from a version to the next
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -45,6 +55,7 @@ _TABLES = (
     "CREATE TABLE outbox (id INTEGER PRIMARY KEY, time INTEGER NOT NULL, round INTEGER NOT NULL,"
     " tensors TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, steps TEXT NOT NULL)",
     *_FEDERATED,
+    *_OPINIONS,
 )
 
 
@@ -122,16 +133,17 @@ class Store:
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def migrate(self, version: int) -> None:
-        """Bring the tables of the version before up to date, in one step."""
-        if version < VERSION - 1:
+        """Bring the tables of an older version up to date, in one step."""
+        if version < min(_STEPS):
             raise DeviceError(
                 f"{self.path} was written by a version of Solera that is too old (tables {version})",
                 "make a new device, and import the history again",
             )
         if version < VERSION:
             with self.writing() as connection:
-                for statement in ("DROP TABLE IF EXISTS masked_rounds", *_FEDERATED):
-                    connection.execute(statement)
+                for step in range(version, VERSION):
+                    for statement in _STEPS[step]:
+                        connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def set(self, name: str, value: str) -> None:

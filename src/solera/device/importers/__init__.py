@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,20 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solera.core.errors import ConfigError, DataError, closest
+from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Item
-from solera.device.catalogue import Catalogue
+from solera.device.catalogue import Catalogue, fits
 from solera.device.device import Device
 from solera.device.importers.entry import Entry, cleaned
+from solera.device.importers.found import COMPARED, LISTED, Found, Key
 from solera.device.importers.jellyfin import read_jellyfin
 from solera.device.importers.letterboxd import read_letterboxd
 from solera.device.importers.listenbrainz import read_listenbrainz
-from solera.device.importers.source import Source
+from solera.device.importers.source import LIKE_FROM, Source
 from solera.device.importers.table import read_own_table
 
-NEAR_MISSES = 20  # unmatched titles that are held against the whole catalogue
-LISTED = 10_000  # unmatched titles that are kept for the report
+__all__ = ["LIKE_FROM", "LISTED", "Report", "Unmatched", "as_json", "import_file", "near_of_year"]
 _REMEMBERED = 4_096  # titles that are looked up once: a history has few, many times
-_UNKNOWN = np.iinfo(np.int64).min  # a time: before all others
 
 READERS: dict[str, Callable[[Source, Mapping[str, str]], Iterator[Entry]]] = {
     "letterboxd": read_letterboxd,
@@ -35,67 +34,140 @@ READERS: dict[str, Callable[[Source, Mapping[str, str]], Iterator[Entry]]] = {
 
 
 class Unmatched(NamedTuple):
-    """A title that is not in the catalogue, how often it came, and what may have been meant."""
+    """A title that is not in the catalogue, how often it came, and the items that may have been meant."""
 
     title: str
     year: int | None
     times: int
-    near: list[str]
+    near: list[Item]
+
+
+Accept = Callable[[list[Unmatched]], Mapping[Key, Item]]
 
 
 class Report(NamedTuple):
     """Result of an import.
 
-    `unlisted` counts the entries whose titles are not in the catalogue and were too many to list, and
-    `left_out` those that the reader did not take, by reason.
+    `entries` were read, `matched` of them are in the catalogue as so many `items`. Of those, `added` were new
+    and `repeated` came more than once in the file. `seen_only` are the items whose rating is below
+    `like_from`. `accepted` are the titles that were matched with a near item. `unlisted` counts the entries
+    whose titles are not in the catalogue and were too many to list, and `left_out` the rows that the reader
+    did not take, by reason; `faults` describes the first bad rows. `used` counts the rows by file, and
+    `unused` are files that were not read.
     """
 
     entries: int
     matched: int
     items: int
     added: int
+    repeated: int
+    seen_only: int
+    accepted: dict[str, str]
     unmatched: list[Unmatched]
     unlisted: int
     left_out: dict[str, int]
+    faults: list[str]
+    used: dict[str, int]
+    unused: list[str]
+    like_from: float
+
+    @property
+    def known(self) -> int:
+        """Entries that the history had already."""
+        return self.matched - self.added - self.repeated
+
+    @property
+    def unknown(self) -> int:
+        """Entries that are not in the catalogue."""
+        return self.entries - self.matched
 
 
 def read_entries(format_: str, source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
-    """The entries of a file one by one, their text safe to show."""
+    """The entries of a file one by one, their text safe to show. A file without any is an error."""
     if format_ not in READERS:
         raise ConfigError(f"unknown format {format_!r}", closest(format_, list(READERS)))
+    empty = True
     try:
-        yield from cleaned(source, READERS[format_](source, options))
+        for entry in cleaned(source, READERS[format_](source, options)):
+            empty = False
+            yield entry
     except OSError as error:
         said = error.strerror or error
         raise DataError(f"{source.path} cannot be read: {said}", "check the path") from None
+    if empty:
+        reasons = [f"{count:,} × {reason}" for reason, count in source.left_out.items()]
+        why = "; ".join([*source.faults, *reasons]) or "it is empty"
+        raise DataError(
+            f"{source.path} has no row that can be used: {why}",
+            f"check that it is an export of {format_} and not empty"
+            if format_ != "csv"
+            else "check the file and --columns",
+        )
 
 
-def import_file(device: Device, format_: str, path: Path, options: Mapping[str, str], user: str) -> Report:
-    """Import the entries that are in the catalogue, oldest first, in one transaction, without duplicates."""
-    source, catalogue = Source(path), device.catalogue
-    match = lru_cache(maxsize=_REMEMBERED)(catalogue.match)
-    rows, times = array("q"), array("q")  # of what was found: objects would take ten times the memory
-    missed: dict[tuple[str, int | None], int] = {}
-    entries = unlisted = 0
+def import_file(
+    device: Device,
+    format_: str,
+    path: Path,
+    options: Mapping[str, str],
+    user: str,
+    *,
+    like_from: float | None = None,
+    accept: Accept | None = None,
+) -> Report:
+    """Import the entries that are in the catalogue, oldest first, in one transaction, without duplicates.
+
+    `accept` is given the titles that are not in the catalogue and returns the items that some of them stand
+    for. These are remembered for the user's later imports.
+    """
+    source, catalogue = Source(path, like_from=like_from), device.catalogue
+    match = lru_cache(maxsize=_REMEMBERED)(_matcher(device, user))
+    found = Found()
     for entry in read_entries(format_, source, options):
-        entries += 1
-        row = _row(catalogue, match, entry)
-        key = entry.title, entry.year
-        if row is not None:
-            rows.append(row)
-            times.append(_UNKNOWN if entry.time is None else entry.time)
-        elif key in missed or len(missed) < LISTED:
-            missed[key] = missed.get(key, 0) + 1
-        else:
-            unlisted += 1
-    order = np.argsort(np.array(times), kind="stable")
-    found = ((catalogue.items[rows[at]].id, None if times[at] == _UNKNOWN else times[at]) for at in order)
-    added = device.add_all(found, user, format_)
-    unmatched = [
-        Unmatched(title, year, count, catalogue.near(title) if place < NEAR_MISSES else [])
-        for place, ((title, year), count) in enumerate(missed.items())
-    ]
-    return Report(entries, len(rows), len(set(rows)), added, unmatched, unlisted, dict(source.left_out))
+        found.add(_row(catalogue, match, entry), entry)
+    unmatched = _unmatched(catalogue, found)
+    accepted = accept(unmatched) if accept else {}
+    with device.store.writing():
+        for (title, year), item in accepted.items():
+            Aliases(device.store, user).add(title, year, item.id)
+            found.accept((title, year), catalogue.number[item.id])
+        added = device.add_all(found.ordered(catalogue), user, format_)
+    return Report(
+        entries=found.entries,
+        matched=len(found.rows),
+        items=len(set(found.rows)),
+        added=added,
+        repeated=found.repeated(),
+        seen_only=len(set(np.array(found.rows)[np.array(found.liked) == 0].tolist())),
+        accepted={title: item.title for (title, _), item in accepted.items()},
+        unmatched=[each for each in unmatched if (each.title, each.year) not in accepted],
+        unlisted=found.unlisted,
+        left_out=dict(source.left_out),
+        faults=source.faults,
+        used=source.used,
+        unused=source.unused,
+        like_from=source.like_from,
+    )
+
+
+def near_of_year(unmatched: list[Unmatched]) -> dict[Key, Item]:
+    """The nearest item of every title that has a year, if the item's year is known and fits."""
+    chosen = {}
+    for title, year, _, near in unmatched:
+        item = next((each for each in near if year and each.year and fits(each, year)), None)
+        if item:
+            chosen[title, year] = item
+    return chosen
+
+
+def _matcher(device: Device, user: str) -> Callable[[str, int | None], Item | None]:
+    catalogue, aliases = device.catalogue, Aliases(device.store, user).by_key()
+
+    def match(title: str, year: int | None) -> Item | None:
+        row = catalogue.number.get(matched(aliases, title, year) or "")
+        return catalogue.match(title, year) if row is None else catalogue.items[row]
+
+    return match
 
 
 def _row(catalogue: Catalogue, match: Callable[[str, int | None], Item | None], entry: Entry) -> int | None:
@@ -109,6 +181,20 @@ def _row(catalogue: Catalogue, match: Callable[[str, int | None], Item | None], 
     return next((number[item.id] for item in found if item), None)
 
 
+def _unmatched(catalogue: Catalogue, found: Found) -> list[Unmatched]:
+    """The titles that are not in the catalogue, with near ones as long as comparing them is quick."""
+    compared, listed = 0, []
+    for (title, year), times in found.missed.items():
+        compared += len(catalogue.rivals(title, year)) if compared < COMPARED else 0
+        near = catalogue.near(title, year) if compared <= COMPARED else []
+        listed.append(Unmatched(title, year, times, near))
+    return listed
+
+
 def as_json(report: Report) -> dict[str, Any]:
     """The report for programs."""
-    return report._asdict() | {"unmatched": [each._asdict() for each in report.unmatched]}
+    unmatched = [
+        each._asdict() | {"near": [{"item": item.id, "title": item.title} for item in each.near]}
+        for each in report.unmatched
+    ]
+    return report._asdict() | {"known": report.known, "unknown": report.unknown, "unmatched": unmatched}

@@ -22,6 +22,7 @@ class Budget:
     rows: int = 2_000_000  # lines of text, or entries of a JSON list
     name: int = 500  # characters of a title, an artist's name or an id
     users: int = 1_000  # whose plays one file holds
+    films: int = 50_000  # of an export whose files are put together
 
 
 DEFAULT = Budget()

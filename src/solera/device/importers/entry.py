@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -11,29 +12,35 @@ from solera.core.text import clean_text
 from solera.device.importers.source import Source
 
 _LONGEST_TIME, _LONGEST_NUMBER = 40, 18  # characters
+_HIGHEST = 100  # rating of any scale
 
 
 class Entry(NamedTuple):
-    """What was met and when, in Unix seconds; `others` are names to try after the title."""
+    """What was met and when, in Unix seconds; `others` are names to try after the title.
+
+    `liked` is None where nothing says whether it was.
+    """
 
     title: str
     year: int | None = None
     time: int | None = None
     item: str | None = None
     others: tuple[str, ...] = ()
+    liked: bool | None = None
 
 
 def cleaned(source: Source, entries: Iterator[Entry]) -> Iterator[Entry]:
     """The entries with text that is safe to keep and to show; those without a usable name are left out."""
     most = source.budget.name
-    for title, year, time, item, others in entries:
+    for title, year, time, item, others, liking in entries:
         if len(title) > most or len(item or "") > most:
             source.left_out[f"the name has more than {most} characters"] += 1
         elif not (name := clean_text(title)).strip():
             source.left_out["there is no name"] += 1
         else:
             id_ = None if item is None else clean_text(item)
-            yield Entry(name, year, time, id_, tuple(clean_text(o) for o in others if len(o) <= most))
+            more = tuple(clean_text(o) for o in others if len(o) <= most)
+            yield Entry(name, year, time, id_, more, liking)
 
 
 def only(options: Mapping[str, str], known: tuple[str, ...], format_: str) -> None:
@@ -80,3 +87,19 @@ def year_of(text: str) -> int | None:
     if not 0 < year < 10_000:
         raise ValueError(f"{year} is not a valid year")
     return year
+
+
+def rating_of(text: str) -> float | None:
+    """A rating; None if empty."""
+    text = text.strip()
+    if not text:
+        return None
+    rating = float(text) if len(text) <= _LONGEST_NUMBER else math.nan
+    if not 0 <= rating <= _HIGHEST:
+        raise ValueError(f"{text[:20]!r} is not a rating from 0 to {_HIGHEST}")
+    return rating
+
+
+def liked(rating: float | None, least: float) -> bool | None:
+    """Whether a rating is high enough to count as a like; None if there is no rating."""
+    return None if rating is None else rating >= least

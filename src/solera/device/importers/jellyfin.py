@@ -2,8 +2,8 @@
 
 Tab-separated, without a header: DateCreated, UserId, ItemId, ItemType, ItemName, PlaybackMethod, ClientName,
 DeviceName, PlayDuration in seconds. An episode's name is "Series - s01e02 - Title" and counts for the series,
-a track's is "Artist - Title (Album)" and counts for the artist. What was played for a short while is left
-out. Times are taken as UTC.
+a track's is "Artist - Title (Album)" and counts for the artist. What was played for less than five
+minutes, or a track for less than half a minute, is left out. Times are taken as UTC.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ def read_jellyfin(source: Source, options: Mapping[str, str]) -> Iterator[Entry]
         for where, line in source.lines(text):
             fields = line.rstrip("\r\n").split("\t")
             if len(fields) != _COLUMNS:
-                raise source.malformed(where, f"{len(fields)} columns instead of {_COLUMNS}")
+                source.bad(where, f"{len(fields)} columns instead of {_COLUMNS}")
+                continue
             date, user, _, type_, name, *_, duration = fields
             user = _known(source, where, user, users)
             try:
                 time, played = seconds(date[:19]), whole(duration or "0")
             except ValueError as error:
-                raise source.malformed(where, str(error)) from None
+                source.bad(where, str(error))
+                continue
             if meant not in (None, user):
+                source.left_out["played by another user"] += 1
                 continue
             if type_ not in LEAST:
                 source.left_out["neither a film, an episode nor a track"] += 1
             elif played < LEAST[type_]:
-                source.left_out["played for a short while alone"] += 1
+                source.left_out[f"played for less than {LEAST[type_]} s"] += 1
             else:
                 yield Entry(_title(type_, name), None, time)
     _check(source, meant, users)

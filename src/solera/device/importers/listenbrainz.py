@@ -25,10 +25,11 @@ def read_listenbrainz(source: Source, options: Mapping[str, str]) -> Iterator[En
             track = listen["track_metadata"]
             mapped = (track.get("mbid_mapping") or {}).get("artists") or []
             others = tuple(str(artist["artist_credit_name"]) for artist in mapped[:_ARTISTS])
-            entry = Entry(str(track["artist_name"]), None, moment(int(listen["listened_at"])), None, others)
+            artist, time = str(track["artist_name"]), moment(int(listen["listened_at"]))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise source.malformed(where, "not a listen with listened_at and artist_name") from None
-        yield entry
+            source.bad(where, "not a listen with listened_at and artist_name")
+            continue
+        yield Entry(artist, None, time, None, others)
 
 
 def _listens(source: Source) -> Iterator[tuple[str, Any]]:

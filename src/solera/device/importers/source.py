@@ -15,27 +15,47 @@ from solera.device.importers.unpack import unpack
 
 _SPLIT = "export a shorter period, or split the file"
 _AS_EXPORTED = "give the original exported file"
+LIKE_FROM = 3.5  # of 5 stars
+BAD_ROW = "bad row"
+_FAULTS = 3  # bad rows that are described
 
 
 class Source:
-    """The file, its budget, and how many entries were left out for which reason."""
+    """The file, its budget, and what became of its rows.
 
-    def __init__(self, path: Path, budget: Budget = DEFAULT) -> None:
+    `like_from` is the lowest rating that counts as a like. `used` counts the rows by file, `unused` are the
+    files that were not read, `left_out` counts rows by the reason they were left out for, and `faults` says
+    what is wrong with the first bad rows.
+    """
+
+    def __init__(self, path: Path, budget: Budget = DEFAULT, like_from: float | None = None) -> None:
         self.path, self.budget = path, budget
+        self.of_five = like_from is None  # then the default holds, which is one of five stars
+        self.like_from = LIKE_FROM if like_from is None else like_from
+        self.used: dict[str, int] = {}
+        self.unused: list[str] = []
         self.left_out: Counter[str] = Counter()
+        self.faults: list[str] = []
         self._rows = 0
 
+    def bad(self, where: str, what: str) -> None:
+        """Leave out a row that cannot be read."""
+        self.left_out[BAD_ROW] += 1
+        if len(self.faults) < _FAULTS:
+            self.faults.append(f"{where}: {what}")
+
     @contextmanager
-    def text(self) -> Iterator[TextIO]:
-        """The file as text."""
+    def text(self, path: Path | None = None) -> Iterator[TextIO]:
+        """The file as text, or another one of the same folder."""
+        path = path or self.path
         most, total = self.budget.file_bytes, 0
 
         def check(size: int) -> None:
             if size > most:
-                raise DataError(f"{self.path} has more than {most:,} bytes, which is the limit", _SPLIT)
+                raise DataError(f"{path} has more than {most:,} bytes, which is the limit", _SPLIT)
 
-        with self.path.open("rb", buffering=0) as file:
-            check(self.path.stat().st_size)
+        with path.open("rb", buffering=0) as file:
+            check(path.stat().st_size)
 
             def read(count: int) -> bytes:  # counts as well, because a pipe has no size
                 nonlocal total

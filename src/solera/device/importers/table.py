@@ -1,4 +1,7 @@
-"""Any CSV or TSV file with a header, whose columns are named: item or title, year, time."""
+"""Any CSV or TSV file with a header, whose columns are named: item or title, year, time, rating, counts.
+
+`counts` is yes or no: what an exported history says of every entry.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from collections.abc import Iterator, Mapping
 
 from solera.core.errors import ConfigError, DataError, closest
 from solera.device.importers.csv_text import read_csv
-from solera.device.importers.entry import Entry, only, seconds, year_of
+from solera.device.importers.entry import Entry, liked, only, rating_of, seconds, year_of
 from solera.device.importers.source import Source
 
-_KINDS = ("item", "title", "year", "time")
+_KINDS = ("item", "title", "year", "time", "rating", "counts")
+_COUNTS = {"yes": True, "no": False, "": None}
+_STARS = 5
 
 
 def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
@@ -29,9 +34,21 @@ def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry
             item = field.get("item") or None
             title = field.get("title") or item
             if title is None:
-                raise source.malformed(where, "neither an item nor a title")
+                source.bad(where, "neither an item nor a title")
+                continue
             try:
                 year, time = year_of(field.get("year", "")), seconds(field.get("time", ""))
+                rating, counts = rating_of(field.get("rating", "")), _COUNTS[field.get("counts", "").lower()]
+            except KeyError:
+                source.bad(where, f"{field['counts'][:20]!r} is neither yes nor no")
+                continue
             except ValueError as error:
-                raise source.malformed(where, str(error)) from None
-            yield Entry(title, year, time, item)
+                source.bad(where, str(error))
+                continue
+            if source.of_five and rating is not None and rating > _STARS:
+                raise DataError(
+                    f"{source.path}, {where}: the rating {rating:g} is not one of {_STARS} stars",
+                    "give --like-from on the file's own scale, for example --like-from 7",
+                )
+            opinion = liked(rating, source.like_from) if counts is None else counts
+            yield Entry(title, year, time, item, liked=opinion)
