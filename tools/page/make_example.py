@@ -1,11 +1,13 @@
 """Write a folder of invented films for the tests and pictures of the page: bundles, exports and vectors.
 
-python tools/page/make_example.py FOLDER
+python tools/page/make_example.py FOLDER [DATA SET ...]
 
 FOLDER/NAME.bundle      models of every kind that a page reads
 FOLDER/page             the page of the first of them
 FOLDER/exports          histories as other services hand them out
 FOLDER/vectors.json     what Python computes: scores, reasons, titles, imports
+
+Of every data set that is named, a model of fedease is added to the bundles and vectors.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 from example_films import films, watching
 
+from solera.data.datasets import load
 from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue, plain, split_year, titles_in
 from solera.device.importers import read_entries
@@ -61,45 +64,41 @@ WATCHED = [  # title, year, date, stars; as the exports have them
 
 def main(arguments: Sequence[str]) -> int:
     """Write everything into a folder."""
-    folder = Path(arguments[0])
+    folder, data_sets = Path(arguments[0]), arguments[1:]
     folder.mkdir(parents=True, exist_ok=True)
-    vectors = {"titles": title_vectors(), "models": {}}
-    for name, bundle in write_bundles(folder, list(MODELS)).items():
+    vectors: dict[str, Any] = {"titles": title_vectors(), "models": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        make_keys(Path(scratch) / "publisher")
+        bundles = {name: write_bundle(folder, name, Path(scratch)) for name in MODELS}
+        bundles |= {f"fedease-{name}": write_data_set(folder, name, Path(scratch)) for name in data_sets}
+    for name, bundle in bundles.items():
         vectors["models"][name] = score_vectors(bundle, HISTORIES)
-        if name == "fedslist":
-            write_page(bundle, folder / "page", "Invented films")
+    write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_exports(folder / "exports")
     vectors["imports"] = import_vectors(folder / "exports")
     (folder / "vectors.json").write_text(json.dumps(vectors, ensure_ascii=False), encoding="utf-8")
     return 0
 
 
-def write_bundles(folder: Path, names: Sequence[str]) -> dict[str, Bundle]:
-    """Train models on the invented films, and write their bundles."""
-    data, items = watching(), films()
-    made = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        make_keys(Path(scratch) / "publisher")
-        for name in names:
-            method, options, whole = MODELS[name]
-            built = find(method, options)
-            rounds = 1 if method != "fedhist" else 20
-            config = RunConfig(
-                method=method,
-                dataset=data.name,
-                options=built.config.model_dump(mode="json"),
-                rounds=rounds,
-            )
-            run = train(config, data, out=Path(scratch) / name, threads=1)
-            made[name] = export(
-                run.path,
-                folder / f"{name}.bundle",
-                Path(scratch) / "publisher.key",
-                whole=whole,
-                items=items,
-                data=data,
-            )
-    return made
+def write_bundle(folder: Path, name: str, scratch: Path) -> Bundle:
+    """Train a model on the invented films, and write its bundle."""
+    method, options, whole = MODELS[name]
+    built, data = find(method, options), watching()
+    config = RunConfig(
+        method=method,
+        dataset=data.name,
+        options=built.config.model_dump(mode="json"),
+        rounds=20 if method == "fedhist" else 1,
+    )
+    run = train(config, data, out=scratch / name, threads=1)
+    output, key = folder / f"{name}.bundle", scratch / "publisher.key"
+    return export(run.path, output, key, whole=whole, items=films(), data=data)
+
+
+def write_data_set(folder: Path, name: str, scratch: Path) -> Bundle:
+    """Train fedease on a data set, and write its bundle."""
+    run = train(RunConfig(method="fedease", dataset=name, rounds=1), load(name), out=scratch / name)
+    return export(run.path, folder / f"fedease-{name}.bundle", scratch / "publisher.key")
 
 
 def score_vectors(bundle: Bundle, histories: int, seed: int = 0) -> list[dict[str, Any]]:

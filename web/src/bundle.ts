@@ -48,7 +48,7 @@ const MANIFEST = "manifest.json";
 const SIGNATURE = "manifest.sig";
 const CATALOGUE = "catalogue.json";
 const TENSORS = "shared.safetensors";
-const FORMATS = [1, 2];
+const FORMATS = [1, 2, 3]; // 2: compact weights; 3: genres, and weights of either form
 const AGAIN = "Get the page again from its publisher.";
 
 export async function readBundle(bytes: Uint8Array<ArrayBuffer>): Promise<Bundle> {

@@ -156,7 +156,7 @@ function Film(props: {
   const button = (name: string, action: () => void, expanded?: boolean) => (
     <button type="button" onClick={action} aria-expanded={expanded}>
       {name}
-      <span class="hidden">: {item.title}</span>
+      <span class="hidden"> {item.title}</span>
     </button>
   );
   return (

@@ -63,7 +63,7 @@ export function ImportBox({ device, onChange }: { device: Device; onChange: () =
           />
         </label>
         <label>
-          You like films rated from
+          You like films rated from this on
           <input
             type="number"
             min="0"

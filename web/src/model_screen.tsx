@@ -28,7 +28,7 @@ export function ModelScreen({ device: { about } }: { device: Device }) {
             {about.figures[name]?.toFixed(4)}
           </Row>
         ))}
-        <Row name="Size">{(about.bytes / 1e6).toFixed(1)} MB</Row>
+        <Row name="Size">{about.bytes < 1e6 ? `${Math.ceil(about.bytes / 1e3)} kB` : `${(about.bytes / 1e6).toFixed(1)} MB`}</Row>
         <Row name="Made with">Solera {about.library}</Row>
         <Row name="SHA-256">
           <code>{about.digest}</code>

@@ -5,17 +5,7 @@ import { createServer, type Server } from "node:http";
 import { type AddressInfo } from "node:net";
 import { extname, join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from "playwright-core";
-
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"].concat(
-  ["--disable-background-networking", "--disable-component-update", "--disable-sync"],
-);
-const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-export const CHROMIUM = process.env["CHROMIUM"] ?? PLACES.find((place) => existsSync(place));
-
-export function launch(): Promise<Browser> {
-  return chromium.launch({ executablePath: CHROMIUM!, args: FLAGS });
-}
+import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playwright-core";
 
 export interface Opened {
   context: BrowserContext;
@@ -29,6 +19,7 @@ export interface Opened {
 /** Open an address, or a file, as somebody who was never here. */
 export async function open(browser: Browser, where: string, options: BrowserContextOptions = {}): Promise<Opened> {
   const context = await browser.newContext(options);
+  context.setDefaultTimeout(10_000);
   const page = await context.newPage();
   const [requests, complaints]: string[][] = [[], []];
   context.on("request", (request) => requests!.push(request.url()));
