@@ -28,7 +28,9 @@ from example_films import films, watching
 from solera.data.datasets import load
 from solera.device.bundle import Bundle
 from solera.device.catalogue import Catalogue, plain, split_year, titles_in
-from solera.device.importers import read_entries
+from solera.device.device import Device
+from solera.device.importers import import_file, read_entries
+from solera.device.importers.entry import seconds
 from solera.device.importers.source import Source
 from solera.device.keys import make_keys
 from solera.device.model import Model
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
         vectors["models"][name] = score_vectors(bundle, HISTORIES)
     write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_exports(folder / "exports")
-    vectors["imports"] = import_vectors(folder / "exports")
+    vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
     (folder / "vectors.json").write_text(json.dumps(vectors, ensure_ascii=False), encoding="utf-8")
     return 0
 
@@ -157,6 +159,27 @@ _TITLES = [
 ]
 
 
+_TIMES = [
+    *(
+        "",
+        " 2024-05-01 ",
+        "2024-02-29T20:15",
+        "2024-05-01 20:15:30",
+        "2024-05-01T20:15:30.5Z",
+        "0",
+        "881250949",
+    ),
+    *(
+        "2024-05-01T20:15:30+02:00",
+        "2024-05-01T20:15-0330",
+        "2024-05-01T20:15+01",
+        "-5",
+        "1704499200.9",
+        "1969-12-31",
+    ),
+]
+
+
 def title_vectors() -> dict[str, Any]:
     """Titles as they are compared, and which films they match or are near to."""
     catalogue = Catalogue(films())
@@ -169,6 +192,7 @@ def title_vectors() -> dict[str, Any]:
         *((f"The {item.title[:-9]}", None if item.year is None else item.year + 1) for item in films()[2::3]),
     ]
     return {
+        "seconds": [[text, seconds(text)] for text in _TIMES],
         "plain": [[title, plain(title), split_year(title), titles_in(title)] for title in _TITLES],
         "characters": [[each, plain(f"a{each}b")] for each in characters],
         "match": [
@@ -227,18 +251,18 @@ def _csv(header: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
     return text.getvalue()
 
 
+_REPORTED = ("entries", "matched", "items", "added", "repeated", "known", "unknown", "left_out", "unused")
 _OWN = {name: name for name in ("item", "title", "year", "time", "rating", "counts")}
 
 
-def import_vectors(folder: Path) -> list[dict[str, Any]]:
-    """The entries that Python reads from the exports, and the rows it leaves out, by reason."""
+def import_vectors(folder: Path, bundle: Bundle) -> list[dict[str, Any]]:
+    """What Python reads from the exports, what becomes of every row, and what is recommended then."""
     found = []
     for file, format_, options in (
         ("letterboxd.zip", "letterboxd", {}),
         ("ratings.csv", "letterboxd", {}),
         ("own.csv", "csv", _OWN),
     ):
-        source = Source(folder / file)
         entries = [
             {
                 "title": each.title,
@@ -247,10 +271,22 @@ def import_vectors(folder: Path) -> list[dict[str, Any]]:
                 "item": each.item,
                 "liked": each.liked,
             }
-            for each in read_entries(format_, source, options)
+            for each in read_entries(format_, Source(folder / file), options)
         ]
-        about = {"used": source.used, "unused": source.unused, "leftOut": dict(source.left_out)}
-        found.append({"file": file, "entries": entries, **about})
+        with tempfile.TemporaryDirectory() as scratch:
+            device = Device.create(Path(scratch) / "me", bundle)
+            report = import_file(device, format_, folder / file, options, "me")
+            shown = device.recommend(10, reasons=3)
+            device.close()
+        found.append(
+            {
+                "file": file,
+                "entries": entries,
+                "report": {name: getattr(report, name) for name in _REPORTED},
+                "unmatched": [[each.title, [item.id for item in each.near]] for each in report.unmatched],
+                "recommended": [[one.item, [reason.item for reason in one.reasons]] for one in shown],
+            }
+        )
     return found
 
 

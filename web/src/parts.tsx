@@ -32,7 +32,7 @@ export function Failed({ error }: { error: unknown }) {
   return (
     <div class="failed" role="alert">
       <p>{error instanceof Error ? error.message : String(error)}</p>
-      <p>Next: {hint}.</p>
+      <p>Next: {hint.replace(/\.$/, "")}.</p>
     </div>
   );
 }

@@ -1,10 +1,13 @@
 /** The page and the Python library give the same scores, titles and imports. */
 
 import { describe, expect, test } from "vitest";
+import { BrowserDevice } from "../src/browser_device";
 import { readBundle } from "../src/bundle";
 import { Catalogue } from "../src/catalogue";
+import { seconds } from "../src/entry";
 import { readFile } from "../src/importing";
 import { best, modelOf } from "../src/model";
+import { Store } from "../src/store";
 import { plain, splitYear, titlesIn } from "../src/text";
 import { bytes, json } from "./example";
 
@@ -19,6 +22,7 @@ interface Scored {
 interface Vectors {
   models: Record<string, Scored[]>;
   titles: {
+    seconds: [string, number | null][];
     plain: [string, string, [string, number | null], string[]][];
     characters: [string, string][];
     match: [string, number | null, string | null, string[]][];
@@ -26,9 +30,9 @@ interface Vectors {
   imports: {
     file: string;
     entries: unknown[];
-    used: Record<string, number>;
-    unused: string[];
-    leftOut: Record<string, number>;
+    report: Record<string, unknown>;
+    unmatched: [string, string[]][];
+    recommended: [string, string[]][];
   }[];
 }
 
@@ -90,13 +94,32 @@ test("the same films are matched and suggested", async () => {
   }
 });
 
-test.each(vectors.imports.map((each) => [each.file, each] as const))("%s is read the same", async (file, wanted) => {
-  const read = await readFile(file, bytes(`exports/${file}`), {});
-  if (!("reading" in read)) throw new Error("a question");
-  expect(read.reading.entries).toEqual(wanted.entries);
-  expect(read.reading.leftOut).toEqual(wanted.leftOut);
-  if (file.endsWith(".zip")) {
-    expect(read.reading.used).toEqual(wanted.used);
-    expect(read.reading.unused).toEqual(wanted.unused);
+test("times are read the same", () => {
+  for (const [text, time] of vectors.titles.seconds) expect(seconds(text), text).toBe(time);
+  for (const text of ["2023-02-29", "2024-13-01", "soon", "2024-05-01T25:00", "1e5"]) {
+    expect(() => seconds(text), text).toThrow(RangeError);
   }
+});
+
+describe.each(vectors.imports.map((each) => [each.file, each] as const))("%s", (file, wanted) => {
+  test("is read the same", async () => {
+    const read = await readFile(file, bytes(`exports/${file}`), {});
+    if (!("reading" in read)) throw new Error("a question");
+    expect(read.reading.entries).toEqual(wanted.entries);
+  });
+
+  test("gives the same report and the same recommendations with the same reasons", async () => {
+    const device = new BrowserDevice(await readBundle(bytes("fedslist.bundle")), await Store.open("test"));
+    const report = await device.importFile(new File([bytes(`exports/${file}`)], file), {});
+    if ("form" in report) throw new Error("a question");
+    const { leftOut: left_out, unmatched, ...rest } = report;
+    expect({ ...rest, left_out }).toMatchObject(wanted.report);
+    expect(unmatched.map(({ title, near }) => [title, near.map((item) => item.id)])).toEqual(wanted.unmatched);
+    const shown = await device.recommend({}, 10);
+    const ids = shown.map(({ item, reasons }) => [item.id, reasons.map((each) => each.item.id)]);
+    expect(ids).toEqual(wanted.recommended);
+    expect(shown.every(({ reasons }) => reasons.length && reasons.every(({ part }) => part > 0))).toBe(true);
+    const again = await device.importFile(new File([bytes(`exports/${file}`)], file), {});
+    expect(again).toMatchObject({ added: 0, known: report.added });
+  });
 });
