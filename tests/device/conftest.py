@@ -24,7 +24,7 @@ def data():
             users.append(f"u{user}")
             items.append(str(item))
     titles = {str(item): f"Film {item} ({1960 + item})" for item in range(ITEMS)}
-    titles["39"] = "[rec] (1999)"
+    titles |= {"38": "Birdcage, The (1996)", "39": "[rec] (1999)"}
     return Interactions.from_columns("small", users, items, np.arange(len(users)), titles)
 
 

@@ -51,7 +51,7 @@ def test_it_holds_what_the_run_shares_and_the_catalogue(bundled, trained, data, 
     assert bundle.manifest.trained["test"] == trained("fedslist").test.model_dump()
     catalogue = bundle.catalogue()
     assert [item.id for item in catalogue] == data.item_map.ids.tolist()
-    assert catalogue[3] == ("3", "Film 3 (1963)", 1963)
+    assert catalogue[3] == Item("3", "Film 3 (1963)", 1963)
     tensors = load(bundle.read(TENSORS))
     assert tensors.keys() == {"weights"}
     assert torch.equal(tensors["weights"], trained("fedslist")._simulation.state.shared["weights"])

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from example_films import films, watching
 
 from solera.data.datasets import load
@@ -33,9 +32,9 @@ from solera.device.importers import import_file, read_entries
 from solera.device.importers.entry import seconds
 from solera.device.importers.source import Source
 from solera.device.keys import make_keys
-from solera.device.model import Model
 from solera.device.page import write_page
 from solera.device.publish import export
+from solera.device.vectors import vectors_of
 from solera.methods import find
 from solera.runs import RunConfig, train
 
@@ -49,7 +48,7 @@ MODELS: dict[
     "fedease-whole": ("fedease", {"reg": 20.0}, True),
     "fedhist": ("fedhist", {"embedding_size": 7, "decays": "0.5,1"}, False),
 }
-HISTORIES, BEST = 1_000, 100
+HISTORIES = 1_000  # random ones for every model
 WATCHED = [  # title, year, date, stars; as the exports have them
     ("The Quiet Between Stars", 2021, "2024-02-03", "4.5"),
     ("Colony Nine Does Not Answer", 1965, "2024-02-10", "4"),
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         bundles = {name: write_bundle(folder, name, Path(scratch)) for name in MODELS}
         bundles |= {f"fedease-{name}": write_data_set(folder, name, Path(scratch)) for name in data_sets}
     for name, bundle in bundles.items():
-        vectors["models"][name] = score_vectors(bundle, HISTORIES)
+        vectors["models"][name] = vectors_of(bundle, HISTORIES)["cases"]
     write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_exports(folder / "exports")
     vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
@@ -101,26 +100,6 @@ def write_data_set(folder: Path, name: str, scratch: Path) -> Bundle:
     """Train fedease on a data set, and write its bundle."""
     run = train(RunConfig(method="fedease", dataset=name, rounds=1), load(name), out=scratch / name)
     return export(run.path, folder / f"fedease-{name}.bundle", scratch / "publisher.key")
-
-
-def score_vectors(bundle: Bundle, histories: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Random histories with the best items and their scores; for some, all scores and parts of one."""
-    draw, model = np.random.default_rng(seed), Model(bundle)
-    found = []
-    for number in range(histories):
-        length = int(draw.integers(1, min(500, model.n_items - 1)))
-        rows = draw.choice(model.n_items, length, replace=False)
-        best = model.best(rows, rows, BEST)
-        one: dict[str, Any] = {
-            "history": rows.tolist(),
-            "items": [row for row, _ in best],
-            "scores": [score for _, score in best],
-        }
-        if number < 10:
-            parts = model.parts(rows, [best[0][0]])[0]
-            one |= {"popular": parts.popular, "parts": list(parts.of_history)}
-        found.append(one)
-    return found
 
 
 _TITLES = [

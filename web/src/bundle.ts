@@ -82,7 +82,8 @@ function membersOf(bytes: Uint8Array<ArrayBuffer>): (name: string) => Uint8Array
   }
   const names = entries.map((each) => each.name).sort();
   const plain = entries.every((each) => each.stored && !each.encrypted && each.size === each.packed.length);
-  if (!plain || names.join() !== [CATALOGUE, MANIFEST, SIGNATURE, TENSORS].join()) throw wrong;
+  const total = entries.reduce((sum, each) => sum + each.packed.length, 0);
+  if (!plain || total > bytes.length || names.join() !== [CATALOGUE, MANIFEST, SIGNATURE, TENSORS].join()) throw wrong;
   const found = new Map(entries.map((each) => [each.name, each.packed]));
   if (found.get(SIGNATURE)?.length !== 96) throw wrong;
   return (name) => found.get(name) as Uint8Array<ArrayBuffer>;

@@ -15,8 +15,8 @@ interface Scored {
   history: number[];
   items: number[];
   scores: number[];
-  popular?: number;
-  parts?: number[];
+  popular: number;
+  parts: number[];
 }
 
 interface Vectors {
@@ -62,11 +62,9 @@ describe.each(Object.keys(vectors.models))("%s", (name) => {
 
   test("parts of a score add up to it", async () => {
     const model = modelOf(await readBundle(bytes(`${name}.bundle`)));
-    const explained = cases.filter((each) => each.parts !== undefined);
-    expect(explained.length).toBeGreaterThan(0);
-    for (const { history, items, scores, popular, parts = [] } of explained) {
+    for (const { history, items, scores, popular, parts } of cases.slice(0, 50)) {
       const found = model.parts(history, items[0]!);
-      expect(found.popular).toBeCloseTo(popular!, 5);
+      expect(found.popular).toBeCloseTo(popular, 5);
       parts.forEach((part, place) => expect(found.ofHistory[place]).toBeCloseTo(part, 5));
       expect(found.popular + found.ofHistory.reduce((sum, each) => sum + each, 0)).toBeCloseTo(scores[0]!, 5);
     }

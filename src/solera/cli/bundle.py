@@ -60,8 +60,7 @@ def export(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Titles, years and genres from this CSV file of id,title,year,genres (genres: Drama|War),"
-            " not from the data set.",
+            help="Titles, years and genres: CSV file of id,title[,year][,genres] (default: the data set's).",
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -95,7 +94,7 @@ def new(
     key: Key,
     data: Annotated[str | None, typer.Option(help="Use the items of a data set or of your own file.")] = None,
     catalogue: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The items: a CSV file of id,title or id,title,year.")
+        Path | None, typer.Option(metavar="FILE", help="The items: a CSV file of id,title[,year][,genres].")
     ] = None,
     plugin: Plugins = None,
     option: Annotated[
@@ -117,7 +116,7 @@ def new(
     Example: solera bundle new fedmf --catalogue items.csv -o films.bundle --key publisher.key -O reg=0.01
     """
     from solera.core.errors import ConfigError
-    from solera.data.datasets import load
+    from solera.data.datasets import genres, load
     from solera.deploy.node.work import deployable
     from solera.device.items import read_items
     from solera.device.publish import catalogue_of, start
@@ -133,7 +132,9 @@ def new(
     items = (
         read_items(catalogue)
         if catalogue is not None
-        else catalogue_of(load(str(data), data_dir=data_dir, columns=parse_columns(columns)))
+        else catalogue_of(
+            load(str(data), data_dir=data_dir, columns=parse_columns(columns)), genres(str(data), data_dir)
+        )
     )
     name = "+".join([method, *(plugin or [])])
     bundle = start(name, items, output, key, options=options, precision=precision, seed=seed)
@@ -148,7 +149,7 @@ def extend(
     output: Output,
     key: Key,
     catalogue: Annotated[
-        Path, typer.Option(metavar="FILE", help="CSV file of only the new items: id,title or id,title,year.")
+        Path, typer.Option(metavar="FILE", help="CSV file of only the new items: id,title[,year][,genres].")
     ],
     json: Json = False,
 ) -> None:
@@ -214,6 +215,36 @@ def page(
         return
     out.print(f"{written}: {size:,} bytes, signed by {fingerprint(bundle.key)}", highlight=False)
     out.print(f"next: open {written} in a browser", style="dim", highlight=False)
+
+
+@app.command()
+def vectors(
+    file: Annotated[Path, typer.Argument(help="A bundle of a trained model.")],
+    output: Output,
+    count: Annotated[int, typer.Option(help="Number of random histories.", min=1, max=1000)] = 20,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Write random histories with the scores that the bundle gives, to test readers in other languages.
+
+    Example: solera bundle vectors movies.bundle -o vectors.json
+    """
+    from json import dumps
+
+    from solera.core.errors import ConfigError
+    from solera.core.files import write_atomically
+    from solera.device.bundle import Bundle
+    from solera.device.vectors import vectors_of
+
+    made = vectors_of(Bundle.open(file), count, seed)
+    try:
+        write_atomically(output, dumps(made) + "\n")
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
+    if json:
+        print_json({"file": str(output), "bundle": made["bundle"], "cases": len(made["cases"])})
+        return
+    out.print(f"{output}: {len(made['cases'])} histories", highlight=False)
 
 
 def _show(bundle: Bundle, json: bool) -> None:

@@ -72,7 +72,7 @@ def import_(
     if json:
         print_json(as_json(report))
     else:
-        _show(report, file)
+        _show(report)
         _next(report, folder)
     if not report.matched:
         raise typer.Exit(code=2)
@@ -95,7 +95,7 @@ def _ask(unmatched: list[Unmatched]) -> dict[tuple[str, int | None], Item]:
     return chosen
 
 
-def _show(report: Report, file: Path) -> None:
+def _show(report: Report) -> None:
     if report.used:
         used = ", ".join(f"{name} ({count:,})" for name, count in report.used.items())
         out.print(f"rows used: {used}", highlight=False, markup=False, soft_wrap=True)
@@ -111,15 +111,16 @@ def _show(report: Report, file: Path) -> None:
         *report.left_out.items(),
     ]
     total = report.entries + sum(report.left_out.values())
-    table(f"What became of {counted(total, 'row', 'rows')} of {file.name}", ("", "rows"), _some(rows))
+    table(f"What became of {counted(total, 'row', 'rows')}", ("", "rows"), _some(rows))
     for fault in report.faults:
         out.print(f"bad row: {fault}", highlight=False, markup=False, soft_wrap=True)
     for title, item in report.accepted.items():
         out.print(f"matched: {title} is {item}", highlight=False, markup=False, soft_wrap=True)
     if report.matched:
-        seen = f", {report.seen_only:,} of them rated below {report.like_from:g}" if report.seen_only else ""
-        means = ": seen only, not used for recommendations" if report.seen_only else ""
-        line = f"{counted(report.items, 'item', 'items')} in the catalogue{seen}{means}"
+        out.print(f"{counted(report.items, 'item', 'items')} in the catalogue", highlight=False)
+    if report.rated:
+        seen = counted(report.seen_only, "item is", "items are")
+        line = f"a rating of {report.like_from:g} or more counts as a like (--like-from); {seen} seen only"
         out.print(line, highlight=False, soft_wrap=True)
     _show_unmatched(report)
 

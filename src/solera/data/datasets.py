@@ -14,6 +14,7 @@ from solera.core.errors import DataError, closest
 from solera.data.cache import converted
 from solera.data.columns import LARGE
 from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, has_files, user_dirs
+from solera.data.genres import Genres
 from solera.data.interactions import Interactions, Origin
 from solera.data.readers import SUFFIXES, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
@@ -85,6 +86,16 @@ def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Inter
         )
     rows = read_frame(source, columns)
     return Interactions.from_columns(name, rows.users, rows.items, rows.times, rows.titles)
+
+
+def genres(source: str, data_dir: str | Path | None = None) -> Genres:
+    """The genres of a data set's items by id; empty if its files give none."""
+    if _looks_like_path(source) and source not in REGISTRY:
+        return {}
+    folder, form = _locate(info(parse(source)[0]), None if data_dir is None else Path(data_dir))
+    if not form.titles or not form.titles.genres or not (folder / form.titles.file).is_file():
+        return {}
+    return form.titles.genres(folder / form.titles.file)
 
 
 def stats(data: Interactions) -> dict[str, Any]:

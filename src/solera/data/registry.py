@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from solera.data.fetch import Archive
+from solera.data.genres import Genres, flagged_genres, genres_at
 from solera.data.readers import Rows, delimited, read_baskets, read_lists, read_sequences, titles
 
 LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to train on
@@ -14,10 +15,11 @@ LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to 
 
 @dataclass(frozen=True)
 class Titles:
-    """A file with item titles, which may be missing from a folder."""
+    """A file with item titles, which may be missing from a folder, and genres if it has them."""
 
     file: str
     read: Callable[[Path], dict[str, str]]
+    genres: Callable[[Path], Genres] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ _ML_1M = DataSet(
         Form(
             (file,),
             delimited("::", _RATED),
-            Titles("movies.dat", titles("::", encoding="latin-1")),
+            Titles(
+                "movies.dat", titles("::", encoding="latin-1"), genres_at(2, "::", "|", encoding="latin-1")
+            ),
             one_clock=file == "ratings.dat",
         )
         for file in ("ratings.dat", "ratings_order.dat")
@@ -129,11 +133,15 @@ _SETS = (
             "md5:0e33842e24a9c977be4e0107933c0723",
         ),
         forms=(
-            Form(("u.data",), delimited("\t", _RATED), Titles("u.item", titles("|", encoding="latin-1"))),
+            Form(
+                ("u.data",),
+                delimited("\t", _RATED),
+                Titles("u.item", titles("|", encoding="latin-1"), flagged_genres),
+            ),
             Form(
                 ("ratings.dat",),
                 delimited(",", _RATED),
-                Titles("items.tsv", titles("\t", header=True, year=2)),
+                Titles("items.tsv", titles("\t", header=True, year=2), genres_at(3, "\t", " ", header=True)),
             ),
         ),
         expected=Counts(users=943, items=1_682, rows=100_000, least=0),

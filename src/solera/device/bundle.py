@@ -4,11 +4,12 @@ A zip whose members are stored as they are, not compressed, so that nothing grow
 
 manifest.json        method, options, versions, and the SHA-256 of the other members
 manifest.sig         the publisher's public key (32 bytes) and its Ed25519 signature of the manifest (64)
-catalogue.json       [id, title, year or null] of every item, in the order of the tensors' rows; a list of
-                     genres follows where items have them
+catalogue.json       [id, title, year or null] of every item, in the order of the tensors' rows; in format 3
+                     [id, title, year or null, [genre, …]]
 shared.safetensors   the shared parameters, nothing personal
 
-Nothing of a file is looked at before the signature over it has been checked.
+docs/reference/bundle-format.md describes every field. Nothing of a file is looked at before the signature
+over it has been checked.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from solera.device.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint, is_signe
 
 FORMAT = 1
 COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.compact`)
+GENRES_FORMAT = 3  # the same with genres in the catalogue, and weights of either form
 MANIFEST, SIGNATURE, CATALOGUE, TENSORS = (
     "manifest.json",
     "manifest.sig",
@@ -118,13 +120,13 @@ class Bundle:
             raise BundleError(f"{self.path}: the catalogue cannot be read", _AGAIN) from None
         if len(items) != self.manifest.items or len({item.id for item in items}) != len(items):
             raise BundleError(f"{self.path}: the catalogue does not have {self.manifest.items} items", _AGAIN)
-        if not all(year is None or isinstance(year, int) for _, _, year, _ in items):
+        if not all(item.year is None or isinstance(item.year, int) for item in items):
             raise BundleError(f"{self.path}: the catalogue has an invalid year", _AGAIN)
         return items
 
 
-def _genres(listed: list[str] | None = None) -> tuple[str, ...]:
-    return tuple(clean_text(str(genre)) for genre in listed or [])
+def _genres(names: list[str] | None = None) -> tuple[str, ...]:
+    return tuple(clean_text(str(name)) for name in names or ())
 
 
 class _opened:  # noqa: N801 - read as a function
@@ -169,11 +171,11 @@ def _manifest(path: Path, text: bytes) -> Manifest:
         kind = version = None
     if kind != "solera bundle" or not isinstance(version, int):
         raise BundleError(f"{path} is signed, but is not a bundle", _AGAIN)
-    if version not in {FORMAT, COMPACT_FORMAT}:
+    if version not in {FORMAT, COMPACT_FORMAT, GENRES_FORMAT}:
         older = version < FORMAT
         raise BundleError(
             f"{path} has format {version}, which is {'older' if older else 'newer'} than format "
-            f"{FORMAT if older else COMPACT_FORMAT}, which is read here",
+            f"{FORMAT if older else GENRES_FORMAT}, which is read here",
             "ask the publisher for a new bundle" if older else "pip install --upgrade solera",
         )
     try:

@@ -1,4 +1,4 @@
-"""A publisher's own file of items: id, title and, if it has them, the year and genres of each."""
+"""A publisher's own file of items: id, title and, if it has them, year and genres of each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NEEDED, _YEAR, _GENRES = ("id", "title"), "year", "genres"
 def read_items(path: Path) -> list[Item]:
     """The items in the order of the file; an id given twice or left out is an error with its line.
 
-    Without a column for it, an item's year is the one in parentheses after its title. Genres are separated by
-    vertical bars.
+    Without a column for it, an item's year is the one in parentheses after its title.
     """
     table = read_table(path, "\t" if path.suffix == ".tsv" else ",", quoted=True)
-    if set(table.columns) - {_YEAR, _GENRES} != set(_NEEDED):
+    wrong = set(table.columns) ^ {*_NEEDED, _YEAR, _GENRES}
+    if wrong - {_YEAR, _GENRES}:
         raise DataError(
             f"{path} has the columns {', '.join(table.columns)}",
-            "its first line must be id,title or id,title,year or id,title,year,genres",
+            "its first line must be id,title; year and genres may follow, with genres as in Comedy|Drama",
         )
     ids = [clean_text(id_).strip() for id_ in table.ids("id").to_list()]
     titles = [clean_text(title).strip() for title in table.columns["title"].to_list()]
@@ -39,14 +39,14 @@ def read_items(path: Path) -> list[Item]:
     return [Item(*each) for each in zip(ids, titles, years, genres, strict=True)]
 
 
-def _genres(table: Table) -> list[tuple[str, ...]]:
-    texts = (clean_text(text) for text in table.columns[_GENRES].to_list())
-    return [tuple(genre.strip() for genre in text.split("|") if genre.strip()) for text in texts]
-
-
 def _years(table: Table) -> list[int | None]:
     texts = [text.strip() for text in table.columns[_YEAR].to_list()]
     for row, text in enumerate(texts):
         if text and not (text.isascii() and text.isdigit() and len(text) <= 4):
             raise table.fault(row, f"the year {text!r} is not a year")
     return [int(text) if text else None for text in texts]
+
+
+def _genres(table: Table) -> list[tuple[str, ...]]:
+    fields = (clean_text(text).split("|") for text in table.columns[_GENRES].to_list())
+    return [tuple(name.strip() for name in names if name.strip()) for names in fields]

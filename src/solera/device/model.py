@@ -17,9 +17,9 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
 from solera.core.history import INPUTS, FadingHistory
-from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours, resized
+from solera.core.neighbours import LEVELS, NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.spec import Home, Params
-from solera.device.bundle import COMPACT_FORMAT, TENSORS, Bundle
+from solera.device.bundle import COMPACT_FORMAT, GENRES_FORMAT, TENSORS, Bundle
 from solera.device.compact import check_compact
 from solera.device.tensors import Arrays
 from solera.engine import Simulation
@@ -81,7 +81,9 @@ class Model:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
         if not tensors and not bundle.manifest.trained:
             return {}
-        if isinstance(self.method, ClosedForm) and bundle.manifest.format == COMPACT_FORMAT:
+        version = bundle.manifest.format
+        compact = version == COMPACT_FORMAT or (version == GENRES_FORMAT and LEVELS in tensors)
+        if isinstance(self.method, ClosedForm) and compact:
             check_compact(bundle, tensors, self.n_items)
             _check_sources(tensors, self.method.scorer.channels)
             return tensors

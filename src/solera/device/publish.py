@@ -16,12 +16,13 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, RunError
 from solera.core.files import replacing_file
 from solera.core.spec import Params
-from solera.data.datasets import load
+from solera.data.datasets import genres, load
 from solera.data.interactions import Interactions
 from solera.device.bundle import (
     CATALOGUE,
     COMPACT_FORMAT,
     FORMAT,
+    GENRES_FORMAT,
     LIMITS,
     MANIFEST,
     SIGNATURE,
@@ -54,11 +55,12 @@ def export(
     """Write what a run's clients share, and its catalogue, as a signed bundle: nothing personal.
 
     Of a one-round method, the largest weights are written in 8 bits each, or with `whole` all as they are.
-    `items` replaces the titles of the data set, for example to add genres.
+    `items` gives titles, years and genres instead of the data set.
     """
     folder = RunFolder.open(run)
     config, state, result = folder.config, folder.state(), folder.result
     assert result is not None  # state() has made sure
+    known = genres(config.dataset, data_dir) if data is None else {}
     data = data or load(
         config.dataset,
         data_dir=data_dir,
@@ -82,7 +84,7 @@ def export(
         tensors = compacted(method, tensors, data.n_items)
     return write(
         about,
-        catalogue_of(data) if items is None else _in_order(items, data),
+        catalogue_of(data, known) if items is None else _in_order(items, data),
         output,
         key,
         catalogue_version=catalogue_version,
@@ -140,11 +142,11 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
     return write(about, [*held, *more], output, key, catalogue_version=version)
 
 
-def catalogue_of(data: Interactions) -> list[Item]:
-    """The items of a data set, in its order."""
+def catalogue_of(data: Interactions, genres: Mapping[str, tuple[str, ...]] | None = None) -> list[Item]:
+    """The items of a data set, in its order, with genres by id if they are known."""
     titles = [data.title(item) for item in range(data.n_items)]
     return [
-        Item(id_, title, split_year(title)[1])
+        Item(id_, title, split_year(title)[1], (genres or {}).get(id_, ()))
         for id_, title in zip(data.item_map.ids.tolist(), titles, strict=True)
     ]
 
@@ -161,12 +163,6 @@ def _in_order(items: Sequence[Item], data: Interactions) -> list[Item]:
     return [known[id_] for id_ in data.item_map.ids.tolist()]
 
 
-def _rows(items: Sequence[Item]) -> list[tuple[Any, ...]]:
-    """The items as rows of JSON; without genres, as readers before genres know them."""
-    length = len(Item._fields) if any(item.genres for item in items) else len(Item._fields) - 1
-    return [tuple(item)[:length] for item in items]
-
-
 def write(
     about: _About,
     items: Sequence[Item],
@@ -179,8 +175,10 @@ def write(
     trained: dict[str, Any] | None = None,
 ) -> Bundle:
     """Sign and write a bundle, if a device would take it."""
+    with_genres = any(item.genres for item in items)
+    listed = [item if with_genres else item[:3] for item in items]
     members = {
-        CATALOGUE: json.dumps(_rows(items), ensure_ascii=False).encode(),
+        CATALOGUE: json.dumps(listed, ensure_ascii=False).encode(),
         TENSORS: save({name: value.contiguous() for name, value in (tensors or {}).items()}),
     }
     for name, content in members.items():
@@ -190,7 +188,7 @@ def write(
                 "use a method with item vectors",
             )
     manifest = Manifest(
-        format=format_,
+        format=GENRES_FORMAT if with_genres else format_,
         library=__version__,
         **about._asdict(),
         catalogue_version=catalogue_version,

@@ -7,8 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from solera.core.errors import ConfigError, DataError, closest
 from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Item
@@ -19,7 +17,7 @@ from solera.device.importers.found import COMPARED, LISTED, Found, Key
 from solera.device.importers.jellyfin import read_jellyfin
 from solera.device.importers.letterboxd import read_letterboxd
 from solera.device.importers.listenbrainz import read_listenbrainz
-from solera.device.importers.source import LIKE_FROM, Source
+from solera.device.importers.source import BAD_ROW, LIKE_FROM, Source
 from solera.device.importers.table import read_own_table
 
 __all__ = ["LIKE_FROM", "LISTED", "Report", "Unmatched", "as_json", "import_file", "near_of_year"]
@@ -48,12 +46,12 @@ Accept = Callable[[list[Unmatched]], Mapping[Key, Item]]
 class Report(NamedTuple):
     """Result of an import.
 
-    `entries` were read, `matched` of them are in the catalogue as so many `items`. Of those, `added` were new
-    and `repeated` came more than once in the file. `seen_only` are the items whose rating is below
-    `like_from`. `accepted` are the titles that were matched with a near item. `unlisted` counts the entries
-    whose titles are not in the catalogue and were too many to list, and `left_out` the rows that the reader
-    did not take, by reason; `faults` describes the first bad rows. `used` counts the rows by file, and
-    `unused` are files that were not read.
+    `entries` were read, and `matched` of them are in the catalogue as so many `items`. Of those, `added` were
+    new and `repeated` came more than once in the file. `rated` entries have a rating or a heart, and
+    `seen_only` are the items whose rating is below `like_from`. `accepted` are the titles that were matched
+    with a near item. `unlisted` counts the entries whose titles are not in the catalogue and were too many to
+    list, and `left_out` the rows that the reader did not take, by reason; `faults` describes the first bad
+    rows. `used` counts the rows by file, and `unused` are files that were not read.
     """
 
     entries: int
@@ -61,6 +59,7 @@ class Report(NamedTuple):
     items: int
     added: int
     repeated: int
+    rated: int
     seen_only: int
     accepted: dict[str, str]
     unmatched: list[Unmatched]
@@ -95,7 +94,7 @@ def read_entries(format_: str, source: Source, options: Mapping[str, str]) -> It
         said = error.strerror or error
         raise DataError(f"{source.path} cannot be read: {said}", "check the path") from None
     if empty:
-        reasons = [f"{count:,} × {reason}" for reason, count in source.left_out.items()]
+        reasons = [f"{count:,} × {reason}" for reason, count in source.left_out.items() if reason != BAD_ROW]
         why = "; ".join([*source.faults, *reasons]) or "it is empty"
         raise DataError(
             f"{source.path} has no row that can be used: {why}",
@@ -138,7 +137,8 @@ def import_file(
         items=len(set(found.rows)),
         added=added,
         repeated=found.repeated(),
-        seen_only=len(set(np.array(found.rows)[np.array(found.liked) == 0].tolist())),
+        rated=found.rated,
+        seen_only=found.seen_only(),
         accepted={title: item.title for (title, _), item in accepted.items()},
         unmatched=[each for each in unmatched if (each.title, each.year) not in accepted],
         unlisted=found.unlisted,

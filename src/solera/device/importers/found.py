@@ -23,7 +23,7 @@ class Found:
     """Rows of the catalogue with times and opinions, and the titles that are not in the catalogue."""
 
     def __init__(self) -> None:
-        self.entries = self.unlisted = 0
+        self.entries = self.unlisted = self.rated = 0
         self.rows, self.times, self.liked = array("q"), array("q"), array("b")
         self.missed: dict[Key, int] = {}  # how often each title came
         self._places: dict[Key, int] = {}
@@ -32,6 +32,7 @@ class Found:
     def add(self, row: int | None, entry: Entry) -> None:
         """Add an entry that has a row in the catalogue, or none."""
         self.entries += 1
+        self.rated += entry.liked is not None
         time = _UNKNOWN if entry.time is None else entry.time
         opinion = _UNSAID if entry.liked is None else int(entry.liked)
         key = entry.title, entry.year
@@ -63,6 +64,10 @@ class Found:
         order = np.lexsort((times, rows))
         rows, times = rows[order], times[order]
         return int(((rows[1:] == rows[:-1]) & (times[1:] == times[:-1])).sum())
+
+    def seen_only(self) -> int:
+        """How many items have an entry that says that they were not liked."""
+        return len(np.unique(np.array(self.rows)[np.array(self.liked) == 0]))
 
     def ordered(self, catalogue: Catalogue) -> Iterator[Row]:
         """The entries by time, oldest first."""

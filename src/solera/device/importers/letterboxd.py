@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TextIO
 
-from solera.core.errors import DataError
+from solera.core.errors import ConfigError, DataError
 from solera.device.importers.csv_text import Table, read_csv, table_of
 from solera.device.importers.entry import Entry, liked, only, rating_of, seconds, year_of
 from solera.device.importers.source import Source
 
 WATCHED, RATINGS, DIARY, LIKES = FILES = ("watched.csv", "ratings.csv", "diary.csv", "likes/films.csv")
+_STARS = 5
 _NEEDED = {"Date", "Name", "Year"}
 _OTHERS = "the same film in another file of the export"
 _NOT_THESE = ("deleted", "orphaned", "lists", "likes", "__MACOSX")  # folders of an export
@@ -48,6 +49,9 @@ class _Film:
 def read_letterboxd(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
     """One entry per film and date."""
     only(options, (), "letterboxd")
+    if source.like_from > _STARS:
+        message = f"no rating on Letterboxd reaches {source.like_from:g}: the highest is {_STARS}"
+        raise ConfigError(message, "give a lower --like-from, for example 3.5")
     if source.path.is_dir() or source.path.suffix.lower() == ".zip":
         yield from _whole_export(source)
         return
@@ -112,7 +116,8 @@ def _whole_export(source: Source) -> Iterator[Entry]:
     entries = 0
     for (name, year), film in films.items():
         opinion = film.liked(source.like_from)
-        for time in sorted(set(film.viewings)) or [film.logged]:
+        times: list[int | None] = [*sorted(set(film.viewings))] or [film.logged]
+        for time in times:
             entries += 1
             yield Entry(name, year, time, liked=opinion)
     if rows > entries:

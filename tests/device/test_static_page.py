@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from solera.cli import app
 from solera.core.errors import BundleError
 from solera.device import page as pages
-from solera.device.bundle import Bundle
+from solera.device.bundle import Bundle, Item
 from solera.device.page import write_page
+from solera.device.publish import export
 
 POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 
@@ -79,6 +80,18 @@ def test_bundles_that_a_page_cannot_use(bundled, tmp_path, monkeypatch):
         written(bundled("fedslist"), tmp_path)
     assert "neighbours" in error.value.hint
     assert not list(tmp_path.iterdir())
+
+
+def test_an_export_takes_the_publishers_catalogue(trained, data, keys, tmp_path):
+    """Titles, years and genres of another file, in the order of the model's items."""
+    ids = data.item_map.ids.tolist()
+    items = [Item(id_, f"Title {id_}", 1999, ("Drama",)) for id_ in reversed(ids)]
+    extra = Item("not seen by anybody", "Title", None)
+    run, key = trained("fedslist").path, Path(f"{keys}.key")
+    bundle = export(run, tmp_path / "own.bundle", key, items=[extra, *items], data=data)
+    assert bundle.catalogue() == items[::-1]
+    with pytest.raises(BundleError, match=f"no item '{ids[-1]}'"):
+        export(run, tmp_path / "x.bundle", key, items=items[1:], data=data)
 
 
 def test_the_command(bundled, keys, tmp_path):
