@@ -91,15 +91,16 @@ def write_bundle(folder: Path, name: str, scratch: Path) -> Bundle:
         options=built.config.model_dump(mode="json"),
         rounds=20 if method == "fedhist" else 1,
     )
-    run = train(config, data, out=scratch / name, threads=1)
-    output, key = folder / f"{name}.bundle", scratch / "publisher.key"
-    return export(run.path, output, key, whole=whole, items=films(), data=data)
+    run, output, key = scratch / name, folder / f"{name}.bundle", scratch / "publisher.key"
+    train(config, data, out=run, threads=1)
+    return export(run, output, key, whole=whole, items=films(), data=data)
 
 
 def write_data_set(folder: Path, name: str, scratch: Path) -> Bundle:
     """Train fedease on a data set, and write its bundle."""
-    run = train(RunConfig(method="fedease", dataset=name, rounds=1), load(name), out=scratch / name)
-    return export(run.path, folder / f"fedease-{name}.bundle", scratch / "publisher.key")
+    run = scratch / name
+    train(RunConfig(method="fedease", dataset=name, rounds=1), load(name), out=run)
+    return export(run, folder / f"fedease-{name}.bundle", scratch / "publisher.key")
 
 
 _TITLES = [
