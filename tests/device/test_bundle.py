@@ -18,7 +18,17 @@ from safetensors.torch import load, save
 pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.core.errors import BundleError, DeviceError
-from solera.device.bundle import CATALOGUE, COMPACT_FORMAT, FORMAT, MANIFEST, SIGNATURE, TENSORS, Bundle, Item
+from solera.device.bundle import (
+    CATALOGUE,
+    COMPACT_FORMAT,
+    FORMAT,
+    GENRES_FORMAT,
+    MANIFEST,
+    SIGNATURE,
+    TENSORS,
+    Bundle,
+    Item,
+)
 from solera.device.keys import fingerprint, make_keys, read_public, read_secret, sign
 from solera.device.model import Model
 from solera.device.publish import catalogue_of, export, extend, start
@@ -149,7 +159,7 @@ def test_a_truncated_file_is_refused(bundled, tmp_path, share):
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [(FORMAT - 1, ("older", "ask the publisher")), (COMPACT_FORMAT + 1, ("newer", "upgrade solera"))],
+    [(FORMAT - 1, ("older", "ask the publisher")), (GENRES_FORMAT + 1, ("newer", "upgrade solera"))],
 )
 def test_another_format_is_refused(bundled, keys, tmp_path, version, said):
     path = resigned(tmp_path / "b", members(bundled("fedslist")), keys, format=version)

@@ -146,6 +146,7 @@ def test_the_outbox_records_what_is_sent(device):
         federation="f" * 32,
     )
     (entry,) = device.outbox()
+    assert entry.pop("told") == "your upload, which the server can read"
     assert entry | {"time": 0} == {
         "time": 0,
         "kind": "train",

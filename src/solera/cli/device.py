@@ -133,6 +133,10 @@ def _offered(offer: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
+def _limit(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else show(value)
+
+
 def _spent(federation: dict[str, Any]) -> str:
     epsilon = federation["epsilon"]
     return "no noise" if epsilon is None else f"{epsilon:.3g} (δ = {federation['delta']:g})"
@@ -186,7 +190,9 @@ def status(folder: Folder, json: Json = False) -> None:
         if waiting:
             hint = f"next: solera device join {folder} {waiting[0]}, if you agree to what it offers"
             out.print(hint, style="dim", highlight=False, soft_wrap=True)
-    limits = ", ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in allowed.items() if value)
+    limits = ", ".join(
+        f"{name.replace('_', ' ')} {_limit(value)}" for name, value in allowed.items() if value
+    )
     out.print(f"policy: {limits}", highlight=False, soft_wrap=True)
     if newest > found["catalogue_version"]:
         note = f"the federation has catalogue version {newest}: new items are not recommended here yet"

@@ -88,7 +88,10 @@ def told(sent: Mapping[str, Any], cover: int | None = None) -> str:
         what = f"{items} of {whose}" if exact else f"{items}: {whose}, and random ones drawn with it"
         return f"your upload, which the server can read: it shows which items you trained on, {what}"
     if kind == "train":
-        return "that there was nothing to train with"
+        sent_any = tensors.keys() - {"slots", "trained"}
+        return (
+            "your upload, which the server can read" if sent_any else "that there was nothing to train with"
+        )
     return _TOLD.get(kind, "a message of an older version; see --raw")
 
 
