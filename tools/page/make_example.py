@@ -19,9 +19,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from example_films import films, watching
 
 from solera.data.datasets import load
@@ -171,7 +173,11 @@ def title_vectors() -> dict[str, Any]:
         *((item.title.swapcase(), None) for item in films()[1::3]),
         *((f"The {item.title[:-9]}", None if item.year is None else item.year + 1) for item in films()[2::3]),
     ]
+    draw = np.random.default_rng(0)
+    words = ["".join(draw.choice(list("abcd "), size)) for size in draw.integers(2, 9, 80)]
     return {
+        "words": words,
+        "close": [get_close_matches(word, words, n=3, cutoff=0.6) for word in words],
         "seconds": [[text, seconds(text)] for text in _TIMES],
         "plain": [[title, plain(title), split_year(title), titles_in(title)] for title in _TITLES],
         "characters": [[each, plain(f"a{each}b")] for each in characters],

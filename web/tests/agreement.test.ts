@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { BrowserDevice } from "../src/browser_device";
 import { readBundle } from "../src/bundle";
-import { Catalogue } from "../src/catalogue";
+import { Catalogue, closeMatches } from "../src/catalogue";
 import { seconds } from "../src/entry";
 import { readFile } from "../src/importing";
 import { best, modelOf } from "../src/model";
@@ -22,6 +22,8 @@ interface Scored {
 interface Vectors {
   models: Record<string, Scored[]>;
   titles: {
+    words: string[];
+    close: string[][];
     seconds: [string, number | null][];
     plain: [string, string, [string, number | null], string[]][];
     characters: [string, string][];
@@ -79,6 +81,21 @@ test("titles are compared in the same form", () => {
   }
   const wrong = vectors.titles.characters.filter(([each, plainly]) => plain(`a${each}b`) !== plainly);
   expect(wrong).toEqual([]);
+});
+
+test("close words are the same, in the same order", () => {
+  const { words, close } = vectors.titles;
+  expect(words.map((word) => closeMatches(word, words, 3, 0.6))).toEqual(close);
+});
+
+test("what is similar follows from the model", async () => {
+  const ease = modelOf(await readBundle(bytes("fedease.bundle")));
+  for (const row of [0, 17, 79]) expect(ease.similar(row)).toEqual(ease.scores([row])); // one item of age 0
+  const vectors = modelOf(await readBundle(bytes("fedhist.bundle")));
+  const cosines = vectors.similar(3);
+  expect(cosines[3]).toBeCloseTo(1, 12);
+  expect(cosines[5]).toBeCloseTo(vectors.similar(5)[3]!, 12);
+  expect(cosines.every((each) => Math.abs(each) <= 1 + 1e-12)).toBe(true);
 });
 
 test("the same films are matched and suggested", async () => {
