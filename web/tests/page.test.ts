@@ -133,6 +133,19 @@ describe.skipIf(!CHROMIUM)("the page", () => {
     await context.close();
   });
 
+  test("a file is dropped on the page", async () => {
+    const { page, context } = await open(browser, path("page/index.html"));
+    const text = readFileSync(path("exports/ratings.csv"), "utf8");
+    const transfer = await page.evaluateHandle((content) => {
+      const dropped = new DataTransfer();
+      dropped.items.add(new File([content], "ratings.csv"));
+      return dropped;
+    }, text);
+    await page.dispatchEvent(".drop", "drop", { dataTransfer: transfer });
+    await page.getByText(/films of ratings.csv found in the catalogue, 1 of them rated below 3.5/).waitFor();
+    await context.close();
+  });
+
   test("a model that was tampered with is refused", async () => {
     const page = readFileSync(path("page/index.html"), "utf8");
     const begin = page.indexOf('id="bundle">') + 'id="bundle">'.length;
