@@ -29,7 +29,8 @@ ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 INDEX = ROOT / "docs" / "methods" / "README.md"
 PAPER_PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
-PAGES = (*METHOD_PAGES, *PAPER_PAGES, ROOT / "docs" / "reproduction.md", ROOT / "docs" / "privacy.md")
+OTHER_PAGES = [ROOT / "docs" / f"{name}.md" for name in ("authors", "reproduction", "privacy")]
+PAGES = (*METHOD_PAGES, *PAPER_PAGES, *OTHER_PAGES)
 KINDS = (
     "choices",
     "options",

@@ -54,7 +54,7 @@ def test_an_issue_form_asks_for_something(form: Path) -> None:
 
 
 def test_there_are_issue_forms_and_no_way_around_them() -> None:
-    assert {form.name for form in FORMS} == {"bug.yml", "method.yml"}
+    assert {form.name for form in FORMS} == {"bug.yml", "method.yml", "paper.yml"}
     assert read(ROOT / ".github/ISSUE_TEMPLATE/config.yml") == {"blank_issues_enabled": False}
 
 

@@ -24,8 +24,9 @@ from solera.bench.papers import Cell, Stored, cells, figure, folders, missing_ru
 from solera.bench.records import read, write
 from solera.bench.worker import Done, Stopped, perform
 from solera.core.errors import ConfigError
+from solera.core.method import Method
 from solera.methods import find
-from solera.runs.costs import costs
+from solera.runs.costs import client_bytes, costs, touched_rows
 from solera.runs.papers import Paper, PaperTable
 
 TOY = """
@@ -197,6 +198,25 @@ def test_parameters_are_those_that_papers_print():
     assert [parameters(name, 32) for name in ("fedmf", "pfedrec")] == [53_856, 53_857]
     mib = [round(parameters(name, 16) * 4 / 2**20, 4) for name in ("fedmf", "fedrap", "pfedclr")]
     assert mib == [0.1027, 0.2054, 0.1157]
+
+
+def test_memory_of_a_client_by_hand():
+    """FedMF, 3 items, 2 dimensions: 6 + 2 parameters. Adam keeps 4 numbers of a user vector's two and of
+    every touched row's two. PFedRec's SGD keeps 2 of a score vector's two and its bias, and of rows.
+    """
+
+    def method(name: str, **options: object) -> Method:
+        found = find(name, options)
+        assert isinstance(found, Method)
+        return found
+
+    fedmf = method("fedmf", embedding_size=2, optimizer="adam")
+    assert client_bytes(fedmf, 3, 0.0) == 4 * (8 + 4 * 2)
+    assert client_bytes(fedmf, 3, 2.5) == 4 * (8 + 4 * (2 + 2.5 * 2))
+    assert touched_rows(fedmf, 2.5 * (4 + 2 * 4)) == 2.5, "a row's number and two values each"
+    pfedrec = method("pfedrec", embedding_size=2)
+    assert client_bytes(pfedrec, 3, 2.0) == 4 * (9 + 2 * (3 + 2 * 2))
+    assert touched_rows(method("local"), 0.0) is None
 
 
 def test_wrong_data_sets_and_rows_suggest_the_nearest(toy):

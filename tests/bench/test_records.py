@@ -7,6 +7,7 @@ import platform
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmark import made, ratings
 
@@ -47,6 +48,12 @@ def run(tmp_path_factory):
     return folder / "run", data
 
 
+def ndcg(record, history) -> list[float]:
+    values = record.ndcg(history)
+    assert values is not None
+    return values.tolist()
+
+
 def test_a_record_has_what_the_run_had(run):
     folder, data = run
     record = record_of(folder, "mine", code=Code(commit="c0ffee", dirty=False), peak_bytes=7)
@@ -55,7 +62,8 @@ def test_a_record_has_what_the_run_had(run):
     assert (record.label, record.kind, record.dataset, record.seed) == ("mine", "method", "ratings", 2)
     assert record.code.commit == "c0ffee"
     assert record.users == len(record.ranks) == 30
-    assert record.ndcg.mean() == pytest.approx(result["test_validation"]["full"]["ndcg@10"])
+    for history in ("train", "validation"):
+        assert np.mean(ndcg(record, history)) == pytest.approx(result[f"test_{history}"]["full"]["ndcg@10"])
     assert record.second_ranks is not None
     assert len(record.second_ranks) == 30
     assert sum(rank <= 10 for rank in record.ranks) / 30 == result["test"]["full"]["hr@10"]
@@ -80,9 +88,13 @@ def test_which_history_a_figure_is_of():
     fields = {"validation_item": READ, "test_train": best, "test_validation": other.result.test}
     read_it = both.model_copy(update={"result": other.result.model_copy(update=fields)})
     assert (both.test("train"), both.test("validation")) == (other.result.test, best)
-    assert (other.ndcg.tolist(), both.ndcg.tolist()) == ([1, 0], [1, 1])
+    assert (ndcg(both, "train"), ndcg(both, "validation")) == ([1, 0], [1, 1])
+    assert (ndcg(other, "train"), other.ndcg("validation")) == ([1, 0], None)
+    assert (reader.ndcg("train"), ndcg(reader, "validation")) == (None, [1, 0])
+    assert ndcg(popular, "train") == ndcg(popular, "validation") == [1, 0]
     assert read_it.test("train") == best
-    assert read_it.ndcg.tolist() == [1, 0], "the first test has the longer history"
+    assert ndcg(read_it, "validation") == [1, 0], "the first test has the longer history"
+    assert ndcg(read_it, "train") == [1, 1]
 
 
 def test_traffic_and_seconds_by_hand(run):
@@ -150,7 +162,7 @@ def test_several_test_items_of_a_user():
     record = made("x", [1.0, 3.0], counts=[2], by_activity=[group])
     ideal = 1 + 0.6309297535714575  # 1/log2(2) + 1/log2(3)
     assert record.users == 1
-    assert record.ndcg == pytest.approx([1.5 / ideal])
+    assert ndcg(record, "train") == pytest.approx([1.5 / ideal])
 
 
 def test_a_write_that_is_cut_short_leaves_the_former_file(tmp_path, monkeypatch):

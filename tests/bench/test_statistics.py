@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from solera.bench.statistics import Interval, Spread, by_activity, by_ratings, interval, spread
+from solera.bench.statistics import (
+    Interval,
+    Paired,
+    Spread,
+    by_activity,
+    by_ratings,
+    holm,
+    interval,
+    paired,
+    spread,
+)
 from solera.evaluate import Evaluation, Ranking
 
 VALUES = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
@@ -36,6 +46,47 @@ def test_interval_of_hits_is_binomial(users, hits):
     assert found.low == pytest.approx(exact[0], abs=2.1 / users)
     assert found.high == pytest.approx(exact[1], abs=2.1 / users)
     assert found.low < share < found.high
+
+
+def test_paired_by_hand():
+    """Differences 0, 1 and 2: mean 1, standard deviation 1, error 1/√3."""
+    found = paired(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 1.0]))
+    assert (found.mean, found.error) == pytest.approx((1.0, 3**-0.5))
+    assert found.interval(0.05).low == pytest.approx(1 - 1.959964 / 3**0.5)
+    assert Paired(1.959964, 1.0).p == pytest.approx(0.05)
+    assert (Paired(0.0, 0.0).p, Paired(1.0, 0.0).p) == (1.0, 0.0)
+    assert paired(np.array([1.0]), np.array([0.0])).p == 1.0, "one user proves nothing"
+
+
+def test_normal_intervals_agree_with_the_bootstrap():
+    values = np.random.default_rng(0).choice([0.0, 0.0, 0.3, -0.2, 1.0], 900)
+    drawn, normal = interval(values), paired(values, np.zeros(900)).interval(0.05)
+    assert drawn.low == pytest.approx(normal.low, abs=0.1 * (normal.high - normal.low))
+    assert drawn.high == pytest.approx(normal.high, abs=0.1 * (normal.high - normal.low))
+
+
+def test_holm_by_hand():
+    """Bounds of three are 5 %/3, 5 %/2 and 5 %; the second fails, so the third is not tried at 5 %.
+
+    Alone, 1.97 errors are significant at 5 % (1.96); of three, 2.2 are not even at 2.5 % (2.24).
+    """
+    strong, middle, weak = Paired(4.0, 1.0), Paired(-2.2, 1.0), Paired(1.97, 1.0)
+    first, second, third = holm([weak, strong, middle])
+    assert second.low == pytest.approx(4 - 2.39398, abs=1e-5)  # 5 %/3
+    assert (third.low, third.high) == pytest.approx((-2.2 - 2.241403, -2.2 + 2.241403), abs=1e-5)  # 5 %/2
+    assert (first.low, first.high) == pytest.approx((1.97 - 2.241403, 1.97 + 2.241403), abs=1e-5)
+    assert holm([weak])[0].low > 0
+    assert holm([]) == []
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-6, 6), max_size=12))
+def test_holm_is_between_bonferroni_and_no_correction(means):
+    found = [Paired(mean, 1.0) for mean in means]
+    for each, corrected in zip(found, holm(found), strict=True):
+        strict, loose = each.interval(0.05 / len(found)), each.interval(0.05)
+        assert strict.low <= corrected.low + 1e-12
+        assert corrected.low <= loose.low + 1e-12
 
 
 def test_interval_narrows_with_the_root_of_the_users():

@@ -1,5 +1,5 @@
-"""Fill the marked blocks of the documents from the program and from the records in results/, attacks/,
-poisoning/ and privacy/.
+"""Fill the marked blocks of the documents from the program and from the records in
+experiments/records.
 
     python tools/docs/make_pages.py            rewrite the blocks in place
     python tools/docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
@@ -29,20 +29,21 @@ from blocks.attacks import (
     on,
     plain,
 )
+from blocks.boards import (
+    Board,
+    Place,
+    boards,
+    by_user_activity,
+    one_by_one,
+    overall,
+    overview,
+    pair_by_pair,
+    wanted,
+    where_recorded,
+)
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
-from blocks.results import (
-    Records,
-    ablation,
-    by_activity,
-    figures,
-    grid,
-    headline,
-    leaky_blocks,
-    overview,
-    reproduction,
-    strict,
-)
+from blocks.results import Records, ablation, figures, headline, leaky, newest, reproduction
 from blocks.settings import (
     baseline_options,
     choices,
@@ -53,8 +54,9 @@ from blocks.settings import (
     tuned,
 )
 
-from solera.bench.records import Failure, read_all, read_failures
-from solera.bench.tables import beyond_table, main_table, warm_table
+from solera.bench.records import read_all, read_failures
+from solera.bench.studies import read_studies
+from solera.bench.tables import beyond_table, warm_table
 from solera.privacy.inference.records import read_all as read_attacks
 from solera.privacy.poisoning.records import read_all as read_poisoning
 
@@ -66,7 +68,9 @@ class Kept(NamedTuple):
     """All records of a repository."""
 
     records: Records
-    failures: Sequence[Failure]
+    newest: Records  # by equal tuning where there are such
+    asked: dict[Place, list[str]]
+    boards: Sequence[Board]
     ablations: Records
     attacks: Attacks
     poisonings: Poisonings
@@ -75,9 +79,17 @@ class Kept(NamedTuple):
     @classmethod
     def read(cls, root: Path) -> Kept:
         """Those under `root`."""
+        records = root / RECORDS
+        asked = wanted(root / "experiments" / "matrices" / "strict.toml")
+        equal, earlier = (
+            (read_all(records / results), read_failures(records / results), read_studies(records / tuning))
+            for results, tuning in (("strict", "strict-tuning"), ("results", "tuning"))
+        )
         return cls(
-            read_all(root / RECORDS / "results"),
-            read_failures(root / RECORDS / "results"),
+            earlier[0],
+            newest(equal[0], earlier[0]),
+            asked,
+            boards(equal, earlier, asked),
             read_all(root / RECORDS / "ablations"),
             read_attacks(root / RECORDS / "attacks"),
             read_poisoning(root / RECORDS / "poisoning"),
@@ -93,6 +105,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         *sorted((root / "docs/methods").glob("*.md")),
         root / "docs/reproduction.md",
         root / "docs/results.md",
+        root / "docs/comparisons.md",
         root / "docs/privacy.md",
         root / "README.md",
     ):
@@ -108,7 +121,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 def fill(block: re.Match[str], kept: Kept) -> str:
     """The block with its contents made anew."""
-    records, failures, ablations, attacks, poisonings, private = kept
+    records, tuned_records, asked, found, ablations, attacks, poisonings, private = kept
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
         "options": options,
@@ -118,14 +131,16 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "baseline options": baseline_options,
         "figures": lambda name: figures(name, records),
         "reproduction": lambda *datasets: reproduction(records, datasets),
-        "leaderboard": lambda dataset: grid(main_table, strict(records, failures), dataset),
-        "activity": lambda dataset: grid(by_activity, strict(records, failures), dataset),
-        "warm": lambda dataset: grid(warm_table, strict(records, failures), dataset),
-        "beyond": lambda dataset: grid(beyond_table, strict(records, failures), dataset),
+        "what it shows": lambda: overall(found, asked),
+        "boards": lambda: one_by_one(found),
+        "comparisons": lambda: pair_by_pair(found),
+        "activity": lambda dataset: by_user_activity(found, dataset),
+        "warm": lambda: where_recorded(found, warm_table, "Warm and cold"),
+        "beyond": lambda: where_recorded(found, beyond_table, "Beyond accuracy"),
         "ablation": lambda dataset, first: ablation(ablations, dataset, first),
-        "leaky": lambda dataset: grid(main_table, leaky_blocks(records), dataset),
-        "headline": lambda: headline(records),
-        "overview": lambda known: overview(strict(records, failures), known),
+        "leaky": lambda dataset: leaky(records, dataset),
+        "headline": lambda: headline(tuned_records),
+        "overview": lambda known: overview(found, known),
         "tuned": tuned,
         "attacks on single uploads": lambda dataset: attacks_on_single(plain(attacks, dataset)),
         "attacks among touched rows": lambda dataset: attacks_among_touched(plain(attacks, dataset)),

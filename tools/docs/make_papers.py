@@ -1,5 +1,8 @@
 """Write docs/papers/: every table and figure of the five papers with Solera's figures, from records.
 
+The summary of all papers goes into the marked block of docs/reproduction.md, and what was run of each paper
+into that of docs/authors.md.
+
 python tools/docs/make_papers.py            write the pages
 python tools/docs/make_papers.py --check    change nothing; exit 1 and name the pages that are stale
 
@@ -15,9 +18,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from blocks.markdown import anchor
 from blocks.markdown import table as markdown
 
-from solera.bench.paper_tables import Grid, data_grid, results, run_grids, settings_grid
+from solera.bench.paper_summary import all_results, summary, total, verdict
+from solera.bench.paper_tables import (
+    Grid,
+    data_grid,
+    results,
+    run_grids,
+    settings_grid,
+    shown_differences,
+)
 from solera.bench.papers import RECORDS, Result, Stored, cells, folders
 from solera.runs.papers import Paper, PaperTable, papers
 
@@ -38,9 +50,13 @@ def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check the pages under `root`."""
     check, stale = "--check" in arguments, False
     stored = Stored(folders(root / RECORDS))
-    for paper in papers().values():
-        path = root / "docs" / "papers" / f"{paper.key}.md"
-        text = page(paper, stored)
+    pages = {f"papers/{paper.key}.md": page(paper, stored) for paper in papers().values()}
+    found = list(all_results(papers().values(), stored))
+    blocks = {"reproduction.md": ("summary", summary_text(found)), "authors.md": ("papers", overview(found))}
+    for name, (kind, text) in blocks.items():
+        pages[name] = filled((root / "docs" / name).read_text("utf-8"), kind, text)
+    for name, text in pages.items():
+        path = root / "docs" / name
         if not path.exists() or path.read_text("utf-8") != text:
             stale = True
             sys.stdout.write(f"{'stale' if check else 'written'}: {path.relative_to(root)}\n")
@@ -48,6 +64,53 @@ def main(arguments: Sequence[str], root: Path) -> int:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, "utf-8")
     return int(check and stale)
+
+
+def filled(text: str, kind: str, content: str) -> str:
+    """A page with the contents of the block between two marks made anew."""
+    begin, end = f"<!-- from-papers: {kind} -->", "<!-- from-papers ends -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{content}\n\n{end}{after}"
+
+
+def summary_text(found: Sequence[Result]) -> str:
+    """Counts by paper and data set, and a sentence for every cell that is not close."""
+    lines, outside = summary(found)
+    head = ("paper", "data set", "cells", "run", "within", "outside", "not run", "cannot be run")
+    counts = markdown(head, [tuple(map(str, line)) for line in (*lines, total(lines))])
+    cells_ = [
+        (f"`{each.table}`", each.row, each.dataset, shown_differences(each.difference), each.why)
+        for each in outside
+    ]
+    if not cells_:
+        return f"{counts}\n\nNo cell that was run is outside."
+    return f"{counts}\n\n{markdown(('table', 'row', 'data set', 'difference', 'why'), cells_)}"
+
+
+def overview(found: Sequence[Result]) -> str:
+    """What was run of each paper, with the command of each table."""
+    rows = []
+    for paper in papers().values():
+        for table in (each for each in paper.table if each.kind == "runs"):
+            here = [each for each in found if each.cell.paper is paper and each.cell.table is table]
+            counts = [verdict(each) for each in here]
+            page_ = f"papers/{paper.key}.md#{anchor(heading(table))}"
+            rows.append(
+                (
+                    f"[{paper.name}, {table.id.replace('-', ' ')}]({page_})",
+                    f"`solera paper run {paper.key}/{table.id}`",
+                    f"{sum(bool(each.records) for each in here)} of {len(here)}",
+                    str(counts.count("within")),
+                    str(counts.count("outside")),
+                )
+            )
+    return markdown(("table", "command", "cells run", "within", "outside"), rows)
+
+
+def heading(table: PaperTable) -> str:
+    """Of a table's section."""
+    return f"{table.id.replace('-', ' ').capitalize()}: {table.title}"
 
 
 def page(paper: Paper, stored: Stored) -> str:
@@ -58,7 +121,7 @@ def page(paper: Paper, stored: Stored) -> str:
 
 
 def _section(paper: Paper, table: PaperTable, stored: Stored) -> Iterator[str]:
-    yield f"## {table.id.replace('-', ' ').capitalize()}: {table.title}"
+    yield f"## {heading(table)}"
     if table.about:
         yield table.about.strip()
     commands = table.commands

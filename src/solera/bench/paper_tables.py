@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +92,13 @@ def _differences(pairs: list[tuple[Published | None, Spread | None, str]]) -> st
         for printed, ours, metric in pairs
     ]
     return " / ".join(made) if set(made) != {NONE} else ""
+
+
+def shown_differences(found: Mapping[str, float]) -> str:
+    """Differences by metric, as text."""
+    return ", ".join(
+        f"{metric_name(metric)} {number(each, metric, signed=True)}" for metric, each in found.items()
+    )
 
 
 def number(value: float, metric: str, *, signed: bool = False) -> str:

@@ -22,12 +22,12 @@ from solera.core.errors import ConfigError, SoleraError, closest
 from solera.data.datasets import available, info, load
 from solera.data.subsets import parse
 from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.costs import SINGLE
 from solera.runs.papers import PROTOCOL, DataName, Paper, PaperTable, Published
 from solera.runs.preset import Preset
 
 RECORDS = Path("experiments") / "records" / "papers"
 MIB = 2**20
-SINGLE = 4  # bytes of a parameter
 
 State = Literal["run", "not run", "no data", "not implemented", "no such run"]
 

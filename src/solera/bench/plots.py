@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from solera.bench.statistics import interval
-from solera.bench.tables import Block
+from solera.bench.blocks import Block, Row
+from solera.bench.statistics import Interval, interval
 
 FEDERATED, CENTRAL = "#2a6f97", "#e09f3e"
 HATCH = "///"
@@ -47,7 +47,7 @@ def _figure(panels: Sequence[Block]) -> Figure:
 
 
 def _panel(axes: Axes, block: Block) -> None:
-    found = [interval(row.per_user) for row in block.rows]
+    found = [_figure_of(row) for row in block.rows]
     means = [each.mean for each in found]
     below = [max(0.0, each.mean - each.low) for each in found]  # rounding may leave less than nothing
     above = [max(0.0, each.high - each.mean) for each in found]
@@ -65,3 +65,9 @@ def _panel(axes: Axes, block: Block) -> None:
     axes.invert_yaxis()
     axes.set_title(block.title, loc="left", color="firebrick" if block.leaky else "black")
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _figure_of(row: Row) -> Interval:
+    """The mean with its interval over users, or alone where single users are not known."""
+    values = row.with_longest_history
+    return Interval(row.ndcg, row.ndcg, row.ndcg) if values is None else interval(values)

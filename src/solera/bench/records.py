@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -149,12 +148,16 @@ class Record(RunRequest):
             return result.test
         return result.test_validation if history == "validation" else result.test_train
 
-    @cached_property
-    def ndcg(self) -> Floats:
-        """Full-ranking NDCG@10 of every user, by a model that knows the validation item if there is one."""
+    def ndcg(self, history: History) -> Floats | None:
+        """Full-ranking NDCG@10 of every user, by a model that knows these items; None if not tested so."""
+        if self.test(history) is None:
+            return None
+        first = self.result.method == "popularity" or self.reads_histories is (history == "validation")
+        ranks = self.ranks if first else self.second_ranks
+        if ranks is None:
+            return None
         counts = np.ones(self.users, np.int64) if self.counts is None else np.array(self.counts, np.int64)
-        second = None if self.reads_histories else self.second_ranks
-        return metrics.per_user(np.array(second or self.ranks), counts)["ndcg@10"]
+        return metrics.per_user(np.array(ranks), counts)["ndcg@10"]
 
 
 def asked(label: str, config: RunConfig | BaselineConfig, preset: str | None = None) -> RunRequest:

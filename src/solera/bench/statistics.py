@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -56,6 +57,50 @@ def interval(values: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Inter
     means = [ordered[draw.integers(len(ordered), size=len(ordered))].mean() for _ in range(resamples)]
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(ordered.mean()), float(low), float(high))
+
+
+class Paired(NamedTuple):
+    """The mean of users' differences between two models, and the standard error of that mean."""
+
+    mean: float
+    error: float
+
+    @property
+    def p(self) -> float:
+        """Probability of such a mean or a larger one, of either sign, if there is no difference."""
+        if not self.error:
+            return float(not self.mean)
+        return math.erfc(abs(self.mean) / self.error / math.sqrt(2))
+
+    def interval(self, chance: float) -> Interval:
+        """The interval that misses the true mean with this probability, by the normal distribution."""
+        around = statistics.NormalDist().inv_cdf(1 - chance / 2) * self.error if self.error else 0.0
+        return Interval(self.mean, self.mean - around, self.mean + around)
+
+
+def paired(ours: Floats, theirs: Floats) -> Paired:
+    """Compare two models user by user."""
+    differences = ours - theirs
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else math.inf
+    return Paired(float(differences.mean()), error)
+
+
+def holm(found: Sequence[Paired]) -> list[Interval]:
+    """An interval for each of many comparisons (Holm 1979), in their order.
+
+    All intervals without zero have the right sign at once with 95 %. The smallest of m probabilities is held
+    against 5 %/m, the next against 5 %/(m − 1), and so on. The first that is not below its bound ends this:
+    it and all larger ones have the interval of that bound, which contains zero.
+    """
+    intervals: list[Interval | None] = [None] * len(found)
+    chance, ended = 0.0, False
+    order = sorted(range(len(found)), key=lambda number: found[number].p)
+    for place, number in enumerate(order):
+        if not ended:
+            chance = (1 - LEVEL) / (len(found) - place)
+            ended = found[number].p >= chance
+        intervals[number] = found[number].interval(chance)
+    return [each for each in intervals if each is not None]
 
 
 def by_activity(sizes: Ints, test: Evaluation, count: int = 4) -> list[UserGroup]:

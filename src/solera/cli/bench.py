@@ -211,8 +211,9 @@ def tables(
 
     Example: solera bench tables --results results -o docs/tables
     """
+    from solera.bench.blocks import blocks
     from solera.bench.records import read_all, read_failures
-    from solera.bench.tables import blocks, make_tables
+    from solera.bench.tables import make_tables
     from solera.core.errors import RunError
     from solera.runs.environment import package_version
 

@@ -158,6 +158,32 @@ def show(
         out.print(f"next: solera paper run {paper.key}/{found.id}", style="dim", highlight=False)
 
 
+@app.command()
+def summary(records: Records = None, json: Json = False) -> None:
+    """Count the printed HR@10 and NDCG@10 that were reproduced, and say why others were not.
+
+    A cell is one row of a table on one data set. A figure that a paper prints in two tables counts twice.
+
+    Example: solera paper summary
+    """
+    from solera.bench.paper_summary import CLOSE, all_results, document, total
+    from solera.bench.paper_summary import summary as summarize
+    from solera.bench.paper_tables import shown_differences
+    from solera.bench.papers import RECORDS, Stored, folders
+    from solera.runs.papers import papers
+
+    lines, outside = summarize(all_results(papers().values(), Stored(folders(records or RECORDS))))
+    if json:
+        print_json(document(lines, outside))
+        return
+    head = ("paper", "data set", "published", "run", f"within {CLOSE}", "outside", "not run", "cannot be run")
+    table("Published cells with HR@10 or NDCG@10", head, [*lines, total(lines)], leaky=True)
+    for each in outside:
+        where = f"{each.table}, {each.row}, {each.dataset}: {shown_differences(each.difference)}."
+        out.print(f"{where} {each.why}", highlight=False, markup=False, soft_wrap=True)
+    out.print("next: solera paper run pfedrec/table-1 --plan", style="dim", highlight=False)
+
+
 def _check_runs(paper: Paper, found: PaperTable) -> None:
     from solera.core.errors import ConfigError
 

@@ -1,15 +1,18 @@
-"""What a method costs: parameters on a client and on the server, and seconds of both."""
+"""What a method costs: parameters on a client and on the server, seconds of both, a client's memory."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 
+from solera.core.choices import Adam
 from solera.core.federated import AnyMethod
 from solera.core.frozen import Frozen
 from solera.core.method import Method
 from solera.core.spec import Home
 from solera.runs.result import RoundEntry
+
+SINGLE = ROW_NUMBER = 4  # bytes of a number, and of the number of a row in an upload
 
 
 class Costs(Frozen):
@@ -25,12 +28,7 @@ def costs(method: AnyMethod, n_users: int, n_items: int, history: Sequence[Round
     """The costs of a finished run; None for a method that is solved in one round."""
     if not isinstance(method, Method):
         return None
-    # A derived leaf is computed from another one, and need not be stored.
-    sizes = {
-        leaf.name: leaf.size * (n_items if leaf.per_item else 1)
-        for leaf in method.leaves
-        if not leaf.derived_from
-    }
+    sizes = _sizes(method, n_items)
     shared = [leaf.name for leaf in method.select(home=Home.SHARED) if leaf.name in sizes]
     timed = [entry for entry in history if entry.seconds.server is not None and entry.clients]
     clients = [(entry.seconds.train - (entry.seconds.server or 0.0)) / entry.clients for entry in timed]
@@ -42,3 +40,40 @@ def costs(method: AnyMethod, n_users: int, n_items: int, history: Sequence[Round
         if timed
         else None,
     )
+
+
+def client_bytes(method: Method, n_items: int, touched: float) -> int:
+    """Memory of a client while it trains, computed for so many touched rows, in single precision.
+
+    It holds all leaves whole, those received and its own. Of every leaf that it trains it also holds a
+    working copy and a gradient, and two running means under Adam: of tables, of the touched rows alone.
+    Samples, activations and the program itself are not counted.
+    """
+    leaves = {leaf.name: leaf for leaf in method.leaves}
+    states: dict[str, int] = {}
+    for stage in method.update.stages(method.context(0, n_items)):
+        for part in (part for move in stage.moves for part in move.parts):
+            kept = 4 if isinstance(part.optimizer, Adam) else 2
+            states |= {name: max(kept, states.get(name, 0)) for name in part.leaves}
+    trained = sum(
+        count * leaves[name].size * (touched if leaves[name].per_item else 1)
+        for name, count in states.items()
+    )
+    return round(SINGLE * (sum(_sizes(method, n_items).values()) + trained))
+
+
+def touched_rows(method: Method, bytes_up: float) -> float | None:
+    """Rows of an uncoded upload of so many bytes; None if a client sends no rows."""
+    sent = [leaf for leaf in method.leaves if leaf.sent_as]
+    per_row = sum(leaf.size for leaf in sent if leaf.per_item)
+    fixed = sum(leaf.size for leaf in sent if not leaf.per_item)
+    return (bytes_up - SINGLE * fixed) / (SINGLE * per_row + ROW_NUMBER) if per_row else None
+
+
+def _sizes(method: Method, n_items: int) -> dict[str, int]:
+    """Numbers in every leaf. A derived leaf is computed from another one, and need not be stored."""
+    return {
+        leaf.name: leaf.size * (n_items if leaf.per_item else 1)
+        for leaf in method.leaves
+        if not leaf.derived_from
+    }

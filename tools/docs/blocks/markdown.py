@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable
 
 PAIR = "HR@10 / NDCG@10"
@@ -14,3 +16,9 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     cells = ((cell.replace("|", "\\|") for cell in row) for row in (titles, *rows))
     first, *others = ("| " + "| ".join(f"{cell} " if cell else "" for cell in row) + "|" for row in cells)
     return "\n".join((first, "|---" * len(titles) + "|", *others))
+
+
+def anchor(heading: str) -> str:
+    """The anchor that the site gives a heading."""
+    plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())

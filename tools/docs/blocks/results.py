@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from statistics import mean, median, stdev
 
+from blocks.boards import grid
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS, published
 
-from solera.bench.forms import Table
-from solera.bench.records import Failure, History, Record
-from solera.bench.tables import (
-    HISTORIES,
-    NOT_RUN,
-    Block,
-    activity_table,
-    blocks,
-    main_table,
-    overview_table,
-)
+from solera.bench.blocks import HISTORIES, blocks
+from solera.bench.records import History, Record
+from solera.bench.tables import main_table
 from solera.runs.presets import preset, presets
 
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
@@ -56,6 +48,12 @@ def figures(name: str, records: Records) -> str:
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
     head = ("", f"99 negatives, {PAIR}", *(f"{each}, {PAIR}" for each in FULL), "seeds")
     return table(head, rows) + f"\n\n{below}{time}"
+
+
+def newest(equal: Records, earlier: Records) -> Records:
+    """Records by equal tuning, and the earlier ones of what it has not run yet."""
+    done = {(run.label, run.dataset, run.protocol) for run in equal}
+    return [*equal, *(run for run in earlier if (run.label, run.dataset, run.protocol) not in done)]
 
 
 def headline(records: Records) -> str:
@@ -100,40 +98,14 @@ def _hr(runs: Records, part: str) -> str:
 def ablation(records: Records, dataset: str, first: str) -> str:
     """One method with and without its parts."""
     runs = [run for run in records if run.label.split("+")[0] == first]
-    return grid(main_table, blocks(runs), dataset)
+    found = [block for block in blocks(runs) if block.dataset == dataset]
+    return grid(main_table, found[0]) if found else NONE_YET
 
 
-def strict(records: Records, failures: Sequence[Failure]) -> list[Block]:
-    """What was tuned for the leaderboard, data set after data set."""
-    return blocks([run for run in records if run.protocol == "strict" and run.label != run.preset], failures)
-
-
-def overview(found: Sequence[Block], known: str) -> str:
-    """All methods on all data sets, by models that know these items of a user."""
-    history = next(history for history, words in HISTORIES.items() if words == known)
-    return overview_table(found, history).grid() if found else NONE_YET
-
-
-def leaky_blocks(records: Records) -> list[Block]:
-    """Everything under the papers' protocol, data set after data set."""
-    return blocks([run for run in records if run.protocol == "paper"])
-
-
-def grid(make: Callable[[Block], Table], found: Sequence[Block], dataset: str) -> str:
-    """A data set's table, and below it what is missing there."""
-    block = next((block for block in found if block.dataset == dataset), None)
-    if block is None:
-        return NONE_YET
-    missing = ", ".join(
-        f"`{label}`" + (f" ({why})" if why != NOT_RUN else "") for label, why in block.missing.items()
-    )
-    below = f"\n\nNot run here: {missing}." if missing else ""
-    return make(replace(block, missing={})).grid() + below
-
-
-def by_activity(block: Block) -> Table:
-    """In full ranking."""
-    return activity_table(block, "full")
+def leaky(records: Records, dataset: str) -> str:
+    """Everything on a data set under the papers' protocol."""
+    found = blocks([run for run in records if (run.protocol, run.dataset) == ("paper", dataset)])
+    return grid(main_table, found[0]) if found else NONE_YET
 
 
 def reproduction(records: Records, datasets: Sequence[str]) -> str:

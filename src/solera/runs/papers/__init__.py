@@ -7,6 +7,7 @@ One TOML file per paper, beside this one:
     [[table]]               a table or a figure
     rows                    the figures of each row as printed, data set after data set, metric after metric
     about                   what differs from the paper and why
+    why                     of a run or a row, by data set: why its figures are not close to the printed ones
 
 Figures are copied as they are printed. A dash stands for one that cannot be read in the paper's text.
 """
@@ -62,6 +63,9 @@ class RunSettings(Frozen):
     wire: str | None = None
     dp: str | None = None
     missing: str = Field(default="", description="why it cannot be run")
+    why: dict[str, str] = Field(
+        default={}, description="why its figures are not close to the printed ones, by data set"
+    )
 
 
 class PaperTable(Frozen):
@@ -84,6 +88,9 @@ class PaperTable(Frozen):
     rows: dict[str, str] = Field(default={})
     commands: tuple[str, ...] = ()
     about: str = ""
+    why: dict[str, dict[str, str]] = Field(
+        default={}, description="the same of a row on a data set, where its run does not say or has changes"
+    )
 
     @field_validator("rows", mode="before")
     @classmethod
@@ -161,7 +168,9 @@ class Paper(Frozen):
             stored = presets().get(f"{own.preset}/{dataset}") or presets()[f"{own.preset}/{HOME}"]
             base |= stored.model_dump(include={"method", "plugins", "options", "rounds"}, exclude_none=True)
         options = base["options"] | base.get("on", {}).get(dataset, {}) | own.options
-        given = own.model_dump(exclude={"like", "preset", "missing", "options", "on"}, exclude_defaults=True)
+        given = own.model_dump(
+            exclude={"like", "preset", "missing", "why", "options", "on"}, exclude_defaults=True
+        )
         return base | given | {"options": options, "on": own.on}
 
 

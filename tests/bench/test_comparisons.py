@@ -1,0 +1,63 @@
+"""Sentences about a board say no more than its records prove."""
+
+from __future__ import annotations
+
+from benchmark import made
+
+from solera.bench.blocks import blocks
+from solera.bench.comparisons import compare, comparison_tables, statements
+
+USERS = 40  # with NDCG@10 of 1 (rank 1) or 0 (rank 11)
+
+
+def ranks(hits: int) -> list[float]:
+    return [1.0] * hits + [11.0] * (USERS - hits)
+
+
+RECORDS = [
+    made("good", ranks(36)),
+    made("poor", ranks(0)),
+    made("popularity", ranks(12), kind="baseline"),
+    made("mf", list(reversed(ranks(30))), kind="baseline"),
+    made("ease", ranks(40), kind="baseline"),  # reads histories: an old record has the longer alone
+]
+
+
+def test_every_pair_once_and_verdicts():
+    (block,) = blocks(RECORDS)
+    found = {(each.history, each.ours.label, each.theirs.label): each.verdict for each in compare(block)}
+    assert found == {
+        ("train", "good", "mf"): "level with",
+        ("train", "good", "popularity"): "above",
+        ("train", "poor", "mf"): "below",
+        ("train", "poor", "popularity"): "below",
+        ("train", "mf", "popularity"): "above",
+        ("validation", "ease", "popularity"): "above",
+    }, "only models with the same history are compared"
+
+
+def test_sentences():
+    (block,) = blocks(RECORDS)
+    made_ = compare(block)
+    assert statements(block, made_, "train") == [
+        "Above popularity: `good`; centralized: `mf`.",
+        "Level with popularity: no federated method.",
+        "Below popularity: `poor`.",
+        "`good`: level with `mf`.",
+        "`poor`: below `mf`.",
+        "Not run with this history: `ease`.",
+    ]
+    assert "centralized: `ease`." in statements(block, made_, "validation")[0]
+    (alone,) = blocks(RECORDS[:2])
+    assert statements(alone, compare(alone), "train") == ["Popularity: not run."]
+
+
+def test_table_states_the_number_of_comparisons():
+    (block,) = blocks(RECORDS)
+    train, validation = comparison_tables(block)
+    assert train.head == ("method", "mf", "popularity")
+    assert [row[0] for row in train.rows] == ["good", "mf", "poor"]
+    assert "all 6 comparisons" in train.note
+    assert [row[0] for row in validation.rows] == ["ease"]
+    (leaky,) = blocks([made("a", ranks(1), protocol="paper"), made("mf", ranks(1), protocol="paper")])
+    assert list(comparison_tables(leaky)) == []
