@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -54,20 +55,23 @@ def export(
     *,
     catalogue_version: int = 1,
     whole: bool = False,
+    items: Sequence[Item] | None = None,
     data: Interactions | None = None,
     data_dir: Path | None = None,
 ) -> Bundle:
     """Write what a run's clients share, and its catalogue, as a signed bundle: nothing personal.
 
     Of a one-round method, the largest weights are written in 8 bits each, or with `whole` all as they are.
+    `items` gives titles, years and genres instead of the data set.
     """
+    catalogue = partial(_catalogue, items=items, data=data, data_dir=data_dir)
     if (run / BLEND).exists():
-        return _export_blend(run, output, key, catalogue_version, whole, data, data_dir)
+        return _export_blend(run, output, key, catalogue_version, whole, catalogue)
     folder = RunFolder.open(run)
     model = _published(folder, whole=whole)
     return write(
         model.about,
-        _catalogue(folder, data, data_dir),
+        catalogue(folder),
         output,
         key,
         catalogue_version=catalogue_version,
@@ -83,8 +87,7 @@ def _export_blend(  # noqa: PLR0917, those of export
     key: Path,
     catalogue_version: int,
     whole: bool,
-    data: Interactions | None,
-    data_dir: Path | None,
+    catalogue: Callable[[RunFolder], Sequence[Item]],
 ) -> Bundle:
     """Write both models of a blend."""
     settings, result = read_blend(run)
@@ -93,7 +96,7 @@ def _export_blend(  # noqa: PLR0917, those of export
     tensors = first.tensors | {SECOND + name: value for name, value in second.tensors.items()}
     return write(
         first.about,
-        _catalogue(folders[0], data, data_dir),
+        catalogue(folders[0]),
         output,
         key,
         catalogue_version=catalogue_version,
@@ -109,7 +112,9 @@ def _told(result: RunResult | None) -> dict[str, Any]:
     return {name: value for name, value in result.document().items() if name in _TOLD}
 
 
-def _catalogue(folder: RunFolder, data: Interactions | None, data_dir: Path | None) -> list[Item]:
+def _catalogue(
+    folder: RunFolder, *, items: Sequence[Item] | None, data: Interactions | None, data_dir: Path | None
+) -> Sequence[Item]:
     config, result = folder.config, folder.result
     known = genres(config.dataset, data_dir) if data is None else {}
     data = data or load(
@@ -123,7 +128,7 @@ def _catalogue(folder: RunFolder, data: Interactions | None, data_dir: Path | No
             f"the data set {config.dataset!r} has changed since the run in {folder.path}",
             f"it had {result.items if result else 'other'} items",
         )
-    return catalogue_of(data, known)
+    return catalogue_of(data, known) if items is None else _in_order(items, data)
 
 
 class _Published(NamedTuple):
@@ -206,6 +211,18 @@ def catalogue_of(data: Interactions, genres: Mapping[str, tuple[str, ...]] | Non
         Item(id_, title, split_year(title)[1], (genres or {}).get(id_, ()))
         for id_, title in zip(data.item_map.ids.tolist(), titles, strict=True)
     ]
+
+
+def _in_order(items: Sequence[Item], data: Interactions) -> list[Item]:
+    """Items of a publisher's file in the order of a data set; items that nobody has are left out."""
+    known = {item.id: item for item in items}
+    missing = next((id_ for id_ in data.item_map.ids.tolist() if id_ not in known), None)
+    if missing is not None:
+        raise BundleError(
+            f"the catalogue has no item {missing!r} of the data set",
+            "add a line for every item of the data set",
+        )
+    return [known[id_] for id_ in data.item_map.ids.tolist()]
 
 
 def write(
