@@ -50,7 +50,7 @@ MODELS: dict[
     "fedease-whole": ("fedease", {"reg": 20.0}, True),
     "fedhist": ("fedhist", {"embedding_size": 7, "decays": "0.5,1"}, False),
 }
-HISTORIES = 1_000  # random ones for every model
+HISTORIES, OF_DATA_SET = 1_000, 100  # random ones for every model
 WATCHED = [  # title, year, date, stars; as the exports have them
     ("The Quiet Between Stars", 2021, "2024-02-03", "4.5"),
     ("Colony Nine Does Not Answer", 1965, "2024-02-10", "4"),
@@ -75,7 +75,8 @@ def main(arguments: Sequence[str]) -> int:
         bundles = {name: write_bundle(folder, name, Path(scratch)) for name in MODELS}
         bundles |= {f"fedease-{name}": write_data_set(folder, name, Path(scratch)) for name in data_sets}
     for name, bundle in bundles.items():
-        vectors["models"][name] = vectors_of(bundle, HISTORIES)["cases"]
+        count = HISTORIES if name in MODELS else OF_DATA_SET
+        vectors["models"][name] = vectors_of(bundle, count)["cases"]
     write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_exports(folder / "exports")
     vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
