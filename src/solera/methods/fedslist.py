@@ -17,6 +17,15 @@ The sums over t are geometric, so the s_t are not computed one by one (`core.nex
 With `neighbours` = k the sums stay sparse, and every item j has weights from k rows N of S only, those with
 the largest normalised T (`core.support`): (S[N, N] + λ · mean diag(S) · I) b = T[N, j].
 
+With `compact` the client sends T_u and n_u, how often it has every item, and no S_u. If the one memory keeps
+fading after the last item, S is known from these: for positions k ≤ l it is a^(l−k) / (1 − a²), and T is
+a^(l−k−1) with F = 1, so that
+
+    (1 − a²) S = diag(n) + a (T + Tᵀ).
+
+That is half as many numbers, which matters if all of them get the same noise. Noise may make S indefinite; λ
+is then doubled until it is not.
+
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`.
 """
 
@@ -24,10 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
@@ -55,6 +65,18 @@ class FedSLISTConfig(ClosedFormConfig):
         ge=0,
         description="g: scores are divided by (1 + popularity)^g; what everybody has counts less",
     )
+    compact: bool = Field(
+        default=False,
+        description="send T and item counts, from which S follows; for one decay below 1 and horizon 1",
+    )
+
+    @model_validator(mode="after")
+    def _compact(self) -> Self:
+        if self.compact and (len(self.decays) > 1 or self.decays[0] >= 1 or self.horizon > 1):
+            raise ValueError("compact needs one decay below 1, and horizon=1")
+        if self.compact and self.neighbours:
+            raise ValueError("compact has no sparse form: omit compact or neighbours")
+        return self
 
 
 @dataclass(frozen=True)
@@ -101,6 +123,25 @@ class NextItems:
 
 
 @dataclass(frozen=True)
+class NextItemsAlone:
+    """Products of one memory with the next item, and how often every item occurs."""
+
+    decay: float
+    label: str = "own order of items, compact"
+
+    @property
+    def sums(self) -> Mapping[str, Channels]:
+        """The sums T and n."""
+        return {"next": Channels(1, 1), "counts": Channels(1, 1, width=1)}
+
+    def of(self, sequence: Ints) -> Contribution:
+        """T_u and n_u of a client's items."""
+        items, blocks = by_item(sequence, {"next": next_products(len(sequence), (self.decay,), 1, 0.0)})
+        counts = (sequence == items[:, None]).sum(1, dtype=np.float64)
+        return Contribution(items, {**blocks, "counts": counts[None, :, None, None]})
+
+
+@dataclass(frozen=True)
 class Ridge:
     """Ridge regression of the next items on the memories."""
 
@@ -111,6 +152,31 @@ class Ridge:
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
         """Solve for B."""
         return next_item_weights(totals["memories"], totals["next"], self.ridge, self.popularity_discount)
+
+
+@dataclass(frozen=True)
+class RidgeOfDerived:
+    """Ridge regression of the next item on one memory, whose products follow from T and n."""
+
+    decay: float
+    ridge: float
+    popularity_discount: float
+    label: str = "sum, then ridge regression"
+
+    def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
+        """Solve for B."""
+        following, counts = totals["next"], totals["counts"].flatten().clamp(min=0)
+        memories = (following + following.T).mul_(self.decay)
+        memories.diagonal().add_(counts)
+        reg = self.ridge * float(counts.mean())
+        memories.diagonal().add_(reg)
+        factor, failed = torch.linalg.cholesky_ex(memories)
+        while int(failed) > 0:
+            memories.diagonal().add_(reg)
+            reg *= 2
+            factor, failed = torch.linalg.cholesky_ex(memories)
+        weights = torch.cholesky_solve(following, factor).mul_(1 - self.decay**2)
+        return weights / (1 + counts).pow(self.popularity_discount)
 
 
 @dataclass(frozen=True)
@@ -134,13 +200,18 @@ class RidgeOnNeighbours:
 
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
     """Build FedSLIST: fading memories × shared × own order × ridge."""
+    update: NextItems | NextItemsAlone = NextItems(config.decays, config.horizon, config.horizon_decay)
+    aggregate: Ridge | RidgeOfDerived | RidgeOnNeighbours = Ridge(config.ridge, config.popularity_discount)
+    if config.compact:
+        update = NextItemsAlone(config.decays[0])
+        aggregate = RidgeOfDerived(config.decays[0], config.ridge, config.popularity_discount)
+    elif config.neighbours:
+        aggregate = RidgeOnNeighbours(config.ridge, config.popularity_discount, config.neighbours)
     return ClosedForm(
         name="fedslist",
         paper="after Choi et al. 2021",
         config=config,
         scorer=Memories(config.decays),
-        update=NextItems(config.decays, config.horizon, config.horizon_decay),
-        aggregate=RidgeOnNeighbours(config.ridge, config.popularity_discount, config.neighbours)
-        if config.neighbours
-        else Ridge(config.ridge, config.popularity_discount),
+        update=update,
+        aggregate=aggregate,
     )
