@@ -43,16 +43,15 @@ from solera.methods import find
 
 ITEMS, PER_USER = 1000, 30  # of a synthetic world
 EPSILONS = (math.inf, 8.0, 4.0, 1.0)
-DECAYS = {"ml-1m": (0.6,)}
-SYNTHETIC_DECAYS = (0.6,)
-CLIPS = {"ml-1m": (10.0,)}
-SYNTHETIC_CLIPS = (4.0,)
-RIDGES = (0.3, 3.0, 30.0)
-THRESHOLDS = (0.0, 2.0, 3.5)
+CLIP = 4.0  # nearly every history is longer, so that nearly all count alike
+# Ridges, thresholds and popularity priors that are tried; without noise, ridges alone.
+GRID = (30.0, 300.0), (0.0, 3.5), (0.0, 0.3)
+GRIDS = {"ml-1m": ((1.0, 10.0), (2.0, 3.5), (0.3,)), "1e6": ((30.0,), (0.0, 3.5), (0.0,))}
+DECAY = 0.6
 RANKED = 5000  # users, of whom items are ranked
 USERS_AT_A_TIME = 200_000
 UNCLIPPED = 1e9  # longer than any contribution
-_FADED = 1e-6  # weights of pairs below this are left out
+_FADED = 1e-4  # weights of pairs below this are left out
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,13 @@ class Setting:
     clip: float
     ridge: float
     threshold: float
+    prior: float
 
     @property
     def method(self) -> ClosedForm:
         """Compact FedSLIST."""
         options = {"compact": True, "decays": (self.decay,), "horizon": 1, "ridge": self.ridge}
+        options["popularity_prior"] = self.prior
         method = find("fedslist", options)
         assert isinstance(method, ClosedForm)
         return method
@@ -159,7 +160,7 @@ def check(data: Data, setting: Setting, users: int = 50) -> None:
         expected["next"][items[:, None], items] += torch.from_numpy(part.blocks["next"][0, :, 0])
         expected["counts"][items] += torch.from_numpy(part.blocks["counts"][0, :, 0])
     for name, each in mine.items():
-        assert torch.allclose(each, expected[name], atol=1e-4), name
+        assert torch.allclose(each, expected[name], atol=1e-3), name
 
 
 def ranks(data: Data, part: int, weights: Tensor, decay: float) -> Ints:
@@ -210,30 +211,18 @@ def main(folder: Path, names: list[str]) -> None:
 
 def points(folder: Path, data: Data, epsilons: list[float]) -> None:
     """Choose a setting for every ε on validation items, and rank the test items with it."""
-    decays, clips = DECAYS.get(data.name, SYNTHETIC_DECAYS), CLIPS.get(data.name, SYNTHETIC_CLIPS)
-    tried: dict[float, list[tuple[float, Setting]]] = {epsilon: [] for epsilon in epsilons}
-    best: dict[float, tuple[float, Tensor, DP | None]] = {}
-    begin = time.perf_counter()
-    for decay, clip in product(decays, (UNCLIPPED, *clips)):
-        mine = [e for e in epsilons if (e == math.inf) == (clip == UNCLIPPED)]
-        if not mine:
-            continue
-        sums = totals(data.train, data.n_items, decay, clip)
-        for epsilon, ridge, threshold in product(mine, RIDGES, THRESHOLDS):
-            if epsilon == math.inf and threshold:
-                continue
-            setting = Setting(decay, clip, ridge, threshold)
-            if not tried[epsilon]:
-                check(data, setting)
-            weights, dp = model(data, setting, sums, epsilon)
-            found = figures(ranks(data, 0, weights, decay))["hr@10"]
-            print(f"{data.name} ε={epsilon:g} {setting} {found:.4f}", flush=True)
-            tried[epsilon].append((found, setting))
-            if epsilon not in best or found > best[epsilon][0]:
-                best[epsilon] = found, weights, dp
+    sums: dict[float, dict[str, Tensor]] = {}
     for epsilon in epsilons:
-        found, weights, dp = best[epsilon]
-        setting = next(setting for value, setting in tried[epsilon] if value == found)
+        begin, tried = time.perf_counter(), list[tuple[float, Setting, Tensor, DP | None]]()
+        for setting in settings(data.name, private=epsilon < math.inf):
+            if setting.clip not in sums:
+                check(data, setting)
+                sums[setting.clip] = totals(data.train, data.n_items, setting.decay, setting.clip)
+            weights, dp = model(data, setting, sums[setting.clip], epsilon)
+            found = figures(ranks(data, 0, weights, setting.decay))["hr@10"]
+            print(f"{data.name} ε={epsilon:g} {setting} {found:.4f}", flush=True)
+            tried.append((found, setting, weights, dp))
+        found, setting, weights, dp = max(tried, key=lambda each: each[0])
         record = {
             "data": data.name,
             "users": data.users,
@@ -247,14 +236,23 @@ def points(folder: Path, data: Data, epsilons: list[float]) -> None:
             "threshold": setting.threshold if dp else None,
             "decay": setting.decay,
             "ridge": setting.ridge,
-            "tried": len(tried[epsilon]),
+            "popularity_prior": setting.prior,
+            "tried": len(tried),
             "validation": {"hr@10": found},
             "test": figures(ranks(data, 1, weights, setting.decay)),
             "seconds": round(time.perf_counter() - begin, 1),
         }
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(record_of(folder, data.name, epsilon), json.dumps(record, indent=1) + "\n")
-        print(json.dumps(record["test"]), epsilon, setting, flush=True)
+        print(f"{data.name} ε={epsilon:g} test {record['test']}", flush=True)
+
+
+def settings(name: str, *, private: bool) -> list[Setting]:
+    """What is tried for a point."""
+    ridges, thresholds, priors = GRIDS.get(name, GRID)
+    if not private:
+        return [Setting(DECAY, UNCLIPPED, ridge, 0.0, 0.0) for ridge in ridges]
+    return [Setting(DECAY, CLIP, *each) for each in product(ridges, thresholds, priors)]
 
 
 def record_of(folder: Path, name: str, epsilon: float) -> Path:

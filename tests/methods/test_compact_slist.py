@@ -73,6 +73,23 @@ def test_the_length_of_a_contribution_by_hand() -> None:
     assert length(part) == pytest.approx(math.sqrt(2 + DECAY**2 + 3))
 
 
+def test_a_popularity_prior_is_as_if_everybody_had_also_taken_items_by_popularity() -> None:
+    """B is linear in T, so the prior adds (S + reg)⁻¹ n · c nᵀ / Σ n: rows in proportion to n."""
+    added = solved(compact(popularity_prior=0.5)) - solved(compact())
+    counts = np.bincount(np.concatenate(HISTORIES), minlength=N_ITEMS)
+    left = added.sum(1)
+    assert np.allclose(added, np.outer(left, counts / counts.sum()), atol=1e-12)
+    assert np.allclose(added, (solved(compact(popularity_prior=1.0)) - solved(compact())) / 2, atol=1e-12)
+    assert bool((left > 0).any())
+
+
+def test_without_pairs_items_are_in_the_order_of_popularity() -> None:
+    counts = torch.tensor([[5.0], [1.0], [3.0]], dtype=torch.float64)
+    nothing = {"next": torch.zeros(3, 3, dtype=torch.float64), "counts": counts}
+    weights = compact(popularity_prior=0.1).aggregate.solve(nothing)
+    assert weights.argsort(1, descending=True).tolist() == [[0, 2, 1]] * 3
+
+
 def test_a_total_of_noise_alone_is_solved() -> None:
     draw = np.random.default_rng(0)
     noise = {
@@ -88,6 +105,8 @@ def test_a_total_of_noise_alone_is_solved() -> None:
 def test_what_has_no_compact_form(wrong: dict) -> None:
     with pytest.raises(ConfigError, match="compact"):
         compact(**wrong)
+    with pytest.raises(ConfigError, match="popularity_prior needs compact"):
+        compact(compact=False, popularity_prior=1.0)
 
 
 def length(part: Contribution) -> float:

@@ -24,7 +24,8 @@ a^(l−k−1) with F = 1, so that
     (1 − a²) S = diag(n) + a (T + Tᵀ).
 
 That is half as many numbers, which matters if all of them get the same noise. Noise may make S indefinite; λ
-is then doubled until it is not.
+is then doubled until it is not. Where noise hides T, popularity is still known: with `popularity_prior` c,
+T + c · n nᵀ / Σ n stands on the right-hand side.
 
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`.
 """
@@ -69,11 +70,18 @@ class FedSLISTConfig(ClosedFormConfig):
         default=False,
         description="send T and item counts, from which S follows; for one decay below 1 and horizon 1",
     )
+    popularity_prior: float = Field(
+        default=0.0,
+        ge=0,
+        description="with compact: next items by popularity, so many per occurrence, added to T",
+    )
 
     @model_validator(mode="after")
     def _compact(self) -> Self:
         if self.compact and (len(self.decays) > 1 or self.decays[0] >= 1 or self.horizon > 1):
             raise ValueError("compact needs one decay below 1, and horizon=1")
+        if self.popularity_prior and not self.compact:
+            raise ValueError("popularity_prior needs compact=true")
         if self.compact and self.neighbours:
             raise ValueError("compact has no sparse form: omit compact or neighbours")
         return self
@@ -161,6 +169,7 @@ class RidgeOfDerived:
     decay: float
     ridge: float
     popularity_discount: float
+    popularity_prior: float = 0.0
     label: str = "sum, then ridge regression"
 
     def solve(self, totals: Mapping[str, Tensor]) -> Tensor:
@@ -175,6 +184,8 @@ class RidgeOfDerived:
             memories.diagonal().add_(reg)
             reg *= 2
             factor, failed = torch.linalg.cholesky_ex(memories)
+        if self.popularity_prior:
+            following = following + torch.outer(counts, counts) * (self.popularity_prior / counts.sum())
         weights = torch.cholesky_solve(following, factor).mul_(1 - self.decay**2)
         return weights / (1 + counts).pow(self.popularity_discount)
 
@@ -204,7 +215,9 @@ def fedslist(config: FedSLISTConfig) -> ClosedForm:
     aggregate: Ridge | RidgeOfDerived | RidgeOnNeighbours = Ridge(config.ridge, config.popularity_discount)
     if config.compact:
         update = NextItemsAlone(config.decays[0])
-        aggregate = RidgeOfDerived(config.decays[0], config.ridge, config.popularity_discount)
+        aggregate = RidgeOfDerived(
+            config.decays[0], config.ridge, config.popularity_discount, config.popularity_prior
+        )
     elif config.neighbours:
         aggregate = RidgeOnNeighbours(config.ridge, config.popularity_discount, config.neighbours)
     return ClosedForm(
