@@ -51,6 +51,8 @@ KINDS = (
     "poisoning",
     "poisoning commands",
     "differential privacy",
+    "privacy by users",
+    "privacy settings",
 )
 SECTIONS = (
     "Paper",
