@@ -74,6 +74,7 @@ def test_learns_what_follows_from_ten_negatives(loss: Any, least: float) -> None
     assert hits(fitted, parts, "hr@5") > least
 
 
+@pytest.mark.slow
 def test_learns_planted_blocks() -> None:
     """Chance is 0.125, and 1.0 can be reached."""
     parts = split(blocks(), "strict")
