@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -13,7 +14,7 @@ import solera
 
 ROOT = Path(__file__).parent.parent
 SOURCE = Path(solera.__file__).parent
-TOOLS = {"dev", "docs"}  # extras of those who work on the package
+TOOLS = {"dev", "docs", "web"}  # of those who work on the package
 BROUGHT_ALONG = {"ipython", "pytest"}  # imported only where a notebook or a test is at work already
 INSTALLED = packages_distributions()
 
@@ -29,10 +30,12 @@ def distribution(requirement: str) -> str:
 
 
 def declared() -> dict[str, set[str]]:
-    """The distributions of every extra; those that all have under the empty name."""
+    """The distributions of every extra; those that all have under the empty name, and the page's from npm."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     listed = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {extra: {distribution(each) for each in some} for extra, some in listed.items()}
+    found = {extra: {distribution(each) for each in some} for extra, some in listed.items()}
+    page = json.loads((ROOT / "web" / "package.json").read_text(encoding="utf-8"))
+    return found | {"web": {*page["dependencies"], *page["devDependencies"]}}
 
 
 def imported(source: str) -> set[str]:
@@ -81,7 +84,7 @@ def test_every_dependency_has_its_reason() -> None:
     explained: dict[str, set[str]] = {}
     for line in (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|") or cells[0] in {"package", "extra", "---"}:
+        if not line.startswith("|") or cells[0] in {"package", "extra", "folder", "---"}:
             continue
         extra, names = (cells[0].strip("`"), cells[1]) if cells[0].startswith("`") else ("", cells[0])
         assert cells[-1], line

@@ -51,6 +51,8 @@ KINDS = (
     "poisoning",
     "poisoning commands",
     "differential privacy",
+    "privacy by users",
+    "privacy settings",
 )
 SECTIONS = (
     "Paper",
@@ -269,6 +271,8 @@ def check(command: str) -> None:
                 assert select(*find_table(inner["name"]), inner["data"], inner["only"], None)
         case "report":
             assert given["runs"]
+        case "blend":
+            assert given["first"] != given["second"]
         case _:
             assert name == "presets", f"nothing here checks solera {name}"
 

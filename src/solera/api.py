@@ -15,7 +15,7 @@ import polars as pl
 
 from solera.core.callable_module import make_callable
 from solera.core.closed_form import ClosedForm
-from solera.core.errors import RunError, SoleraError, in_python
+from solera.core.errors import SoleraError, in_python
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.evaluate import Evaluator, Score, split
@@ -25,6 +25,7 @@ from solera.report import write_report
 from solera.runs import Progress, Run
 from solera.runs.assembly import chosen_names, run_config
 from solera.runs.baseline import BaselineRun, run_baseline
+from solera.runs.blending import blend_runs, folder_of
 from solera.runs.listing import datasets, methods, presets
 from solera.runs.notebook import in_notebook, notebook_progress
 from solera.runs.plan import parse_memory
@@ -40,6 +41,7 @@ __all__ = [
     "Run",
     "RunResult",
     "baseline",
+    "blend",
     "compare",
     "datasets",
     "evaluate",
@@ -112,7 +114,7 @@ def train(
     at: Iterable[int] = CUTOFFS,
     select_by: str | None = None,
     evaluate_users: int | None = None,
-    evaluate_every: int = 1,
+    evaluate_every: int | None = None,
     test_twice: bool | None = None,
     seed: int = 0,
     out: str | Path | None = None,
@@ -320,7 +322,7 @@ def report(
     SVG, PNG and CSV. `no_data` leaves out what needs the data set: intervals and single users.
     """
     listed = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
-    folders = [_folder(run) for run in listed]
+    folders = [folder_of(run) for run in listed]
     return write_report(
         folders,
         Path(output),
@@ -330,12 +332,7 @@ def report(
     ).written
 
 
-def _folder(run: Run | str | Path) -> Path:
-    if not isinstance(run, Run):
-        return Path(run)
-    if run.path is None:
-        raise RunError(f"{run!r} was not written to a folder", "train it with out=FOLDER")
-    return run.path
+blend = _in_python(blend_runs)
 
 
 @_in_python

@@ -27,6 +27,8 @@ from solera.runs.baseline import run_baseline
         ("centrap", {"reg": "nan", "lambda": 1}, ["reg: ", "lambda: no such"], "independence="),
         ("sasrec", {"heads": 3}, ["heads: ", "3 does not divide embedding_size=64"], "heads=2"),
         ("sasrec", {"embedding_size": 0, "dropout": 1}, ["embedding_size: ", "dropout: "], "max_length=50"),
+        ("sasrec", {"loss": "bce"}, ["loss: "], "loss=softmax"),
+        ("hstu", {"request_time": "true"}, ["request_time: ", "needs time=intervals"], "time=none"),
         ("ials", {"factors": 8}, ["factors: no such option"], "embedding_size=32"),
     ],
 )

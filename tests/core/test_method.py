@@ -183,7 +183,7 @@ def test_context_resolves_every_schedule() -> None:
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("rate", [0.03, "0.1*0.97^round"])
 def test_config_goes_through_json(name: str, rate) -> None:
-    built = build(name, {"learning_rate": rate, "embedding_size": 7, "reg": 0.1, "clients_per_round": 0.3})
+    built = build(name, {"learning_rate": rate, "embedding_size": 6, "reg": 0.1, "clients_per_round": 0.3})
     text = built.config.model_dump_json()
     assert METHODS[name].config.model_validate_json(text) == built.config
     assert build(name, json.loads(text)) == built

@@ -76,3 +76,10 @@ def test_json_reads_as_one_would_type_it() -> None:
     assert json.loads(Config.model_validate({"rate": "0.1*0.97^round"}).model_dump_json()) == {
         "rate": "0.1*0.97^round"
     }
+
+
+def test_half_a_cosine_wave() -> None:
+    """Of 2 to a twentieth of it in 100 rounds: half way down 2 · (0.05 + 0.95 / 2)."""
+    rate = Config.model_validate({"rate": "2*cosine(100)"}).rate
+    assert [rate.at(round_) for round_ in (0, 50, 100, 900)] == pytest.approx([2.0, 1.05, 0.1, 0.1])
+    assert Config(rate=rate).model_dump() == {"rate": "2.0*cosine(100)"}

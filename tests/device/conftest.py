@@ -47,6 +47,7 @@ def trained(data, tmp_path_factory) -> Callable:
     options: dict[str, dict[str, Any]] = {
         "fedhist": {"embedding_size": 6, "decays": "0.5,1"},
         "fedmf": {"embedding_size": 4},
+        "fedsasrec": {"embedding_size": 8, "layers": 1, "max_length": 9, "clients_per_round": 1.0},
         "fedslist-sparse": {"neighbours": 30},
     }
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from solera.core.history import MEMORY, remembers
+from solera.core.choices import SequenceScorer
+from solera.core.history import MEMORY
 from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -38,7 +39,7 @@ def trained(name: str) -> Simulation:
 def dense(simulation: Simulation, clients: np.ndarray) -> torch.Tensor:
     params = simulation.held(clients)
     scorer = simulation.method.scorer
-    if remembers(scorer):
+    if isinstance(scorer, SequenceScorer):
         params[MEMORY] = simulation._memory(scorer, simulation.data.train.take(clients))
     with torch.no_grad():
         found = simulation.method.score(params)

@@ -75,7 +75,9 @@ def train(
     return on_ranks(size, work)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", ["fedmf", *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name != "fedmf")]
+)
 def test_sharded_tables_give_the_same_bits(ratings, tmp_path, method):
     train(ratings, tmp_path / "whole", 2, method, sharded=False)
     whole = content(tmp_path / "whole")

@@ -55,6 +55,7 @@ def trained(ratings: Path, out: Path, workers: int, method: str, *more: str) -> 
         pytest.param("fedmf", (2, 3, 5), marks=pytest.mark.slow),
         pytest.param("fedrap", (2, 3, 5), marks=pytest.mark.slow),
         pytest.param("fedhist", (2, 3, 5), marks=pytest.mark.slow),
+        pytest.param("fedsasrec", (2, 3), marks=pytest.mark.slow),
         pytest.param("fedem", (2, 3), marks=pytest.mark.slow),
         pytest.param("gpfedrec", (2, 3), marks=pytest.mark.slow),
         pytest.param("pfedgraph", (3,), marks=pytest.mark.slow),

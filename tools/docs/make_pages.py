@@ -41,6 +41,7 @@ from blocks.boards import (
     wanted,
     where_recorded,
 )
+from blocks.by_users import Points, privacy_by_users, privacy_settings, read_points
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
 from blocks.results import Records, ablation, figures, headline, leaky, newest, reproduction
@@ -75,6 +76,7 @@ class Kept(NamedTuple):
     attacks: Attacks
     poisonings: Poisonings
     private: Private
+    by_users: Points
 
     @classmethod
     def read(cls, root: Path) -> Kept:
@@ -94,6 +96,7 @@ class Kept(NamedTuple):
             read_attacks(root / RECORDS / "attacks"),
             read_poisoning(root / RECORDS / "poisoning"),
             Private(read_all(root / RECORDS / "privacy"), asked_for(root / "experiments" / "matrices")),
+            read_points(records / "privacy-size"),
         )
 
 
@@ -121,7 +124,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 def fill(block: re.Match[str], kept: Kept) -> str:
     """The block with its contents made anew."""
-    records, tuned_records, asked, found, ablations, attacks, poisonings, private = kept
+    records, tuned_records, asked, found, ablations, attacks, poisonings, private, by_users = kept
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
         "options": options,
@@ -152,6 +155,8 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "other poisoning": lambda dataset: other_poisoning(of_dataset(poisonings, dataset)),
         "poisoning commands": lambda dataset: attack_commands(of_dataset(poisonings, dataset)),
         "differential privacy": lambda dataset: differential_privacy(private, dataset),
+        "privacy by users": lambda kind: privacy_by_users(by_users, kind),
+        "privacy settings": lambda: privacy_settings(by_users),
         "attack commands": lambda dataset: attack_commands(on(attacks, dataset)),
     }
     kind, names = block[1], block[2].split(", ") if block[2] else []

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from solera.baselines.centrap import CentRAP, CentRAPConfig
 from solera.baselines.ease import Ease, EaseConfig
+from solera.baselines.esasrec import ESASRec, ESASRecConfig
+from solera.baselines.hstu import HSTU, HSTUConfig
 from solera.baselines.ials import IALS, IALSConfig
 from solera.baselines.lightgcn import LightGCN, LightGCNConfig
 from solera.baselines.mf import MF, MFConfig
@@ -68,6 +70,8 @@ BASELINES: dict[str, Recipe] = {
     "lightgcn": Recipe(LightGCNConfig, LightGCN.fit),
     "centrap": Recipe(CentRAPConfig, CentRAP.fit),
     "sasrec": Recipe(SASRecConfig, SASRec.fit),
+    "esasrec": Recipe(ESASRecConfig, ESASRec.fit),
+    "hstu": Recipe(HSTUConfig, HSTU.fit),
 }
 
 
@@ -96,6 +100,7 @@ def _shown(value: Any) -> str:
 
 __all__ = [
     "BASELINES",
+    "HSTU",
     "IALS",
     "MF",
     "NCF",
@@ -103,9 +108,12 @@ __all__ = [
     "Baseline",
     "CentRAP",
     "CentRAPConfig",
+    "ESASRec",
+    "ESASRecConfig",
     "Ease",
     "EaseConfig",
     "Epoch",
+    "HSTUConfig",
     "IALSConfig",
     "LightGCN",
     "LightGCNConfig",

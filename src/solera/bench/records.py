@@ -29,7 +29,7 @@ from solera.runs.result import READ, Bytes, Metrics, RunResult, Tested
 
 Kind = Literal["method", "baseline"]
 History = Literal["train", "validation"]  # what a tested model knows of a user: up to these items
-_READERS = ("fedease", "fedslist", "fedhist", "ease", "ials", "sasrec")
+_READERS = ("fedease", "fedslist", "fedhist", "fedsasrec", "ease", "ials", "sasrec")
 Content = TypeVar("Content", bound="RunRequest")
 
 

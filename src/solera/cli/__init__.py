@@ -27,6 +27,7 @@ from solera.cli import (
 )
 from solera.cli.attack import attack
 from solera.cli.baseline import baseline
+from solera.cli.blend import blend
 from solera.cli.compare import compare
 from solera.cli.doctor import doctor
 from solera.cli.leak import leak
@@ -58,6 +59,7 @@ app.command(rich_help_panel=LEARN)(runs.train)
 app.command(rich_help_panel=LEARN)(recommend)
 app.command(rich_help_panel=LEARN)(similar)
 app.command(rich_help_panel=LEARN)(baseline)
+app.command(rich_help_panel=LEARN)(blend)
 app.command(rich_help_panel=LEARN)(sweep)
 app.command(rich_help_panel=LEARN)(compare)
 app.command(rich_help_panel=LEARN)(report)

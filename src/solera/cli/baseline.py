@@ -11,14 +11,17 @@ from solera.cli.output import Json, print_json, print_result
 from solera.cli.progress import epoch_progress
 from solera.cli.runs import USUAL_CUTOFFS, Cutoffs, OptionalData, Options, PresetName, ProtocolName, Seed
 
-Baseline = Literal["popularity", "ease", "slist", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec"]
+Baseline = Literal[
+    "popularity", "ease", "slist", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec", "esasrec", "hstu"
+]
 
 
 def baseline(
     name: Annotated[
         Baseline | None,
         typer.Argument(
-            metavar="[NAME]", help="popularity, ease, slist, ials, mf, ncf, lightgcn, sasrec or centrap."
+            metavar="[NAME]",
+            help="popularity, ease, slist, ials, mf, ncf, lightgcn, centrap, sasrec, esasrec or hstu.",
         ),
     ] = None,
     data: OptionalData = None,

@@ -56,6 +56,13 @@ def export(
             "--whole", help="Write all weights of a one-round method, not the largest ones in 8 bits."
         ),
     ] = False,
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Titles, years and genres: CSV file of id,title[,year][,genres] (default: the data set's).",
+        ),
+    ] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -63,9 +70,18 @@ def export(
 
     Example: solera bundle export runs/fedslist-ml-100k-strict-s0 -o movies.bundle --key publisher.key
     """
+    from solera.device.items import read_items
     from solera.device.publish import export as write
 
-    bundle = write(run, output, key, catalogue_version=catalogue_version, whole=whole, data_dir=data_dir)
+    bundle = write(
+        run,
+        output,
+        key,
+        catalogue_version=catalogue_version,
+        whole=whole,
+        items=None if catalogue is None else read_items(catalogue),
+        data_dir=data_dir,
+    )
     _show(bundle, json)
     if not json:
         out.print(f"next: solera device init me --bundle {output}", style="dim", highlight=False)
@@ -171,6 +187,34 @@ def show_(
     bundle.catalogue()
     Model(bundle)
     _show(bundle, json)
+
+
+@app.command()
+def page(
+    file: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Bundle of a trained model.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write.")],
+    key: Annotated[
+        Path | None, typer.Option(help="The publisher's .pub file. Refuse a bundle signed with another key.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Solera",
+    json: Json = False,
+) -> None:
+    """Write a page that recommends from the bundle in any browser, without a connection.
+
+    Example: solera bundle page movies.bundle -o movies-page
+    """
+    from solera.device.bundle import Bundle
+    from solera.device.keys import fingerprint, read_public
+    from solera.device.page import write_page
+
+    bundle = Bundle.open(file, None if key is None else read_public(key))
+    written = write_page(bundle, output, title)
+    size = written.stat().st_size
+    if json:
+        print_json({"page": str(written), "bytes": size, "signed_by": fingerprint(bundle.key)})
+        return
+    out.print(f"{written}: {size:,} bytes, signed by {fingerprint(bundle.key)}", highlight=False)
+    out.print(f"next: open {written} in a browser", style="dim", highlight=False)
 
 
 @app.command()

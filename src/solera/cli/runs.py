@@ -110,7 +110,9 @@ def train(
         int | None,
         typer.Option(help="Users that are validated in a round (default: all, up to 10,000).", min=1),
     ] = None,
-    evaluate_every: Annotated[int, typer.Option(help="Validate after every so many rounds.", min=1)] = 1,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Validate after every so many rounds; 1 unless a preset says.", min=1)
+    ] = None,
     test_twice: Annotated[
         bool | None,
         typer.Option(

@@ -9,13 +9,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from solera.coding.tables import TableCoding, Whole
+from solera.coding.tables import Int8Table, TableCoding, Whole
 from solera.coding.uploads import FLOAT, ROW_ID
 from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Home, Leaf, Params
 
 _PREFIX = "download."
+_MATRICES = Int8Table()
 _VERSION, _CHANGED, _SEEN, _TOUCHED = (
     f"{_PREFIX}{name}" for name in ("version", "changed", "seen", "touched")
 )
@@ -23,7 +24,7 @@ _VERSION, _CHANGED, _SEEN, _TOUCHED = (
 
 @dataclass(frozen=True)
 class CodedDownload:
-    """The shared tables of a method in a coded form.
+    """The shared tables of a method in a coded form, and with them the matrices of its network.
 
     Clients know the tables before the first round, because they follow from the seed. So what is coded is the
     change since then, except for tables that are sent as they are. With `delta`, a client that has an earlier
@@ -45,6 +46,16 @@ class CodedDownload:
 
     def _coded(self) -> list[Leaf]:
         return [leaf for leaf in self._leaves() if leaf.per_item]
+
+    def _matrices(self) -> list[Leaf]:
+        """Matrices of networks, which are sent in 8 bits a number if tables are coded."""
+        if isinstance(self.tables, Whole):
+            return []
+        return [leaf for leaf in self._leaves() if not leaf.per_item and len(leaf.shape) == 2]
+
+    def _codings(self) -> Iterator[tuple[Leaf, TableCoding]]:
+        yield from ((leaf, self.tables) for leaf in self._coded())
+        yield from ((leaf, _MATRICES) for leaf in self._matrices())
 
     def _parts(self, memory: Params, leaf: Leaf) -> Params:
         start = f"{_PREFIX}{leaf.name}."
@@ -69,8 +80,8 @@ class CodedDownload:
     def _tables(self, memory: Params, shared: Params, version: int) -> Params:
         return {
             f"{_PREFIX}{leaf.name}.{part}": value
-            for leaf in self._coded()
-            for part, value in self.tables.coded(
+            for leaf, coding in self._codings()
+            for part, value in coding.coded(
                 leaf, shared[leaf.name] - self._initial(leaf, shared), self._parts(memory, leaf), version
             ).items()
         }
@@ -94,14 +105,17 @@ class CodedDownload:
         """The shared leaves as clients decode them. Derived leaves follow from these."""
         return shared | {
             leaf.name: self._initial(leaf, shared)
-            + self.tables.decoded(self._parts(memory, leaf), shared[leaf.name])
-            for leaf in self._coded()
+            + coding.decoded(self._parts(memory, leaf), shared[leaf.name])
+            for leaf, coding in self._codings()
         }
 
     def _row_bytes(self, n_items: int) -> tuple[int, int]:
         """Bytes of an item's rows in all tables, and of all that is not a row."""
         sizes = [self.tables.sizes(leaf, n_items) for leaf in self._coded()]
-        whole = FLOAT * sum(leaf.size for leaf in self._leaves() if not leaf.per_item)
+        matrices = self._matrices()
+        others = [leaf for leaf in self._leaves() if not leaf.per_item and leaf not in matrices]
+        whole = FLOAT * sum(leaf.size for leaf in others)
+        whole += sum(leaf.size + FLOAT * leaf.shape[0] for leaf in matrices)
         return sum(row for row, _ in sizes), sum(rest for _, rest in sizes) + whole
 
     def sent(self, memory: Params, clients: Ints, n_items: int) -> tuple[float, Params]:

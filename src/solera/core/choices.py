@@ -331,8 +331,8 @@ def needs_single_uploads(aggregate: Aggregate) -> bool:
 
 @runtime_checkable
 class SequenceScorer(Protocol):
-    """A scorer that represents a user by their item sequence."""
+    """A scorer that represents a user by a memory of their item sequence. No user vector is stored."""
 
-    def before(self, inputs: Tensor, places: range) -> Tensor:
-        """The memory before each of these positions of a history, from its items' input vectors."""
+    def remember(self, shared: Params, items: Tensor, lengths: Tensor) -> Tensor:
+        """Memories [clients, d] of whole histories, given the items of all, one client after the other."""
         ...

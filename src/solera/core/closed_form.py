@@ -60,9 +60,14 @@ class ClosedFormConfig(Frozen):
 
     @model_validator(mode="after")
     def _priors_on_all_weights(self) -> Self:
-        if (self.source_attributes or self.target_attributes or self.cold_neighbours) and self.neighbours:
+        if self.reads_attributes and self.neighbours:
             raise ValueError("options of attributes need all weights: omit neighbours")
         return self
+
+    @property
+    def reads_attributes(self) -> bool:
+        """Whether any option of attributes is set."""
+        return bool(self.source_attributes or self.target_attributes or self.cold_neighbours)
 
 
 class Channels(NamedTuple):

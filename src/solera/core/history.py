@@ -76,6 +76,10 @@ class FadingHistory:
         """The index of the decay that each memory dimension uses."""
         return torch.arange(size) * len(self.decays) // size
 
+    def remember(self, shared: Params, items: Tensor, lengths: Tensor) -> Tensor:
+        """Memories [clients, 1 + d] of whole histories, from the shared input vectors of their items."""
+        return self.last(shared[INPUTS].index_select(0, items), lengths)
+
     def last(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Memories [clients, 1 + d] of whole histories, given their concatenated inputs [sum(lengths), d]."""
         ends = lengths.cumsum(0)

@@ -52,6 +52,25 @@ class NextItemLoss(Protocol):
         ...
 
 
+@runtime_checkable
+class WindowLoss(Protocol):
+    """A training loss for predicting every item of a window of a history at once; see `core.windows`."""
+
+    @property
+    def label(self) -> str:
+        """A short label for this choice."""
+        ...
+
+    def losses(
+        self, states: Tensor, items: Tensor, targets: Tensor, weights: Tensor, negatives: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The weighted sum of the losses of states [n, d], and the single losses [n] without gradients.
+
+        `items` are all item vectors, `targets` [n] the items to predict; no `negatives` stand for all items.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class BinaryCrossEntropy:
     """Binary cross-entropy of positives against negatives, with each item scored independently."""

@@ -26,7 +26,7 @@ from solera.core.choices import (
 )
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.losses import Loss, NextItemLoss
+from solera.core.losses import Loss, NextItemLoss, WindowLoss
 from solera.core.rare_choices import HoldsUsers, Telling, ViewOfWholeTables
 from solera.core.spec import Home, Leaf, Params
 
@@ -44,7 +44,7 @@ class Method:
     config: MethodConfig
     scorer: Scorer
     view: View
-    loss: Loss | NextItemLoss
+    loss: Loss | NextItemLoss | WindowLoss
     update: Update
     aggregate: Aggregate
     popularity_power: float = 0.0
@@ -77,8 +77,10 @@ class Method:
             for leaf in self.leaves
             if leaf.feeds and (not leaf.per_item or shared_tables.get(leaf.feeds) != leaf.shape)
         ]
-        if isinstance(self.loss, NextItemLoss) is not isinstance(self.scorer, SequenceScorer):
+        if isinstance(self.loss, Loss) is isinstance(self.scorer, SequenceScorer):
             problems.append(f"the loss {self.loss.label!r} does not train the scorer {self.scorer.label!r}")
+        if isinstance(self.loss, WindowLoss):
+            problems += self._unfit_for_windows()
         if any(stage.settle for stage in stages) and not isinstance(self.view, ViewSettles):
             problems.append("the update settles the view, which has nothing to settle")
         if any(leaf.derived_from for leaf in self.leaves) and not isinstance(self.view, ViewDerives):
@@ -99,6 +101,15 @@ class Method:
         ]
         if problems:
             raise ConfigError(f"method {self.name!r} is inconsistent: {'; '.join(problems)}")
+
+    def _unfit_for_windows(self) -> list[str]:
+        """Why clients cannot send one gradient over a window of their history."""
+        personal = [leaf.name for leaf in self.select(home=Home.PERSONAL)]
+        found = [f"{name!r} is personal, but clients train on shared leaves alone" for name in personal]
+        found += [f"clients keep {name!r}, but they train no rows of their own" for name in self.view.keeps]
+        if self.popularity_power:
+            found.append("negatives are the same for all clients, and not drawn by popularity")
+        return found
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:

@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     NOISE = 5
     SYNTHETIC = 6
     CODING = 7
+    DROPOUT = 8
 
 
 def mix(x: Bits) -> Bits:

@@ -100,11 +100,16 @@ class Upload:
 
     def bytes_per_client(self, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Size of each client's upload: row numbers and float32 values."""
-        counts = self.row_counts.cpu().numpy().astype(np.int64)
-        sent = [leaf for leaf in leaves if leaf.sent_as]
-        per_row = sum(leaf.size for leaf in sent if leaf.per_item) * _FLOAT
-        fixed = sum(leaf.size for leaf in sent if not leaf.per_item) * _FLOAT
-        return counts * (per_row + _ROW_ID if per_row else 0) + fixed
+        return upload_bytes(self.row_counts, leaves)
+
+
+def upload_bytes(row_counts: Tensor, leaves: tuple[Leaf, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Size of the uploads of clients that send so many rows each: row numbers and float32 values."""
+    counts = row_counts.cpu().numpy().astype(np.int64)
+    sent = [leaf for leaf in leaves if leaf.sent_as]
+    per_row = sum(leaf.size for leaf in sent if leaf.per_item) * _FLOAT
+    fixed = sum(leaf.size for leaf in sent if not leaf.per_item) * _FLOAT
+    return counts * (per_row + _ROW_ID if per_row else 0) + fixed
 
 
 class Sums(NamedTuple):

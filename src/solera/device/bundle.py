@@ -30,6 +30,8 @@ from solera.device.keys import KEY_BYTES, SIGNATURE_BYTES, fingerprint, is_signe
 FORMAT = 1
 COMPACT_FORMAT = 2  # the same with compact weights of a one-round method (`device.compact`)
 GENRES_FORMAT = 3  # the same with genres in the catalogue, and weights of either form
+BLEND_FORMAT = 4  # two models that score together; names of the second one's tensors begin with `SECOND`
+SECOND = "second/"
 MANIFEST, SIGNATURE, CATALOGUE, TENSORS = (
     "manifest.json",
     "manifest.sig",
@@ -54,21 +56,33 @@ class Item(NamedTuple):
     genres: tuple[str, ...] = ()
 
 
-class Manifest(BaseModel):
-    """Manifest of a bundle."""
+class ModelEntry(BaseModel):
+    """What a manifest says of a model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["solera bundle"] = "solera bundle"
-    format: int = FORMAT
-    library: str
     method: str
     plugins: tuple[str, ...]
     options: dict[str, Any]
     precision: Literal["single", "double"]
+    seed: int = Field(default=0, ge=0, description="of how parameters start, and of what clients draw")
+
+
+class SecondModel(ModelEntry):
+    """The second model of a blend (`runs.blend`)."""
+
+    weight: float = Field(ge=0, le=1, description="of its standardised scores; the first has the rest")
+
+
+class Manifest(ModelEntry):
+    """Manifest of a bundle."""
+
+    kind: Literal["solera bundle"] = "solera bundle"
+    format: int = FORMAT
+    library: str
     catalogue_version: int = Field(ge=1)
     items: int = Field(ge=1)
-    seed: int = Field(default=0, ge=0, description="of how parameters start, and of what clients draw")
+    second: SecondModel | None = None
     trained: dict[str, Any] = Field(
         description="data set, protocol and figures, for information; empty if nothing has been trained"
     )
@@ -171,11 +185,11 @@ def _manifest(path: Path, text: bytes) -> Manifest:
         kind = version = None
     if kind != "solera bundle" or not isinstance(version, int):
         raise BundleError(f"{path} is signed, but is not a bundle", _AGAIN)
-    if version not in {FORMAT, COMPACT_FORMAT, GENRES_FORMAT}:
+    if version not in {FORMAT, COMPACT_FORMAT, GENRES_FORMAT, BLEND_FORMAT}:
         older = version < FORMAT
         raise BundleError(
             f"{path} has format {version}, which is {'older' if older else 'newer'} than format "
-            f"{FORMAT if older else GENRES_FORMAT}, which is read here",
+            f"{FORMAT if older else BLEND_FORMAT}, which is read here",
             "ask the publisher for a new bundle" if older else "pip install --upgrade solera",
         )
     try:

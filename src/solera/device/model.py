@@ -16,11 +16,19 @@ from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
-from solera.core.history import INPUTS, FadingHistory
+from solera.core.history import INPUTS, FadingHistory, remembers
 from solera.core.neighbours import LEVELS, NEIGHBOURS, WEIGHTS, Neighbours, resized
 from solera.core.spec import Home, Params
 from solera.data.ragged import Ragged
-from solera.device.bundle import COMPACT_FORMAT, GENRES_FORMAT, TENSORS, Bundle
+from solera.device.bundle import (
+    COMPACT_FORMAT,
+    FORMAT,
+    SECOND,
+    TENSORS,
+    Bundle,
+    ModelEntry,
+    SecondModel,
+)
 from solera.device.compact import check_compact
 from solera.device.tensors import Arrays
 from solera.engine import OneRound, Simulation
@@ -28,6 +36,7 @@ from solera.engine.one_round import memory_weights
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen, newcomer
 from solera.methods import find, names
+from solera.runs.blend import mixed
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -44,6 +53,11 @@ def served_from_history() -> list[str]:
     return [name for name in names() if find(name).serves_from_history]
 
 
+def _is_linear(method: AnyMethod) -> bool:
+    """Whether every score is a sum over the items of the history."""
+    return method.serves_from_history and (isinstance(method, ClosedForm) or remembers(method.scorer))
+
+
 class Model:
     """A bundle's method, and the parameters that a user is served with.
 
@@ -51,12 +65,22 @@ class Model:
     user's own.
     """
 
-    def __init__(self, bundle: Bundle, shared: Arrays | None = None, personal: Arrays | None = None) -> None:
-        manifest = bundle.manifest
-        self.method = method_of(bundle)
-        self.n_items, self.seed = manifest.items, manifest.seed
-        self.dtype = torch.float64 if manifest.precision == "double" else torch.float32
-        self.shared = self._grown(shared) if shared else self._checked(bundle)
+    def __init__(
+        self,
+        bundle: Bundle,
+        shared: Arrays | None = None,
+        personal: Arrays | None = None,
+        *,
+        second: SecondModel | None = None,
+    ) -> None:
+        """With `second`, that model of a blend alone."""
+        manifest, about = bundle.manifest, second or bundle.manifest
+        self.method = _method(bundle, about)
+        self.n_items, self.seed = manifest.items, about.seed
+        self.dtype = torch.float64 if about.precision == "double" else torch.float32
+        self._second = Model(bundle, second=manifest.second) if manifest.second and not second else None
+        self._weight = manifest.second.weight if manifest.second else 0.0
+        self.shared = self._grown(shared) if shared else self._checked(bundle, second is not None)
         self._personal = {name: torch.from_numpy(value.copy()) for name, value in (personal or {}).items()}
 
     def _grown(self, shared: Arrays) -> Params:
@@ -74,17 +98,21 @@ class Model:
                 tensors[leaf.name] = torch.cat([tensors[leaf.name], rest])
         return tensors | derived(self.method, tensors)
 
-    def _checked(self, bundle: Bundle) -> Params:
+    def _checked(self, bundle: Bundle, second: bool) -> Params:
         """The tensors, of the declared names, shapes and type, and finite; none where nothing is trained."""
         again = "ask the publisher for a new bundle"
         try:
-            tensors: Params = load(bundle.read(TENSORS))
+            tensors: Params = {
+                name.removeprefix(SECOND) if second else name: value
+                for name, value in load(bundle.read(TENSORS)).items()
+                if bundle.manifest.second is None or name.startswith(SECOND) is second
+            }
         except (SafetensorError, ValueError) as error:
             raise BundleError(f"{bundle.path}: {TENSORS} cannot be read: {error}", again) from None
         if not tensors and not bundle.manifest.trained:
             return {}
         version = bundle.manifest.format
-        compact = version == COMPACT_FORMAT or (version == GENRES_FORMAT and LEVELS in tensors)
+        compact = version == COMPACT_FORMAT or (version != FORMAT and LEVELS in tensors)
         if isinstance(self.method, ClosedForm) and compact:
             check_compact(bundle, tensors, self.n_items)
             _check_sources(tensors, self.method.scorer.channels)
@@ -120,7 +148,8 @@ class Model:
                 alone.state.personal.take_client(0, self._personal)
             elif not self.method.serves_from_history:
                 deque(alone.train_clients(0, me), maxlen=0)
-        return alone.serve(known)(me)[0]
+        scores = alone.serve(known)(me)[0]
+        return mixed(scores, self._second.scores(history), self._weight) if self._second else scores
 
     def best(
         self, history: Ints, seen: Ints, k: int, days: Floats | None = None, asked: float | None = None
@@ -148,11 +177,11 @@ class Model:
         self, history: Ints, items: Sequence[int], days: Floats | None = None, asked: float | None = None
     ) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
-        if not self.method.serves_from_history:
+        if self._second or not _is_linear(self.method):
             raise DeviceError(
                 f"{self.method.name!r} does not score by single items of the history, so it cannot "
                 "give reasons",
-                f"omit --why, or use a bundle of {', '.join(served_from_history())}",
+                f"omit --why, or use a bundle of {', '.join(n for n in names() if _is_linear(find(n)))}",
             )
         columns, places = torch.tensor(items), torch.from_numpy(history)
         ages = np.arange(len(history))[::-1].copy()
@@ -178,10 +207,18 @@ class Model:
 
 
 def method_of(bundle: Bundle) -> AnyMethod:
-    """A bundle's method with its options."""
-    manifest = bundle.manifest
+    """A bundle's method with its options, for a federation to train."""
+    if bundle.manifest.second:
+        raise BundleError(
+            f"{bundle.path} blends two models, which a federation does not train",
+            "train each of them, and blend the runs",
+        )
+    return _method(bundle, bundle.manifest)
+
+
+def _method(bundle: Bundle, about: ModelEntry) -> AnyMethod:
     try:
-        return find(manifest.method, manifest.options, manifest.plugins)
+        return find(about.method, about.options, about.plugins)
     except ConfigError as error:
         message = f"{bundle.path}: this version of Solera does not support its method: {error.message}"
         raise BundleError(message, "pip install --upgrade solera") from None

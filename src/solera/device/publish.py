@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,24 +20,30 @@ from solera.core.spec import Params
 from solera.data.datasets import genres, load
 from solera.data.interactions import Interactions
 from solera.device.bundle import (
+    BLEND_FORMAT,
     CATALOGUE,
     COMPACT_FORMAT,
     FORMAT,
     GENRES_FORMAT,
     LIMITS,
     MANIFEST,
+    SECOND,
     SIGNATURE,
     TENSORS,
     Bundle,
     Item,
     Manifest,
+    SecondModel,
 )
 from solera.device.catalogue import split_year
 from solera.device.compact import compacted
 from solera.device.keys import read_secret, sign
-from solera.device.model import Model, served_from_history
+from solera.device.model import Model, method_of, served_from_history
 from solera.methods import find
+from solera.runs.blend import BLEND, FIRST, read_blend
+from solera.runs.blend import SECOND as SECOND_RUN
 from solera.runs.folder import RunFolder
+from solera.runs.result import RunResult
 
 _TOLD = ("dataset", "protocol", "leaky", "seed", "users", "selected_round", "test")  # of a run's result
 
@@ -48,16 +55,67 @@ def export(
     *,
     catalogue_version: int = 1,
     whole: bool = False,
+    items: Sequence[Item] | None = None,
     data: Interactions | None = None,
     data_dir: Path | None = None,
 ) -> Bundle:
     """Write what a run's clients share, and its catalogue, as a signed bundle: nothing personal.
 
     Of a one-round method, the largest weights are written in 8 bits each, or with `whole` all as they are.
+    `items` gives titles, years and genres instead of the data set.
     """
+    catalogue = partial(_catalogue, items=items, data=data, data_dir=data_dir)
+    if (run / BLEND).exists():
+        return _export_blend(run, output, key, catalogue_version, whole, catalogue)
     folder = RunFolder.open(run)
-    config, state, result = folder.config, folder.state(), folder.result
-    assert result is not None  # state() has made sure
+    model = _published(folder, whole=whole)
+    return write(
+        model.about,
+        catalogue(folder),
+        output,
+        key,
+        catalogue_version=catalogue_version,
+        tensors=model.tensors,
+        format_=COMPACT_FORMAT if model.compact else FORMAT,
+        trained=_told(folder.result),
+    )
+
+
+def _export_blend(  # noqa: PLR0917, those of export
+    run: Path,
+    output: Path,
+    key: Path,
+    catalogue_version: int,
+    whole: bool,
+    catalogue: Callable[[RunFolder], Sequence[Item]],
+) -> Bundle:
+    """Write both models of a blend."""
+    settings, result = read_blend(run)
+    folders = [RunFolder.open(run / name) for name in (FIRST, SECOND_RUN)]
+    first, second = (_published(folder, whole=whole) for folder in folders)
+    tensors = first.tensors | {SECOND + name: value for name, value in second.tensors.items()}
+    return write(
+        first.about,
+        catalogue(folders[0]),
+        output,
+        key,
+        catalogue_version=catalogue_version,
+        tensors=tensors,
+        format_=BLEND_FORMAT,
+        trained=_told(result),
+        second=SecondModel(**second.about._asdict(), weight=settings.weight),
+    )
+
+
+def _told(result: RunResult | None) -> dict[str, Any]:
+    assert result is not None  # the folder's state has been read
+    return {name: value for name, value in result.document().items() if name in _TOLD}
+
+
+def _catalogue(
+    folder: RunFolder, *, items: Sequence[Item] | None, data: Interactions | None, data_dir: Path | None
+) -> Sequence[Item]:
+    config, result = folder.config, folder.result
     known = genres(config.dataset, data_dir) if data is None else {}
     data = data or load(
         config.dataset,
@@ -65,11 +123,25 @@ def export(
         min_interactions=config.min_interactions,
         columns=config.columns,
     )
-    if data.n_items != result.items:
+    if result is None or data.n_items != result.items:
         raise RunError(
-            f"the data set {config.dataset!r} has changed since the run in {run}",
-            f"it had {result.items} items",
+            f"the data set {config.dataset!r} has changed since the run in {folder.path}",
+            f"it had {result.items if result else 'other'} items",
         )
+    return catalogue_of(data, known) if items is None else _in_order(items, data)
+
+
+class _Published(NamedTuple):
+    """What is published of a run."""
+
+    about: _About
+    tensors: Params
+    compact: bool
+
+
+def _published(folder: RunFolder, *, whole: bool) -> _Published:
+    config, state, result = folder.config, folder.state(), folder.result
+    assert result is not None  # state() has made sure
     method = find(config.method, config.options, config.plugins)
     if method.tailored:
         raise BundleError(
@@ -77,19 +149,10 @@ def export(
             f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
         )
     about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
-    tensors = {name: state.shared[name] for name in method.shared_shapes(data.n_items)}
+    tensors = {name: state.shared[name] for name in method.shared_shapes(result.items)}
     if compact := isinstance(method, ClosedForm) and not whole:
-        tensors = compacted(method, tensors, data.n_items)
-    return write(
-        about,
-        catalogue_of(data, known),
-        output,
-        key,
-        catalogue_version=catalogue_version,
-        tensors=tensors,
-        format_=COMPACT_FORMAT if compact else FORMAT,
-        trained={name: value for name, value in result.document().items() if name in _TOLD},
-    )
+        tensors = compacted(method, tensors, result.items)
+    return _Published(about, tensors, compact)
 
 
 class _About(NamedTuple):
@@ -135,6 +198,7 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
             f"{key} is not the key that signed {old.path}", "use that key: devices accept no other"
         )
     manifest = old.manifest
+    method_of(old)  # a blend is refused
     about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
     version = manifest.catalogue_version + 1
     return write(about, [*held, *more], output, key, catalogue_version=version)
@@ -149,6 +213,18 @@ def catalogue_of(data: Interactions, genres: Mapping[str, tuple[str, ...]] | Non
     ]
 
 
+def _in_order(items: Sequence[Item], data: Interactions) -> list[Item]:
+    """Items of a publisher's file in the order of a data set; items that nobody has are left out."""
+    known = {item.id: item for item in items}
+    missing = next((id_ for id_ in data.item_map.ids.tolist() if id_ not in known), None)
+    if missing is not None:
+        raise BundleError(
+            f"the catalogue has no item {missing!r} of the data set",
+            "add a line for every item of the data set",
+        )
+    return [known[id_] for id_ in data.item_map.ids.tolist()]
+
+
 def write(
     about: _About,
     items: Sequence[Item],
@@ -159,6 +235,7 @@ def write(
     format_: int = FORMAT,
     tensors: Params | None = None,
     trained: dict[str, Any] | None = None,
+    second: SecondModel | None = None,
 ) -> Bundle:
     """Sign and write a bundle, if a device would take it."""
     with_genres = any(item.genres for item in items)
@@ -174,15 +251,16 @@ def write(
                 "use a method with item vectors",
             )
     manifest = Manifest(
-        format=GENRES_FORMAT if with_genres else format_,
+        format=max(format_, GENRES_FORMAT) if with_genres else format_,
         library=__version__,
         **about._asdict(),
         catalogue_version=catalogue_version,
         items=len(items),
         trained=trained or {},
+        second=second,
         sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     )
-    text = manifest.model_dump_json(indent=2).encode()
+    text = manifest.model_dump_json(indent=2, exclude=None if second else {"second"}).encode()
     signature = sign(read_secret(key), text)
     try:
         with replacing_file(output) as partial:

@@ -69,6 +69,8 @@ def guarantee(dp: DP, releases: Releases) -> dict[str, Any]:
     }
     if dp.adaptive is not None:
         stated["adaptive_clip_quantile"] = dp.adaptive
+    if dp.threshold is not None:
+        stated["threshold"] = dp.threshold
     if dp.mode == "distributed":
         stated["dropout"] = (
             f"up to {dp.dropout:.0%} of the expected clients may be missing, or the round is given up"

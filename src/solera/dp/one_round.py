@@ -7,7 +7,10 @@ vector.
 
 A noisy sum of x xᵀ has negative eigenvalues. Such noise on n rows moves eigenvalues by about σ √(2n), which
 is known without looking at the data. This much is added to the diagonal, and doubled as long as it is not
-enough. All of this only uses the noisy sum, and costs no privacy.
+enough.
+
+Most pairs of items hardly ever occur, and their noisy numbers are noise alone. With a `threshold` c those
+within c standard deviations of zero become zero. All of this only uses the noisy sum, and costs no privacy.
 """
 
 from __future__ import annotations
@@ -67,16 +70,28 @@ class PrivateSum:
                 return self.gaussian.std / math.sqrt(1 - self.dp.dropout)
 
     def release(self, totals: Mapping[str, Tensor], channels: Mapping[str, Channels], clients: int) -> None:
-        """Add noise to all totals in place."""
+        """Add noise to all totals in place, and remove what is hardly more than noise."""
         noise, std, clip = self.randomness.noise(0), self.std(clients), self.dp.clip
+        least = (self.dp.threshold or 0.0) * std
         for name, total in totals.items():
             if channels[name].symmetric:
                 noise.cover_symmetric(total, std, clip)
+                diagonal = total.diagonal().clone()
+                drop_small(total, least / math.sqrt(2))
+                total.diagonal().copy_(diagonal)
                 make_positive(total, std * math.sqrt(2 * len(total)))
             else:
                 for start in range(0, len(total), _ROWS):
                     some = total[start : start + _ROWS]
                     some.copy_(noise.cover(some, std, clip))
+                    if channels[name].width is None:
+                        drop_small(some, least)
+
+
+def drop_small(matrix: Tensor, least: float) -> None:
+    """Replace numbers nearer to zero than `least` by zero, in place."""
+    if least:
+        matrix.masked_fill_(matrix.abs() < least, 0.0)
 
 
 def make_positive(matrix: Tensor, step: float) -> None:

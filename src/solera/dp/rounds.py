@@ -48,6 +48,8 @@ class PrivateRounds:
     def __post_init__(self) -> None:
         if self.dp.noise is None:
             raise ConfigError("the amount of noise is not known yet", "pass the result of DP.resolved")
+        if self.dp.threshold is not None:
+            raise ConfigError("a threshold is for methods of one round", "omit threshold=…")
         if self.dp.adaptive is not None and 2 * self.count_noise <= self.dp.noise:
             raise ConfigError(
                 f"{self.expected:.0f} clients per round are too few for an adaptive clip with this noise",

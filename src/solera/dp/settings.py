@@ -40,6 +40,11 @@ class DP(Frozen):
         lt=1,
         description="mode distributed: share of the expected clients that may be missing",
     )
+    threshold: float | None = Field(
+        default=None,
+        gt=0,
+        description="one round: noisy numbers of pairs below so many standard deviations become 0",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -13,7 +13,7 @@ _HINT = "choose a method whose aggregate is a mean over all clients, like fedmf"
 def check(method: AnyMethod) -> None:
     """Raise an error for a method whose server uses more than the noisy sum of clipped uploads."""
     if isinstance(method, ClosedForm):  # its server only gets the total
-        if any(each.width for each in method.update.sums.values()):
+        if all(each.width for each in method.update.sums.values()):
             raise ConfigError(
                 f"{method.name!r} cannot send a sketch under differential privacy: the model "
                 "would be computed from the noise in it",

@@ -8,9 +8,10 @@ change a result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from solera.core.history import remembers
 from solera.core.parallel import in_order
 from solera.core.spec import Params
 from solera.core.upload import Upload
+from solera.core.windows import reads_windows
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
 from solera.engine.process import keep_freed_memory, torch_threads
@@ -29,6 +31,10 @@ from solera.engine.rows import Trained, settled, start
 from solera.engine.sequences import SequencePlan, sequence_blocks
 from solera.engine.simulation import ClientResult, Task
 from solera.engine.store import TouchedRows
+from solera.engine.summed import SummedResult
+from solera.engine.windows import PLACES, single_gradients, summed_gradients, upload_numbers, window_batches
+
+Result = TypeVar("Result")
 
 # Samples per block: large enough to hide the overhead of torch and Python, small enough to spread over
 # threads; fewer if a row has many numbers, for the cache. Both were measured.
@@ -49,6 +55,9 @@ class BlockTraining:
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
         """Train block by block and yield results in the order of the blocks."""
         keep_freed_memory()
+        if reads_windows(task.method.scorer):
+            yield from self._windows(single_gradients, task, clients, self.block_samples)
+            return
         samples = task.data.train.lengths[clients] * (1 + task.context.negatives)
         numbers = sum(leaf.size for leaf in task.method.select(per_item=True))
         size = min(self.block_samples, BLOCK_NUMBERS // max(1, numbers))
@@ -63,6 +72,23 @@ class BlockTraining:
                 [clients[block] for block in blocks],
                 self.threads,
             )
+
+    def sums(self, task: Task, clients: Ints) -> Iterator[SummedResult] | None:
+        """The summed gradients of batches of clients, for methods that learn from windows of histories."""
+        if not reads_windows(task.method.scorer):
+            return None
+        return self._windows(summed_gradients, task, clients, min(PLACES, self.block_samples))
+
+    def _windows(
+        self, train: Callable[[Task, Ints], Result], task: Task, clients: Ints, places: int
+    ) -> Iterator[Result]:
+        assert reads_windows(task.method.scorer)
+        lengths = np.minimum(task.data.train.lengths[clients], task.method.scorer.max_length + 1)
+        single = train is single_gradients
+        most = max(2, BLOCK_NUMBERS // upload_numbers(task)) if single else len(clients)
+        batches = window_batches(lengths, places, most)
+        with torch_threads(1):
+            yield from in_order(partial(train, task), [clients[batch] for batch in batches], self.threads)
 
 
 def partition(samples: Ints, batch_size: int, block_samples: int, whole_up_to: int) -> list[Ints]:

@@ -34,6 +34,8 @@ _UNPROTECTED = Chain()
 class DistributedSimulation(Simulation):
     """The clients of one rank. All ranks call every method together, in the same order."""
 
+    adds_up = False  # sums of batches depend on who is in them, if only by rounding
+
     def __init__(
         self,
         method: Method,

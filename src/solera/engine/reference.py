@@ -21,11 +21,13 @@ from solera.core.context import Batch
 from solera.core.history import remembers
 from solera.core.spec import Params
 from solera.core.upload import Upload
+from solera.core.windows import reads_windows
 from solera.data.sampling import sample, shuffles
 from solera.engine.block import train_block
 from solera.engine.rows import Trained, settled, start
 from solera.engine.simulation import ClientResult, Task
 from solera.engine.store import TouchedRows
+from solera.engine.windows import single_gradients
 
 
 def train_one_by_one(task: Task, clients: Ints) -> Iterator[ClientResult]:
@@ -35,7 +37,9 @@ def train_one_by_one(task: Task, clients: Ints) -> Iterator[ClientResult]:
     loop.
     """
     for client in clients:
-        if remembers(task.method.scorer):
+        if reads_windows(task.method.scorer):
+            yield single_gradients(task, np.array([client]))
+        elif remembers(task.method.scorer):
             yield train_block(task, 0, np.array([client]))
         else:
             yield _train_client(task, int(client))

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Stage
+from solera.core.choices import SequenceScorer, Stage
 from solera.core.context import RoundContext
 from solera.core.download import Download
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
-from solera.core.history import INPUTS, MEMORY, FadingHistory, remembers
+from solera.core.history import MEMORY
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Home, Leaf, Params
-from solera.core.upload import Totals, Upload
+from solera.core.upload import Totals, Upload, upload_bytes
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.choosing import choose, how_many
@@ -37,6 +37,7 @@ from solera.engine.scoring import all_scores
 from solera.engine.server import Server
 from solera.engine.state import State
 from solera.engine.store import TouchedRows
+from solera.engine.summed import summed_training
 from solera.engine.tailoring import Tailor
 
 _UNPROTECTED = Chain()
@@ -208,9 +209,8 @@ class Simulation:
         seconds = time.perf_counter() - begin
         n = max(1, len(clients))
         asked, down = self._receiving.bytes(n)
-        up = sent / n
-        if self.protection.dense:
-            up = self._dense(leaf for leaf in method.leaves if leaf.sent_as)
+        sends = (leaf for leaf in method.leaves if leaf.sent_as)
+        up = self._dense(sends) if self.protection.dense else sent / n
         if masked:
             coding = self.protection.coding
             numbers = lengths(method, self.data.n_items, coding.numbers if coding else None)
@@ -226,6 +226,13 @@ class Simulation:
     ) -> tuple[float, int]:
         """Train clients and give their uploads to the server. Returns the sum of their losses, and bytes."""
         losses, sent = 0.0, 0
+        for group in summed_training(self.train, self.task(round_), clients) if self.adds_up else ():
+            server.merge(group.sums)
+            self._receiving.touch(self.state.memory, group.rows)
+            losses += float(group.loss.sum())
+            sent += int(upload_bytes(group.row_counts, self.method.leaves).sum())
+        if sent:
+            return losses, sent
         for result in self.train_clients(round_, clients, protection):
             sizes = self.data.train.lengths[result.clients] if result.claims is None else result.claims
             server.add(result.clients, sizes, result.upload)
@@ -234,6 +241,11 @@ class Simulation:
             losses += float(result.loss.sum())
             sent += int(protection.bytes_per_client(result.upload, self.method.leaves).sum())
         return losses, sent
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether nobody needs what single clients send."""
+        return self.protection == _UNPROTECTED and self.observer is None
 
     def _dense(self, leaves: Iterable[Leaf]) -> float:
         """Size in bytes of whole leaves."""
@@ -292,9 +304,9 @@ class Simulation:
         training items.
         """
         more: Params = {}
-        if remembers(self.method.scorer):
-            more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
         with torch.no_grad():
+            if isinstance(self.method.scorer, SequenceScorer):
+                more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
             scores = all_scores(self.method, self.received, self.state.personal, clients, more)
         return self._receiving.scored(scores, self.state.memory)
 
@@ -316,11 +328,9 @@ class Simulation:
         """
         return partial(self.scores, known=known)
 
-    def _memory(self, scorer: FadingHistory, histories: Ragged) -> Tensor:
-        inputs = self.received[INPUTS].index_select(
-            0, torch.from_numpy(histories.values).to(self.state.device)
-        )
-        return scorer.last(inputs, torch.from_numpy(histories.lengths))
+    def _memory(self, scorer: SequenceScorer, histories: Ragged) -> Tensor:
+        items = torch.from_numpy(histories.values).to(self.state.device)
+        return scorer.remember(self.received, items, torch.from_numpy(histories.lengths))
 
     def restore(self, shared: Params, personal: Params) -> None:
         """Continue from a state saved as `state.tensors()`."""

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats, Ints
 from solera.core.item_slices import ItemSlices
 from solera.core.parallel import in_order
 from solera.data.split import Part, Split
@@ -22,6 +22,7 @@ from solera.evaluate.prepared import (
     PreparedPart,
     RankedBatch,
     Ranking,
+    UserChunk,
     checked_scores,
     gathered,
     negative_scores,
@@ -117,6 +118,21 @@ class Evaluator:
         """Rank the validation items, to select a round."""
         return self._evaluate(score, self._parts["validation"])
 
+    def validations(self, scores: Callable[[Ints], Iterable[Tensor]]) -> list[Evaluation]:
+        """Validate several models at once: for some users, `scores` gives those of every model in turn."""
+        part = self._parts["validation"]
+        found: list[tuple[list[Floats], list[Floats]]] = []
+        for users in part.batches(self._users_at_a_time):
+            for chunk in part.chunks(users, self._users_at_a_time):
+                for number, each in enumerate(scores(chunk.users)):
+                    if number == len(found):
+                        found.append(([], []))
+                    scored = checked_scores(each, len(chunk.users), self.n_items)
+                    for ranks, some in zip(found[number], _ranks(scored, chunk), strict=True):
+                        ranks.append(some)
+        made = ([part.ranking(np.concatenate(ranks), self.cutoffs) for ranks in each] for each in found)
+        return [Evaluation(full, sampled) for full, sampled in made]
+
     def test(self, score: Score | ItemSlices, on_users: OnUsers | None = None) -> Evaluation:
         """Rank the test items, once all choices are made. `on_users` hears of users done and their number."""
         return self._evaluate(score, self._parts["test"], on_users)
@@ -158,12 +174,13 @@ class Evaluator:
         )
 
     def _ranked(self, score: Score, part: PreparedPart, users: Ints) -> RankedBatch:
-        full, sampled, best = [], [], [NO_ITEMS]
+        full: list[Floats] = []
+        sampled: list[Floats] = []
+        best = [NO_ITEMS]
         for chunk in part.chunks(users, self._users_at_a_time):
             scores = checked_scores(score(chunk.users), len(chunk.users), self.n_items)
-            targets = gathered(scores, chunk.targets)
-            full.append(ranks_among(scores, targets, chunk.targets, chunk.hidden))
-            sampled.append(ranks_among(negative_scores(scores, chunk.negatives), targets, chunk.targets))
+            for ranks, some in zip((full, sampled), _ranks(scores, chunk), strict=True):
+                ranks.append(some)
             if part.is_test:
                 best.append(best_items(scores, chunk.known))
         return RankedBatch(users, np.concatenate(full), np.concatenate(sampled), np.concatenate(best))
@@ -172,3 +189,12 @@ class Evaluator:
         """How often items are among the best of some users, and the best items of those in the sample."""
         sampled = np.isin(users, self._diverse)
         return np.bincount(best[best >= 0], minlength=self.n_items), users[sampled], best[sampled]
+
+
+def _ranks(scores: Tensor, chunk: UserChunk) -> tuple[Floats, Floats]:
+    """The ranks of a chunk's targets among all items, and among sampled ones."""
+    targets = gathered(scores, chunk.targets)
+    return (
+        ranks_among(scores, targets, chunk.targets, chunk.hidden),
+        ranks_among(negative_scores(scores, chunk.negatives), targets, chunk.targets),
+    )

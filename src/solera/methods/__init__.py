@@ -43,6 +43,7 @@ from solera.methods.fedrap import (
     fedrap_no,
 )
 from solera.methods.fedrecon import FedReconConfig, fedrecon
+from solera.methods.fedsasrec import FedSASRecConfig, fedsasrec
 from solera.methods.fedslist import FedSLISTConfig, fedslist
 from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
@@ -108,6 +109,7 @@ METHODS: dict[str, Recipe] = {
     "fedrap-l2": Recipe(FedRAPOneNormConfig, fedrap_l2),
     "fedrap-no": Recipe(FedRAPOneNormConfig, fedrap_no),
     "fedrecon": Recipe(FedReconConfig, fedrecon),
+    "fedsasrec": Recipe(FedSASRecConfig, fedsasrec),
     "gpfedrec": Recipe(GPFedRecConfig, gpfedrec),
     "local": Recipe(LocalConfig, local),
     "perfedrec": Recipe(PerFedRecConfig, perfedrec),

@@ -30,6 +30,16 @@ With `source_attributes` = ρ and `target_attributes` = τ items with the same a
 B ← B (I + τ F Fᵀ), before the division by popularities. An item in no training row is scored by its
 attributes, or with `cold_neighbours` like the nearest items that are in some.
 
+With `compact` the client sends T_u and n_u, how often it has every item, and no S_u. If the one memory keeps
+fading after the last item, S is known from these: for positions k ≤ l it is a^(l−k) / (1 − a²), and T is
+a^(l−k−1) with F = 1, so that
+
+    (1 − a²) S = diag(n) + a (T + Tᵀ).
+
+That is half as many numbers, which matters if all of them get the same noise. Noise may make S indefinite; λ
+is then doubled until it is not. Where noise hides T, popularity is still known: with `popularity_prior` c,
+T + c · n nᵀ / Σ n stands on the right-hand side.
+
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`, D is
 `decay_days`, c is `least_weight`.
 """
@@ -77,11 +87,32 @@ class FedSLISTConfig(ClosedFormConfig):
     until_next: bool = Field(
         default=False, description="memories fade until the next item's time, the request's; with decay_days"
     )
+    compact: bool = Field(
+        default=False,
+        description="send T and item counts, from which S follows; for one decay below 1 and horizon 1",
+    )
+    popularity_prior: float = Field(
+        default=0.0,
+        ge=0,
+        description="with compact: next items by popularity, so many per occurrence, added to T",
+    )
 
     @model_validator(mode="after")
     def _timed(self) -> Self:
         if not self.decay_days and (self.least_weight or self.until_next):
             raise ValueError("least_weight and until_next need decay_days")
+        return self
+
+    @model_validator(mode="after")
+    def _compact(self) -> Self:
+        if self.popularity_prior and not self.compact:
+            raise ValueError("popularity_prior needs compact=true")
+        if not self.compact:
+            return self
+        if len(self.decays) > 1 or self.decays[0] >= 1 or self.horizon > 1:
+            raise ValueError("compact needs one decay below 1, and horizon=1")
+        if self.neighbours or self.decay_days or self.reads_attributes:
+            raise ValueError("compact takes no neighbours, no decay_days and no options of attributes")
         return self
 
     @property
@@ -138,6 +169,25 @@ class NextItems:
 
 
 @dataclass(frozen=True)
+class NextItemsAlone:
+    """Products of one memory with the next item, and how often every item occurs."""
+
+    decay: float
+    label: str = "own order of items, compact"
+
+    @property
+    def sums(self) -> Mapping[str, Channels]:
+        """The sums T and n."""
+        return {"next": Channels(1, 1), "counts": Channels(1, 1, width=1)}
+
+    def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
+        """T_u and n_u of a client's items, whatever their days."""
+        items, blocks = by_item(sequence, {"next": next_products(len(sequence), (self.decay,), 1, 0.0)})
+        counts = (sequence == items[:, None]).sum(1, dtype=np.float64)
+        return Contribution(items, {**blocks, "counts": counts[None, :, None, None]})
+
+
+@dataclass(frozen=True)
 class Ridge:
     """Ridge regression of the next items on the memories."""
 
@@ -149,6 +199,34 @@ class Ridge:
         """Solve for B."""
         both = totals["memories"], totals["next"]
         return next_item_weights(*both, self.ridge, self.popularity_discount, prior)
+
+
+@dataclass(frozen=True)
+class RidgeOfDerived:
+    """Ridge regression of the next item on one memory, whose products follow from T and n."""
+
+    decay: float
+    ridge: float
+    popularity_discount: float
+    popularity_prior: float = 0.0
+    label: str = "sum, then ridge regression"
+
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
+        """Solve for B. There is no prior: the config takes no attributes."""
+        following, counts = totals["next"], totals["counts"].flatten().clamp(min=0)
+        memories = (following + following.T).mul_(self.decay)
+        memories.diagonal().add_(counts)
+        reg = self.ridge * float(counts.mean())
+        memories.diagonal().add_(reg)
+        factor, failed = torch.linalg.cholesky_ex(memories)
+        while int(failed) > 0:
+            memories.diagonal().add_(reg)
+            reg *= 2
+            factor, failed = torch.linalg.cholesky_ex(memories)
+        if self.popularity_prior:
+            following = following + torch.outer(counts, counts) * (self.popularity_prior / counts.sum())
+        weights = torch.cholesky_solve(following, factor).mul_(1 - self.decay**2)
+        return weights / (1 + counts).pow(self.popularity_discount)
 
 
 @dataclass(frozen=True)
@@ -172,14 +250,23 @@ class RidgeOnNeighbours:
 
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
     """Build FedSLIST: fading memories × shared × own order × ridge."""
+    update: NextItems | NextItemsAlone = NextItems(
+        config.decays, config.horizon, config.horizon_decay, config.timing
+    )
+    aggregate: Ridge | RidgeOfDerived | RidgeOnNeighbours = Ridge(config.ridge, config.popularity_discount)
+    if config.compact:
+        update = NextItemsAlone(config.decays[0])
+        aggregate = RidgeOfDerived(
+            config.decays[0], config.ridge, config.popularity_discount, config.popularity_prior
+        )
+    elif config.neighbours:
+        aggregate = RidgeOnNeighbours(config.ridge, config.popularity_discount, config.neighbours)
     return ClosedForm(
         name="fedslist",
         paper="after Choi et al. 2021",
         config=config,
         scorer=Memories(config.decays, config.timing),
-        update=NextItems(config.decays, config.horizon, config.horizon_decay, config.timing),
-        aggregate=RidgeOnNeighbours(config.ridge, config.popularity_discount, config.neighbours)
-        if config.neighbours
-        else Ridge(config.ridge, config.popularity_discount),
+        update=update,
+        aggregate=aggregate,
         timing=config.timing,
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
+from torch import Tensor
 
 from solera.baselines import BASELINES, SLIST, Baseline, OnEpoch, configure
+from solera.core.arrays import Ints
 from solera.data.interactions import Interactions
+from solera.data.ragged import Ragged
 from solera.data.split import Part, Split, history, when_asked
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS, with_always
@@ -23,7 +26,17 @@ class BaselineRun(NamedTuple):
     result: RunResult
     split: Split
     test: Evaluation
+    model: Baseline
     second: Evaluation | None = None  # with the other of the two histories
+
+    @property
+    def parts(self) -> Split:
+        """Training, validation and test items."""
+        return self.split
+
+    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
+        """A function that scores all items for users, given the histories of all users, oldest first."""
+        return lambda users: self.model.scores(users, known)
 
     @property
     def metrics(self) -> pl.DataFrame:
@@ -76,7 +89,7 @@ def run_baseline(
         seconds_to_fit=seconds,
         options=config.model_dump(mode="json"),
     )
-    return BaselineRun(result, parts, test, second)
+    return BaselineRun(result, parts, test, model, second)
 
 
 def validate_baseline(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solera.baselines import Baseline, Refreshing
-from solera.core.history import remembers
+from solera.core.choices import SequenceScorer
 from solera.core.item_slices import ItemSlices
 from solera.core.method import Method
 from solera.data.ragged import Ragged
@@ -53,7 +53,7 @@ def second_test(
     serve: Callable[[Ragged], Score | ItemSlices] | None = None,
 ) -> SecondTest:
     """The second test of a federation after so many rounds. `serve` scores by histories if it cannot."""
-    if isinstance(federation, OneRound) or remembers(federation.method.scorer):
+    if isinstance(federation, OneRound) or isinstance(federation.method.scorer, SequenceScorer):
         return SecondTest(READ, lambda: (serve or federation.serve)(split.train))
     if isinstance(federation, DistributedSimulation):
         return SecondTest("not used: several workers cannot refresh personal leaves yet", None)

@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from solera.core.arrays import Floats, Ints
+from solera.core.choices import SequenceScorer
 from solera.core.errors import ConfigError
-from solera.core.history import remembers
 from solera.data.split import history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
 from solera.engine.refresh import REFRESH_ROUNDS
 from solera.engine.row_store import SPARE
+from solera.engine.summed import summed_training
 from solera.evaluate.metrics import NAMES
 from solera.runs.environment import used_bytes
 
@@ -145,8 +146,7 @@ def _seconds(training: Training) -> dict[str, float]:
         return {}
     chosen, lengths = simulation.choose(0), simulation.data.train.lengths
     some = _like(chosen, lengths, 4 * BLOCK_SAMPLES)
-    task = simulation.task(0)
-    a_round = _timed(lambda: deque(simulation.train(task, some), maxlen=0))
+    a_round = _timed(lambda: _train(simulation, some))
     a_round *= lengths[chosen].sum() / max(1, lengths[some].sum())
     evaluator = training.evaluator
     a_user = evaluator.seconds_per_user(simulation.serve(history(training.split, "test")))
@@ -160,10 +160,17 @@ def _seconds(training: Training) -> dict[str, float]:
     }
     if training.tests_twice:
         found["second test"] = found["test"]
-        if not remembers(simulation.method.scorer):
+        if not isinstance(simulation.method.scorer, SequenceScorer):
             of_all = lengths[training.split.validation.lengths > 0].sum() / max(1, lengths[chosen].sum())
             found["second test"] += REFRESH_ROUNDS * a_round * of_all
     return found
+
+
+def _train(simulation: Simulation, clients: Ints) -> None:
+    """Train some clients as the rounds will, and forget the result."""
+    task = simulation.task(0)
+    if not (simulation.adds_up and deque(summed_training(simulation.train, task, clients), maxlen=1)):
+        deque(simulation.train(task, clients), maxlen=0)
 
 
 def _like(clients: Ints, lengths: Ints, items: int) -> Ints:

@@ -27,6 +27,7 @@ class Preset(BaseModel):
     protocol: str
     rounds: int | None = None
     patience: int | None = None
+    evaluate_every: int = 1
     dp: str | None = None  # dp and wire: as on the command line
     wire: str | None = None
     columns: dict[str, str] | None = None
@@ -60,6 +61,7 @@ class Preset(BaseModel):
                 "options": self.options,
                 "rounds": self.rounds,
                 "patience": self.patience,
+                "evaluate_every": self.evaluate_every,
                 "dp": DP.parse(self.dp) if self.dp else None,
                 "wire": PaperLaplace.parse(self.wire) if self.wire else None,
                 **where,
@@ -71,7 +73,7 @@ class Preset(BaseModel):
 def presets() -> dict[str, Preset]:
     """All presets in the files of this package, by name."""
     found: dict[str, Preset] = {}
-    for file in ("presets.toml", "tuned.toml", "chosen.toml"):
+    for file in ("presets.toml", "tuned.toml", "chosen.toml", "transformers.toml"):
         text = files("solera.runs").joinpath(file).read_text(encoding="utf-8")
         found |= {name: Preset(name=name, **entry) for name, entry in tomllib.loads(text).items()}
     return found

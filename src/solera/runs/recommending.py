@@ -21,6 +21,7 @@ from solera.data.ragged import Ragged
 from solera.data.streaming import write_batches
 from solera.engine import Simulation
 from solera.engine.serving import best_unseen, newcomer
+from solera.runs.blend import Blended
 from solera.runs.federation import Federation
 from solera.runs.tables import leaves_like
 
@@ -59,7 +60,7 @@ class Shown(NamedTuple):
 class Recommender:
     """Recommends items to the users of a federation's data."""
 
-    def __init__(self, federation: Federation, data: Interactions) -> None:
+    def __init__(self, federation: Federation | Blended, data: Interactions) -> None:
         self._federation, self._data = federation, data
 
     def for_user(self, user: str | int, k: int, shown: Shown) -> list[Recommendation]:
@@ -162,6 +163,9 @@ class Recommender:
     def _newcomer(self, history: Ints, rounds: int) -> Tensor:
         """Scores [n_items] for one new user."""
         federation, me = self._federation, np.array([0])
+        if isinstance(federation, Blended):
+            known = Ragged.of_lengths(np.array([len(history)]), history)
+            return federation.serve(known)(me)[0]
         method, shared, seed = federation.method, federation.state.shared, 0
         if isinstance(federation, Simulation):
             seed, shared = federation.seed, federation.received
@@ -176,6 +180,8 @@ class Recommender:
     def _similarities(self, item: int) -> Tensor:
         """Similarity of every item to one item: [n_items]."""
         federation = self._federation
+        if isinstance(federation, Blended):
+            raise RunError("a blend has no item vectors to compare", "use one of the two runs in its folder")
         if not isinstance(federation, Simulation):
             weights, channels = federation.state.shared, federation.method.scorer.channels
             sparse = Neighbours.of(weights, channels)

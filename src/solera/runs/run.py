@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from torch import Tensor
 
+from solera.core.arrays import Ints
 from solera.core.errors import RunError
 from solera.core.federated import AnyMethod
 from solera.core.spec import Home
 from solera.data.interactions import Interactions
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
 from solera.engine import Simulation
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.methods import find
+from solera.runs.blend import BLEND, FIRST, SECOND, Blended, read_blend
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.histories import second_test
@@ -35,7 +39,7 @@ class Run:
         self,
         result: RunResult,
         data: Interactions,
-        simulation: Federation | None,
+        simulation: Federation | Blended | None,
         path: Path | None,
         rounds: Sequence[RoundEntry],
     ) -> None:
@@ -44,7 +48,7 @@ class Run:
         self._given, self._rounds = simulation, rounds
 
     @cached_property
-    def _simulation(self) -> Federation:
+    def _simulation(self) -> Federation | Blended:
         if self._given is not None:
             return self._given
         assert self.path is not None
@@ -53,6 +57,8 @@ class Run:
     @classmethod
     def open(cls, path: str | Path, *, data: Interactions | None = None, data_dir: Path | None = None) -> Run:
         """Open the folder of a finished run. The data set is loaded again unless it is given."""
+        if (Path(path) / BLEND).exists():
+            return cls._blended(Path(path), data, data_dir)
         folder = RunFolder.open(Path(path))
         config, result = folder.config, folder.result
         state = folder.state()
@@ -71,6 +77,14 @@ class Run:
         simulation = federation(config, method, clients, threads=1, device="cpu")
         _restore(simulation, state, folder.path)
         return cls(result, data, simulation, folder.path, folder.history)
+
+    @classmethod
+    def _blended(cls, path: Path, data: Interactions | None, data_dir: Path | None) -> Run:
+        """Open the folder of a blend of two runs."""
+        settings, result = read_blend(path)
+        first = cls.open(path / FIRST, data=data, data_dir=data_dir)
+        second = cls.open(path / SECOND, data=first.data)
+        return cls(result, first.data, Blended(first, second, settings.weight), path, ())
 
     @classmethod
     def finished(cls, path: Path, data: Interactions) -> Run:
@@ -109,6 +123,10 @@ class Run:
             [dict(flat(entry.model_dump())) for entry in self._rounds], infer_schema_length=None
         )
 
+    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
+        """A function that scores all items for users, given the histories of all users, oldest first."""
+        return self._simulation.serve(known)
+
     def evaluate(self, tables: str = THEIR_OWN) -> Evaluation:
         """Rank the test items again with the model of the selected round, and return every user's ranks.
 
@@ -131,6 +149,8 @@ class Run:
 
         None if the model cannot use the validation item.
         """
+        if isinstance(self._simulation, Blended):
+            return self._evaluator.test(self._simulation.serve(self.parts.train))
         score = second_test(self._simulation, self.parts, self.result.selected_round or 0).score
         return self._evaluator.test(score()) if score else None
 

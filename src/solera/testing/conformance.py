@@ -101,7 +101,6 @@ class MethodConformance:
         ("block", "order"),
         [  # one client per block, a few, all that may share one; both layouts, and each layout alone
             (BlockTraining(3, 1), same),
-            (BlockTraining(1, 300), same),
             (BlockTraining(2, 300), backwards),
             (BlockTraining(1, 10**9), shuffled),
             (BlockTraining(1, 10**9, whole_up_to=0), same),

@@ -86,3 +86,26 @@ def test_an_adaptive_clip_needs_rounds(small) -> None:
     config = RunConfig.model_validate({"method": "fedease", "dataset": "x", "rounds": 1, "dp": dp})
     with pytest.raises(ConfigError, match="many rounds"):
         train(config, small, threads=1)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_threshold_leaves_what_is_more_than_noise(symmetric: bool) -> None:
+    """Of noise alone, 1 − 0.9545 is beyond two standard deviations; a large number keeps its noise."""
+    n, channels = 300, Channels(1, 1, symmetric=symmetric)
+    total = torch.zeros(n, n, dtype=torch.float64)
+    total[3, 5] = total[5, 3] = 1000.0
+    kept, all_ = total.clone(), total.clone()
+    for matrix, threshold in ((kept, 2.0), (all_, None)):
+        dp = DP.model_validate({"noise": 2.0, "delta": 1e-5, "clip": 3.0, "threshold": threshold})
+        PrivateSum(dp, Seeded(0)).release({"x": matrix}, {"x": channels}, 1)
+    beside = ~torch.eye(n, dtype=torch.bool)
+    assert float((kept[beside] != 0).double().mean()) == pytest.approx(0.0455, abs=0.003)
+    assert kept[3, 5] == all_[3, 5] != 1000.0
+    assert symmetric == bool((kept.diagonal() != 0).all())
+
+
+def test_a_threshold_is_no_part_of_numbers_per_item() -> None:
+    total = torch.zeros(500, 1, dtype=torch.float64)
+    dp = DP.model_validate({"noise": 2.0, "delta": 1e-5, "threshold": 3.0})
+    PrivateSum(dp, Seeded(0)).release({"counts": total}, {"counts": Channels(1, 1, width=1)}, 1)
+    assert bool((total != 0).all())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from solera.methods import ONE_ROUND, build, find, names
 CPU = torch.device("cpu")
 N_ITEMS, N_CLIENTS = 60, 10
 SMALL = {"embedding_size": 4, "batch_size": 24, "local_epochs": 2, "negatives": 2, "learning_rate": 0.05}
+OWN: dict[str, dict[str, Any]] = {"fedsasrec": {"local_epochs": 1, "layers": 1}}
 
 
 def fit(name: str) -> bool:
@@ -52,6 +54,7 @@ def test_which_methods_may() -> None:
         "fedrap-l2",
         "fedrap-no",
         "fedrecon",
+        "fedsasrec",
         "pfedclr",
         "pfedclr-af",
         "pfedclr-cf",
@@ -61,6 +64,11 @@ def test_which_methods_may() -> None:
         "plgc-err",
     ]
     assert all(fit(name) for name in ONE_ROUND)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    fields = type(find(name).config).model_fields
+    return {key: v for key, v in SMALL.items() if key in fields} | OWN.get(name, {})
 
 
 @cache
@@ -83,7 +91,7 @@ def total(method: Method, uploads: list[Upload]) -> torch.Tensor:
 @pytest.mark.parametrize("name", MANY_ROUNDS)
 def test_a_client_more_or_less_moves_the_sum_by_at_most_the_clip(name: str) -> None:
     """10 clients left out in turn, in 2 rounds, under 50 clips: 1,000 pairs of neighbours each."""
-    method = build(name, {key: v for key, v in SMALL.items() if key in type(find(name).config).model_fields})
+    method = build(name, options_of(name))
     simulation = Simulation(method, data(), BlockTraining(1), seed=0, device=CPU, dtype=torch.float32)
     largest = 0.0
     for round_ in range(2):
@@ -107,7 +115,7 @@ def test_a_client_more_or_less_moves_the_sum_by_at_most_the_clip(name: str) -> N
 @pytest.mark.parametrize("name", MANY_ROUNDS)
 def test_the_others_trained_again_without_a_client_send_what_they_sent(name: str) -> None:
     """So neighbouring federations differ by one client's upload, and by nothing else."""
-    method = build(name, {key: v for key, v in SMALL.items() if key in type(find(name).config).model_fields})
+    method = build(name, options_of(name))
     simulation = Simulation(method, data(), BlockTraining(1), seed=0, device=CPU, dtype=torch.float32)
     simulation.run_round(0)
     clip = Clip(0.1)

@@ -1,0 +1,34 @@
+"""solera blend: two finished runs as one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from solera.cli.data import DataDir
+from solera.cli.output import Json, out, print_json, print_result
+
+
+def blend(
+    first: Annotated[Path, typer.Argument(help="The folder of a finished run, e.g. of fedslist.")],
+    second: Annotated[Path, typer.Argument(help="The folder of another one, e.g. of fedsasrec.")],
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the blend.")] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Blend two models: add up their scores, with the weight that is best on validation.
+
+    Both have to score users by their histories, as fedease, fedslist, fedhist and fedsasrec do.
+
+    Example: solera blend runs/fedslist-beauty-strict-s0 runs/fedsasrec-beauty-strict-s0 --out runs/both
+    """
+    from solera.runs.blending import blend_runs
+
+    run = blend_runs(first, second, out=out_dir, data_dir=data_dir)
+    if json:
+        print_json(run.result.document())
+        return
+    print_result(run.result)
+    out.print(f"weight of {second}: {run.result.options['weight']}")

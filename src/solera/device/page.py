@@ -1,0 +1,105 @@
+"""A page that recommends from a bundle: one HTML file that holds the model and connects to nothing.
+
+index.html             the app, the bundle in base64, and a policy that lets the page connect to nothing
+sw.js, app.webmanifest, icon.svg
+                       for a page on a web server: they install it, so that it opens without a network
+
+The app is written in TypeScript (folder `web` of the repository) and built into `page_assets`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from importlib.resources import files
+from pathlib import Path
+
+from solera.core.errors import BundleError
+from solera.core.files import write_atomically
+from solera.device.bundle import Bundle
+from solera.device.model import Model, served_from_history
+
+MAX_BYTES = 200 << 20  # of a bundle: browsers hold a page's text several times
+PAGE, BESIDE = "index.html", ("sw.js", "app.webmanifest", "icon.svg")
+_ASSETS = files("solera.device") / "page_assets"
+
+
+def write_page(bundle: Bundle, folder: Path, title: str = "Solera") -> Path:
+    """Write the page of a bundle into a folder, and return its path."""
+    _check(bundle)
+    model = base64.b64encode(bundle.path.read_bytes()).decode()
+    style, script = _asset("app.css"), _asset("app.js")
+    page = _filled(
+        _asset("page.html"),
+        policy=html.escape(policy(script, style)),
+        title=html.escape(title),
+        style=style,
+        script=script,
+        bundle=model,
+    )
+    version = hashlib.sha256(page.encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in BESIDE:
+            write_atomically(folder / name, _filled(_asset(name), version=version))
+        write_atomically(folder / PAGE, page)
+    except OSError as error:
+        message = f"{folder} cannot be written: {error.strerror}"
+        raise BundleError(message, "give another folder with -o") from None
+    return folder / PAGE
+
+
+def policy(script: str, style: str) -> str:
+    """The page's Content Security Policy: only this script and this style, and no connections."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_digest(script)}'",
+            f"style-src '{_digest(style)}'",
+            "connect-src 'none'",
+            "img-src data:",
+            "manifest-src 'self'",
+            "worker-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _check(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+    methods = served_from_history()
+    if manifest.plugins or manifest.method not in methods:
+        raise BundleError(
+            f"{manifest.full_method!r} needs personal parameters, which a page does not have",
+            f"use a bundle of {', '.join(methods)}",
+        )
+    if not manifest.trained:
+        raise BundleError(f"{bundle.path} has not been trained yet", "train it, then export its run")
+    size = bundle.path.stat().st_size
+    if size > MAX_BYTES:
+        raise BundleError(
+            f"{bundle.path} has {size:,} bytes; a page holds at most {MAX_BYTES:,}",
+            "export the run without --whole, or train it with -o neighbours=200",
+        )
+    bundle.catalogue()
+    Model(bundle)
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _filled(template: str, **values: str) -> str:
+    """Replace every {{name}}; what is inserted is not looked at again."""
+    parts = template.split("{{")
+    filled = [parts[0]]
+    for part in parts[1:]:
+        name, end, rest = part.partition("}}")
+        filled += [values[name], rest] if end and name in values else ["{{", part]
+    return "".join(filled)
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,106 @@
+"""Blends of two models: their scores, the weight, the folder, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import solera
+from solera.core.errors import ConfigError, RunError
+from solera.data.split import history
+from solera.runs import Run
+from solera.runs.blend import WEIGHTS, mixed, standardised
+
+
+@pytest.fixture(scope="module")
+def data():
+    draw = np.random.default_rng(0)
+    rows = [
+        (f"u{user}", f"i{item}", 1, time)
+        for user in range(40)
+        for time, item in enumerate(draw.permutation(30)[: draw.integers(6, 14)])
+    ]
+    return solera.load(pl.DataFrame(rows, schema=["user", "item", "rating", "time"], orient="row"))
+
+
+@pytest.fixture(scope="module")
+def runs(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    options: dict[str, Any] = {"embedding_size": 8, "layers": 1, "max_length": 10}
+    options |= {"warmup": 2, "clients_per_round": 1.0}
+    return (
+        solera.train("fedslist", data, out=folder / "closed"),
+        solera.train("fedsasrec", data, rounds=3, out=folder / "trained", **options),
+    )
+
+
+def test_scores_by_hand():
+    """(1, 3) and (5, 5, …): mean 2, deviation 1 gives (−1, 1); equal scores are all 0."""
+    scores = standardised(torch.tensor([[1.0, 3.0], [5.0, 5.0]]))
+    assert scores.tolist() == [[-1.0, 1.0], [0.0, 0.0]]
+    assert mixed(torch.tensor([[1.0, 3.0]]), torch.tensor([[8.0, 4.0]]), 0.25).tolist() == [[-0.5, 0.5]]
+    assert WEIGHTS[:3] == (0.0, 0.05, 0.1)
+    assert len(WEIGHTS) == 21
+
+
+def test_a_blend_is_at_least_as_good_on_validation_as_either(runs):
+    both = solera.blend(*runs)
+    figures = [run.result.validation.full["ndcg@10"] for run in (both, *runs)]
+    assert figures[0] >= max(figures)
+    assert both.result.options["weight"] in WEIGHTS
+
+
+def test_the_weights_are_tried_as_the_models_are_validated(runs):
+    """Weights 0 and 1 are the models alone: standardising does not change an order."""
+    for first in runs:
+        alone = solera.blend(first, first)
+        assert alone.result.options["weight"] == 0.0
+        assert alone.result.test.full == pytest.approx(first.result.test.full)
+        assert alone.result.test_train.full == pytest.approx(first.result.test_train.full)
+
+
+def test_a_folder_of_a_blend_is_like_one_of_a_run(runs, tmp_path):
+    both = solera.blend(*(run.path for run in runs), out=tmp_path / "deep" / "both")
+    again = solera.open_run(tmp_path / "deep" / "both")
+    assert again.result == both.result
+    known, users = history(again.parts, "test"), np.arange(5)
+    torch.testing.assert_close(again.serve(known)(users), both.serve(known)(users))
+    assert again.recommend("u3", 4) == both.recommend("u3", 4)
+    assert len(again.recommend_for(["i1", "i2"], 3)) == 3
+    assert again.evaluate().full == pytest.approx(both.result.test.full)
+    assert again.evaluate_again().full == pytest.approx(both.result.test_train.full)
+    with pytest.raises(RunError, match="no item vectors"):
+        again.similar("i1")
+    with pytest.raises(RunError, match="already exists"):
+        solera.blend(*runs, out=tmp_path / "deep" / "both")
+
+
+def test_a_damaged_folder_is_refused(runs, tmp_path):
+    solera.blend(*runs, out=tmp_path / "both")
+    (tmp_path / "both" / "blend.json").write_text(json.dumps({"weight": "much"}), encoding="utf-8")
+    with pytest.raises(RunError, match="cannot be read"):
+        Run.open(tmp_path / "both")
+
+
+def test_baselines_are_blended_like_runs(data):
+    """The comparison is fair only if centralized models are blended by the same rule."""
+    both = solera.blend(
+        solera.baseline("slist", data), solera.baseline("sasrec", data, epochs=1, embedding_size=8)
+    )
+    assert both.result.method == "slist & sasrec"
+    assert len(both.recommend("u3", 2)) == 2
+    with pytest.raises(RunError, match="not written to a folder"):
+        solera.blend(solera.baseline("slist", data), solera.baseline("ease", data), out="nowhere")
+
+
+def test_models_that_do_not_fit_are_refused(data, runs):
+    with pytest.raises(ConfigError, match="histories alone"):
+        solera.blend(runs[0], solera.train("fedmf", data, rounds=1))
+    other = solera.train("fedslist", data, protocol="paper")
+    with pytest.raises(ConfigError, match="different protocol"):
+        solera.blend(runs[0], other)

@@ -1,0 +1,281 @@
+"""Write a folder of invented films for the tests and pictures of the page: bundles, exports and vectors.
+
+python tools/page/make_example.py FOLDER [DATA SET ...]
+
+FOLDER/NAME.bundle      models of every kind that a page reads
+FOLDER/page             the page of the first of them
+FOLDER/exports          histories as other services hand them out
+FOLDER/vectors.json     what Python computes: scores, reasons, titles, imports
+
+Of every data set that is named, a model of fedease is added to the bundles and vectors.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from example_films import films, watching
+
+from solera.data.datasets import load
+from solera.device.bundle import Bundle
+from solera.device.catalogue import Catalogue, plain, split_year, titles_in
+from solera.device.device import Device
+from solera.device.importers import import_file, read_entries
+from solera.device.importers.entry import seconds
+from solera.device.importers.source import Source
+from solera.device.keys import make_keys
+from solera.device.page import write_page
+from solera.device.publish import export
+from solera.device.vectors import vectors_of
+from solera.methods import find
+from solera.runs import RunConfig, train
+
+MODELS: dict[
+    str, tuple[str, dict[str, Any], bool]
+] = {  # method, options, and whether all weights are written
+    "fedslist": ("fedslist", {}, False),
+    "fedslist-whole": ("fedslist", {"decays": "0,0.6,1"}, True),
+    "fedslist-neighbours": ("fedslist", {"neighbours": 20}, True),
+    "fedease": ("fedease", {"reg": 20.0, "recency": 0.9}, False),
+    "fedease-whole": ("fedease", {"reg": 20.0}, True),
+    "fedhist": ("fedhist", {"embedding_size": 7, "decays": "0.5,1"}, False),
+}
+HISTORIES, OF_DATA_SET = 1_000, 100  # random ones for every model
+WATCHED = [  # title, year, date, stars; as the exports have them
+    ("The Quiet Between Stars", 2021, "2024-02-03", "4.5"),
+    ("Colony Nine Does Not Answer", 1965, "2024-02-10", "4"),
+    ("Juno's Orbit", 2003, "2024-02-18", ""),
+    ("Moonquake", 1958, "2024-03-01", "3.5"),
+    ("The Glass Witness", 1983, "2024-03-09", "5"),
+    ("Cold Ink", 1995, "2024-03-15", "4"),
+    ("Salt on the Stairs", 1998, "2024-03-22", ""),
+    ("Cafe at Platform Four", 1963, "2024-04-02", "2"),
+    ("The Robot Gardner", 1979, "2024-04-07", "4"),
+    ("A Film Nobody Knows", 2022, "2024-04-11", "3"),
+]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write everything into a folder."""
+    folder, data_sets = Path(arguments[0]), arguments[1:]
+    folder.mkdir(parents=True, exist_ok=True)
+    vectors: dict[str, Any] = {"titles": title_vectors(), "models": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        make_keys(Path(scratch) / "publisher")
+        bundles = {name: write_bundle(folder, name, Path(scratch)) for name in MODELS}
+        bundles |= {f"fedease-{name}": write_data_set(folder, name, Path(scratch)) for name in data_sets}
+    for name, bundle in bundles.items():
+        count = HISTORIES if name in MODELS else OF_DATA_SET
+        vectors["models"][name] = vectors_of(bundle, count)["cases"]
+    write_page(bundles["fedslist"], folder / "page", "Invented films")
+    write_exports(folder / "exports")
+    vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
+    (folder / "vectors.json").write_text(json.dumps(vectors, ensure_ascii=False), encoding="utf-8")
+    return 0
+
+
+def write_bundle(folder: Path, name: str, scratch: Path) -> Bundle:
+    """Train a model on the invented films, and write its bundle."""
+    method, options, whole = MODELS[name]
+    built, data = find(method, options), watching()
+    config = RunConfig(
+        method=method,
+        dataset=data.name,
+        options=built.config.model_dump(mode="json"),
+        rounds=20 if method == "fedhist" else 1,
+    )
+    run, output, key = scratch / name, folder / f"{name}.bundle", scratch / "publisher.key"
+    train(config, data, out=run, threads=1)
+    return export(run, output, key, whole=whole, items=films(), data=data)
+
+
+def write_data_set(folder: Path, name: str, scratch: Path) -> Bundle:
+    """Train fedease on a data set, and write its bundle."""
+    run = scratch / name
+    train(RunConfig(method="fedease", dataset=name, rounds=1), load(name), out=run)
+    return export(run, folder / f"fedease-{name}.bundle", scratch / "publisher.key")
+
+
+_TITLES = [
+    *(
+        "The Matrix!",
+        "Matrix, The (1999)",
+        "Œuvre au noir, L'",
+        "L’œuvre au noir",
+        "Straße",
+        "STRASSE",
+        "$ (1971)",
+    ),
+    *(
+        "Smørrebrød & Łódź",
+        "ΟΔΥΣΣΕΥΣ",
+        "οδυσσεύς",
+        "İstanbul ılık",
+        "ﬁlm ²",
+        "पथेर पांचाली",
+        "千と千尋の神隠し",
+        "Ⅷ ½",
+    ),
+    *(
+        "Seven (a.k.a. Se7en) (1995)",
+        "Hate (Haine, La) (1995)",
+        "  spaced   out  ",
+        "(500) Days",
+        "...",
+        "Amélie",
+    ),
+    *(
+        "\u202eevil\u0000 \u200dtitle\t\n",
+        "Les Heures du moulin (Hours of the Mill) (1964)",
+        "A Winter for Magdalena",
+    ),
+]
+
+
+_TIMES = [
+    *(
+        "",
+        " 2024-05-01 ",
+        "2024-02-29T20:15",
+        "2024-05-01 20:15:30",
+        "2024-05-01T20:15:30.5Z",
+        "0",
+        "881250949",
+    ),
+    *(
+        "2024-05-01T20:15:30+02:00",
+        "2024-05-01T20:15-0330",
+        "2024-05-01T20:15+01",
+        "-5",
+        "1704499200.9",
+        "1969-12-31",
+    ),
+]
+
+
+def title_vectors() -> dict[str, Any]:
+    """Titles as they are compared, and which films they match or are near to."""
+    catalogue = Catalogue(films())
+    characters = [chr(code) for code in range(0x20, 0x3000) if chr(code).isprintable()]
+    asked: list[tuple[str, int | None]] = [
+        *((title, split_year(title)[1]) for title in _TITLES),
+        *((title, year) for title, year, _, _ in WATCHED),
+        *((item.title[2:-7], item.year) for item in films()[::3]),
+        *((item.title.swapcase(), None) for item in films()[1::3]),
+        *((f"The {item.title[:-9]}", None if item.year is None else item.year + 1) for item in films()[2::3]),
+    ]
+    draw = np.random.default_rng(0)
+    words = ["".join(draw.choice(list("abcd "), size)) for size in draw.integers(2, 9, 80)]
+    return {
+        "words": words,
+        "close": [get_close_matches(word, words, n=3, cutoff=0.6) for word in words],
+        "seconds": [[text, seconds(text)] for text in _TIMES],
+        "plain": [[title, plain(title), split_year(title), titles_in(title)] for title in _TITLES],
+        "characters": [[each, plain(f"a{each}b")] for each in characters],
+        "match": [
+            [
+                title,
+                year,
+                found.id if (found := catalogue.match(title, year)) else None,
+                [item.id for item in catalogue.near(title, year)],
+            ]
+            for title, year in asked
+        ],
+    }
+
+
+def write_exports(folder: Path) -> None:
+    """A Letterboxd zip, and tables of other kinds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    link = "https://boxd.it/x"
+    watched = [(date, name, year, link) for name, year, date, _ in WATCHED]
+    ratings = [(date, name, year, link, stars) for name, year, date, stars in WATCHED if stars]
+    diary = [
+        ("2024-05-02", "Moonquake", 1958, link, "", "Yes", "", "2024-05-01"),
+        ("2024-05-03", "", 1958, link, "", "", "", "2024-05-01"),
+        ("2024-05-04", "Night Desk", "soon", link, "", "", "", "2024-05-01"),
+        ("2024-05-05", 'Two "Left" Feet,\nOne Right', 1982, link, "4", "", "", "2024-05-04"),
+    ]
+    likes = [("2024-05-06", "Cafe at Platform Four", 1963, link)]
+    head = ("Date", "Name", "Year", "Letterboxd URI")
+    files = {
+        "watched.csv": _csv(head, watched),
+        "ratings.csv": _csv((*head, "Rating"), ratings),
+        "diary.csv": _csv((*head, "Rating", "Rewatch", "Tags", "Watched Date"), diary),
+        "likes/films.csv": _csv(head, likes),
+        "watchlist.csv": _csv(head, watched[:1]),
+        "profile.csv": "Date Joined,Username\n2020-01-01,someone\n",
+        "deleted/diary.csv": _csv(head, watched[:1]),
+    }
+    with zipfile.ZipFile(folder / "letterboxd.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    (folder / "ratings.csv").write_text("\ufeff" + files["ratings.csv"], encoding="utf-8")
+    own = [
+        ("f3", "", "", "2024-01-05T20:15", "4", ""),
+        ("", "Thimble Town", "1986", "2024-01-06", "2.5", ""),
+        ("", "Thimble Town", "1986", "1704499200", "2.5", "yes"),
+        ("1984", "", "", "", "", "no"),
+        ("", "", "", "", "", ""),
+        ("f4", "", "", "someday", "5", ""),
+    ]
+    (folder / "own.csv").write_text(_csv(("item", "title", "year", "time", "rating", "counts"), own), "utf-8")
+
+
+def _csv(header: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
+
+
+_REPORTED = ("entries", "matched", "items", "added", "repeated", "known", "unknown", "left_out", "unused")
+_OWN = {name: name for name in ("item", "title", "year", "time", "rating", "counts")}
+
+
+def import_vectors(folder: Path, bundle: Bundle) -> list[dict[str, Any]]:
+    """What Python reads from the exports, what becomes of every row, and what is recommended then."""
+    found = []
+    for file, format_, options in (
+        ("letterboxd.zip", "letterboxd", {}),
+        ("ratings.csv", "letterboxd", {}),
+        ("own.csv", "csv", _OWN),
+    ):
+        entries = [
+            {
+                "title": each.title,
+                "year": each.year,
+                "time": each.time,
+                "item": each.item,
+                "liked": each.liked,
+            }
+            for each in read_entries(format_, Source(folder / file), options)
+        ]
+        with tempfile.TemporaryDirectory() as scratch:
+            device = Device.create(Path(scratch) / "me", bundle)
+            report = import_file(device, format_, folder / file, options, "me")
+            shown = device.recommend(10, reasons=3)
+            device.close()
+        found.append(
+            {
+                "file": file,
+                "entries": entries,
+                "report": {name: getattr(report, name) for name in _REPORTED},
+                "unmatched": [[each.title, [item.id for item in each.near]] for each in report.unmatched],
+                "recommended": [[one.item, [reason.item for reason in one.reasons]] for one in shown],
+            }
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

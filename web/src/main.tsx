@@ -1,0 +1,53 @@
+/** Start the app: check the model that the page holds, open the person's data, show the screens. */
+
+import { render } from "preact";
+import { App } from "./app";
+import { BrowserDevice } from "./browser_device";
+import { readBundle } from "./bundle";
+import { PageError } from "./errors";
+import { Store } from "./store";
+import "./style.css";
+
+async function start(): Promise<void> {
+  const root = document.getElementById("app") as HTMLElement;
+  try {
+    const bundle = await readBundle(decodeBase64(document.getElementById("bundle")?.textContent ?? ""));
+    // Pages of one publisher and data set share a history: a new version of the page finds it again.
+    const store = await Store.open(`solera ${bundle.fingerprint} ${String(bundle.manifest.trained["dataset"])}`);
+    const device = new BrowserDevice(bundle, store);
+    document.addEventListener("visibilitychange", () => void store.load());
+    root.textContent = "";
+    render(<App device={device} />, root);
+  } catch (error) {
+    render(<Refused error={error instanceof PageError ? error : new PageError(String(error), "Reload the page.")} />, root);
+  }
+  document.documentElement.dataset["ready"] = `${Math.round(performance.now())}`; // for measuring
+  if (location.protocol.startsWith("http")) install();
+}
+
+function Refused({ error }: { error: PageError }) {
+  return (
+    <main>
+      <h1>This page does not recommend anything</h1>
+      <p role="alert">{error.message}</p>
+      <p>{error.hint}</p>
+    </main>
+  );
+}
+
+function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
+  const letters = atob(text.trim());
+  const bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+  return bytes;
+}
+
+/** On a web server the page can be installed, and opens without a network. A file needs no such thing. */
+function install(): void {
+  const link = document.createElement("link");
+  [link.rel, link.href] = ["manifest", "app.webmanifest"];
+  document.head.append(link);
+  navigator.serviceWorker?.register("sw.js").catch(() => undefined); // the page works without it, too
+}
+
+void start();

@@ -1,0 +1,140 @@
+/** The page and the Python library give the same scores, titles and imports. */
+
+import { describe, expect, test } from "vitest";
+import { BrowserDevice } from "../src/browser_device";
+import { readBundle } from "../src/bundle";
+import { Catalogue, closeMatches } from "../src/catalogue";
+import { seconds } from "../src/entry";
+import { readFile } from "../src/importing";
+import { best, modelOf } from "../src/model";
+import { Store } from "../src/store";
+import { plain, splitYear, titlesIn } from "../src/text";
+import { bytes, json } from "./example";
+
+interface Scored {
+  history: number[];
+  items: number[];
+  scores: number[];
+  popular: number;
+  parts: number[];
+}
+
+interface Vectors {
+  models: Record<string, Scored[]>;
+  titles: {
+    words: string[];
+    close: string[][];
+    seconds: [string, number | null][];
+    plain: [string, string, [string, number | null], string[]][];
+    characters: [string, string][];
+    match: [string, number | null, string | null, string[]][];
+  };
+  imports: {
+    file: string;
+    entries: unknown[];
+    report: Record<string, unknown>;
+    unmatched: [string, string[]][];
+    recommended: [string, string[]][];
+  }[];
+}
+
+const CLOSE = 1e-5;
+const vectors = json<Vectors>("vectors.json");
+
+describe.each(Object.keys(vectors.models))("%s", (name) => {
+  const cases = vectors.models[name] ?? [];
+
+  test(`scores and order for ${cases.length} histories`, async () => {
+    const model = modelOf(await readBundle(bytes(`${name}.bundle`)));
+    expect(cases.length).toBeGreaterThan(0);
+    for (const { history, items, scores } of cases) {
+      const found = model.scores(history);
+      const seen = new Set(history);
+      const rows = best(found, (row) => !seen.has(row), 100);
+      expect(rows.length).toBe(items.length);
+      let worst = 0;
+      items.forEach((row, place) => {
+        worst = Math.max(worst, Math.abs(found[row]! - scores[place]!));
+        // Another item may stand here only if Python gives both the same score in single precision.
+        if (rows[place] !== row) worst = Math.max(worst, 100 * Math.abs(found[rows[place]!]! - scores[place]!));
+      });
+      expect(worst).toBeLessThan(CLOSE);
+    }
+  });
+
+  test("parts of a score add up to it", async () => {
+    const model = modelOf(await readBundle(bytes(`${name}.bundle`)));
+    for (const { history, items, scores, popular, parts } of cases.slice(0, 50)) {
+      const found = model.parts(history, items[0]!);
+      expect(found.popular).toBeCloseTo(popular, 5);
+      parts.forEach((part, place) => expect(found.ofHistory[place]).toBeCloseTo(part, 5));
+      expect(found.popular + found.ofHistory.reduce((sum, each) => sum + each, 0)).toBeCloseTo(scores[0]!, 5);
+    }
+  });
+});
+
+test("titles are compared in the same form", () => {
+  for (const [title, plainly, split, inside] of vectors.titles.plain) {
+    expect(plain(title), title).toBe(plainly);
+    expect(splitYear(title), title).toEqual(split);
+    expect(titlesIn(title), title).toEqual(inside);
+  }
+  const wrong = vectors.titles.characters.filter(([each, plainly]) => plain(`a${each}b`) !== plainly);
+  expect(wrong).toEqual([]);
+});
+
+test("close words are the same, in the same order", () => {
+  const { words, close } = vectors.titles;
+  expect(words.map((word) => closeMatches(word, words, 3, 0.6))).toEqual(close);
+});
+
+test("what is similar follows from the model", async () => {
+  const ease = modelOf(await readBundle(bytes("fedease.bundle")));
+  for (const row of [0, 17, 79]) expect(ease.similar(row)).toEqual(ease.scores([row])); // one item of age 0
+  const vectors = modelOf(await readBundle(bytes("fedhist.bundle")));
+  const cosines = vectors.similar(3);
+  expect(cosines[3]).toBeCloseTo(1, 12);
+  expect(cosines[5]).toBeCloseTo(vectors.similar(5)[3]!, 12);
+  expect(cosines.every((each) => Math.abs(each) <= 1 + 1e-12)).toBe(true);
+});
+
+test("the same films are matched and suggested", async () => {
+  const catalogue = new Catalogue((await readBundle(bytes("fedslist.bundle"))).items);
+  const asked = vectors.titles.match;
+  expect(asked.filter(([, , found]) => found !== null).length).toBeGreaterThan(20);
+  expect(asked.filter(([, , found, near]) => found === null && near.length).length).toBeGreaterThan(5);
+  for (const [title, year, found, near] of asked) {
+    expect(catalogue.match(title, year)?.id ?? null, title).toBe(found);
+    expect(catalogue.near(title, year).map((item) => item.id), title).toEqual(near);
+  }
+});
+
+test("times are read the same", () => {
+  for (const [text, time] of vectors.titles.seconds) expect(seconds(text), text).toBe(time);
+  for (const text of ["2023-02-29", "2024-13-01", "soon", "2024-05-01T25:00", "1e5"]) {
+    expect(() => seconds(text), text).toThrow(RangeError);
+  }
+});
+
+describe.each(vectors.imports.map((each) => [each.file, each] as const))("%s", (file, wanted) => {
+  test("is read the same", async () => {
+    const read = await readFile(file, bytes(`exports/${file}`), {});
+    if (!("reading" in read)) throw new Error("a question");
+    expect(read.reading.entries).toEqual(wanted.entries);
+  });
+
+  test("gives the same report and the same recommendations with the same reasons", async () => {
+    const device = new BrowserDevice(await readBundle(bytes("fedslist.bundle")), await Store.open("test"));
+    const report = await device.importFile(new File([bytes(`exports/${file}`)], file), {});
+    if ("form" in report) throw new Error("a question");
+    const { leftOut: left_out, unmatched, ...rest } = report;
+    expect({ ...rest, left_out }).toMatchObject(wanted.report);
+    expect(unmatched.map(({ title, near }) => [title, near.map((item) => item.id)])).toEqual(wanted.unmatched);
+    const shown = await device.recommend({}, 10);
+    const ids = shown.map(({ item, reasons }) => [item.id, reasons.map((each) => each.item.id)]);
+    expect(ids).toEqual(wanted.recommended);
+    expect(shown.every(({ reasons }) => reasons.length && reasons.every(({ part }) => part > 0))).toBe(true);
+    const again = await device.importFile(new File([bytes(`exports/${file}`)], file), {});
+    expect(again).toMatchObject({ added: 0, known: report.added });
+  });
+});
