@@ -84,7 +84,7 @@ def test_a_popularity_prior_is_as_if_everybody_had_also_taken_items_by_popularit
     assert bool((left > 0).any())
 
 
-def solved(method: ClosedForm, totals: dict[str, torch.Tensor]) -> torch.Tensor:
+def weights_of(method: ClosedForm, totals: dict[str, torch.Tensor]) -> torch.Tensor:
     assert isinstance(method.aggregate, RidgeOfDerived)
     return method.aggregate.solve(totals)
 
@@ -92,7 +92,7 @@ def solved(method: ClosedForm, totals: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_without_pairs_items_are_in_the_order_of_popularity() -> None:
     counts = torch.tensor([[5.0], [1.0], [3.0]], dtype=torch.float64)
     nothing = {"next": torch.zeros(3, 3, dtype=torch.float64), "counts": counts}
-    weights = solved(compact(popularity_prior=0.1), nothing)
+    weights = weights_of(compact(popularity_prior=0.1), nothing)
     assert weights.argsort(1, descending=True).tolist() == [[0, 2, 1]] * 3
 
 
@@ -102,7 +102,7 @@ def test_a_total_of_noise_alone_is_solved() -> None:
         "next": torch.from_numpy(draw.normal(0, 100, (N_ITEMS, N_ITEMS))),
         "counts": torch.from_numpy(draw.normal(0, 100, (N_ITEMS, 1))),
     }
-    assert bool(solved(compact(), noise).isfinite().all())
+    assert bool(weights_of(compact(), noise).isfinite().all())
 
 
 @pytest.mark.parametrize(
