@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 from torch.nn.functional import embedding
 
@@ -28,7 +28,7 @@ from solera.core.arrays import Ints
 from solera.core.next_item_losses import gbce_loss, sampled_softmax_loss, softmax_loss
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Params
-from solera.core.transformer import BlockName, Dropout, Transformer, states
+from solera.core.transformer import BlockName, Dropout, Transformer, divides_width, states
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
@@ -71,13 +71,7 @@ class SequenceConfig(TrainedConfig):
     dropout: float = Field(default=0.3, ge=0, lt=1)
     """Share of the numbers that are set to zero in training."""
 
-    @field_validator("heads")
-    @classmethod
-    def _divides(cls, heads: int, info: ValidationInfo) -> int:
-        size = info.data.get("embedding_size", heads)
-        if size % heads:
-            raise ValueError(f"{heads} does not divide embedding_size={size}")
-        return heads
+    _heads = field_validator("heads")(divides_width)
 
     def network(self, block: BlockName, perceptron: int = 1, *, intervals: bool = False) -> Transformer:
         """A network of these blocks, with the sizes of the settings."""

@@ -23,9 +23,8 @@ CHUNK = 250_000  # logits held in memory at once: few enough for the cache of a 
 
 
 def softmax_loss(states: Tensor, items: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of the targets against all items. Logits are computed in chunks and not kept."""
-    value: Tensor = CrossEntropy.apply(states, items, targets)  # type: ignore[no-untyped-call]
-    return value
+    """Cross-entropy of the targets against all items."""
+    return cross_entropy(states, items, targets, _means(states))[0]
 
 
 def sampled_softmax_loss(states: Tensor, items: Tensor, targets: Tensor, negatives: Tensor) -> Tensor:
@@ -33,9 +32,23 @@ def sampled_softmax_loss(states: Tensor, items: Tensor, targets: Tensor, negativ
 
     A target among the negatives is not its own negative. With all items as negatives it is the softmax.
     """
-    own, others = _scores(states, items, targets, negatives)
-    others = others + math.log(len(items) / len(negatives))
-    return (torch.logaddexp(own, others.logsumexp(1)) - own).mean()
+    return cross_entropy(states, items, targets, _means(states), negatives)[0]
+
+
+def cross_entropy(
+    states: Tensor, items: Tensor, targets: Tensor, weights: Tensor, negatives: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The weighted sum of the states' losses, and the single losses [n] without gradients.
+
+    The targets are compared with the negatives, or with all items. Logits are made in chunks and not kept.
+    """
+    apply: Any = _CrossEntropy.apply
+    found: tuple[Tensor, Tensor] = apply(states, items, targets, weights, negatives)
+    return found
+
+
+def _means(states: Tensor) -> Tensor:
+    return states.new_full((len(states),), 1 / len(states))
 
 
 def gbce_loss(
@@ -62,28 +75,54 @@ def _scores(states: Tensor, items: Tensor, targets: Tensor, negatives: Tensor) -
     return own, others.masked_fill(negatives == targets[:, None], -math.inf)
 
 
-class CrossEntropy(torch.autograd.Function):
-    """Mean of −log softmax(⟨state, E_i⟩)[target]. Logits are used for the gradient and not kept."""
+class _CrossEntropy(torch.autograd.Function):
+    """Σ weight · −log softmax(⟨state, E_i⟩)[target]. Logits are used for the gradient and not kept."""
 
     @staticmethod
-    def forward(context: Any, states: Tensor, items: Tensor, targets: Tensor) -> Tensor:
+    def forward(  # noqa: PLR0917, torch passes them so
+        context: Any,
+        states: Tensor,
+        items: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        negatives: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         """The loss. Its gradients are computed at the same time."""
-        by_states, by_items = torch.empty_like(states), torch.zeros_like(items)
-        total = states.new_zeros(())
-        size = max(1, CHUNK // len(items))
-        for state, target, by_state in zip(
-            *(torch.split(tensor, size) for tensor in (states, targets[:, None], by_states)), strict=True
-        ):
-            surplus = torch.log_softmax(state @ items.T, 1)
-            total -= surplus.gather(1, target).sum()
-            surplus.exp_().scatter_add_(1, target, -torch.ones_like(state[:, :1]))
-            torch.mm(surplus, items, out=by_state)
-            by_items.addmm_(surplus.T, state)
-        context.save_for_backward(by_states.div_(len(states)), by_items.div_(len(states)))
-        return total / len(states)
+        others = items if negatives is None else items.index_select(0, negatives)
+        by_states, by_others = torch.empty_like(states), torch.zeros_like(others)
+        by_items = by_others if negatives is None else torch.zeros_like(items)
+        losses = torch.empty_like(weights)
+        size = max(1, CHUNK // len(others))
+        for begin in range(0, len(states), size):
+            part = slice(begin, begin + size)
+            state, target, weight = states[part], targets[part, None], weights[part, None]
+            if negatives is None:
+                slope = torch.log_softmax(state @ others.T, 1)
+                losses[part] = -slope.gather(1, target)[:, 0]
+                slope.exp_().scatter_add_(1, target, -torch.ones_like(weight)).mul_(weight)
+                by_states[part] = slope @ others
+            else:
+                own_items = items.index_select(0, target[:, 0])
+                own = (state * own_items).sum(1, keepdim=True)
+                logits = (state @ others.T).add_(math.log(len(items) / len(others)))
+                logits.masked_fill_(negatives == target, -math.inf)
+                logits = torch.cat([own, logits], 1)
+                slope = torch.log_softmax(logits, 1)
+                losses[part] = -slope[:, 0]
+                slope.exp_()[:, 0] -= 1
+                slope.mul_(weight)
+                by_own, slope = slope[:, :1], slope[:, 1:]
+                by_states[part] = (slope @ others).addcmul_(by_own, own_items)
+                by_items.index_add_(0, target[:, 0], by_own * state)
+            by_others.addmm_(slope.T, state)
+        if negatives is not None:
+            by_items.index_add_(0, negatives, by_others)
+        context.save_for_backward(by_states, by_items)
+        context.mark_non_differentiable(losses)
+        return (losses * weights).sum(), losses
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         """The gradients computed in `forward`."""
         by_states, by_items = context.saved_tensors
-        return gradients[0] * by_states, gradients[0] * by_items, None
+        return gradients[0] * by_states, gradients[0] * by_items, None, None, None

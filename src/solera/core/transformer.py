@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import ValidationInfo
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, layer_norm, linear, scaled_dot_product_attention, silu
 
@@ -34,6 +35,14 @@ BlockName = Literal["sasrec", "ligr", "hstu"]
 SMALL = 833  # fan-in of uniform numbers with a standard deviation of 0.02
 BUCKETS = 128  # of time intervals
 BUCKET_WIDTH = 0.301  # in natural logarithms of the unit of time, as in HSTU's public code
+
+
+def divides_width(heads: int, info: ValidationInfo) -> int:
+    """Refuse a number of heads that does not divide the settings' embedding_size."""
+    size = info.data.get("embedding_size", heads)
+    if size % heads:
+        raise ValueError(f"{heads} does not divide embedding_size={size}")
+    return heads
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ mean over the clients of a round is the gradient of a mini-batch with one row pe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,10 +21,10 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.choices import Move, Scorer, Sgd, Stage
 from solera.core.context import RoundContext
+from solera.core.next_item_losses import cross_entropy
 from solera.core.randomness import Bits, Purpose, below, uniform
 from solera.core.spec import Params
 
-CHUNK = 1_000_000  # logits in memory at once: few enough for the cache of a core
 Drop = Callable[[Tensor], Tensor]  # dropout of vectors [clients, length, width]
 
 
@@ -103,61 +102,7 @@ class CatalogueSoftmax:
         self, states: Tensor, items: Tensor, targets: Tensor, weights: Tensor, negatives: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The weighted sum of the losses of states [n, d], and the single losses [n] without gradients."""
-        found: tuple[Tensor, Tensor] = _CrossEntropy.apply(states, items, targets, weights, negatives)  # type: ignore[no-untyped-call]
-        return found
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """Σ weight · −log softmax(⟨state, E_i⟩)[target]. Logits are used for the gradient and not kept."""
-
-    @staticmethod
-    def forward(  # noqa: PLR0917, torch passes them so
-        context: Any,
-        states: Tensor,
-        items: Tensor,
-        targets: Tensor,
-        weights: Tensor,
-        negatives: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """The loss. Its gradients are computed at the same time."""
-        others = items if negatives is None else items.index_select(0, negatives)
-        by_states, by_others = torch.empty_like(states), torch.zeros_like(others)
-        by_items = by_others if negatives is None else torch.zeros_like(items)
-        losses = torch.empty_like(weights)
-        size = max(1, CHUNK // len(others))
-        for begin in range(0, len(states), size):
-            part = slice(begin, begin + size)
-            state, target, weight = states[part], targets[part, None], weights[part, None]
-            if negatives is None:
-                slope = torch.log_softmax(state @ others.T, 1)
-                losses[part] = -slope.gather(1, target)[:, 0]
-                slope.exp_().scatter_add_(1, target, -torch.ones_like(weight)).mul_(weight)
-                by_states[part] = slope @ others
-            else:
-                own_items = items.index_select(0, target[:, 0])
-                own = (state * own_items).sum(1, keepdim=True)
-                logits = (state @ others.T).add_(math.log(len(items) / len(others)))
-                logits.masked_fill_(negatives == target, -math.inf)
-                logits = torch.cat([own, logits], 1)
-                slope = torch.log_softmax(logits, 1)
-                losses[part] = -slope[:, 0]
-                slope.exp_()[:, 0] -= 1
-                slope.mul_(weight)
-                by_own, slope = slope[:, :1], slope[:, 1:]
-                by_states[part] = (slope @ others).addcmul_(by_own, own_items)
-                by_items.index_add_(0, target[:, 0], by_own * state)
-            by_others.addmm_(slope.T, state)
-        if negatives is not None:
-            by_items.index_add_(0, negatives, by_others)
-        context.save_for_backward(by_states, by_items)
-        context.mark_non_differentiable(losses)
-        return (losses * weights).sum(), losses
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        """The gradients computed in `forward`."""
-        by_states, by_items = context.saved_tensors
-        return gradients[0] * by_states, gradients[0] * by_items, None, None, None
+        return cross_entropy(states, items, targets, weights, negatives)
 
 
 class ClientDropout:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from solera.core.context import MethodConfig, RoundContext
@@ -35,7 +35,7 @@ from solera.core.method import Method
 from solera.core.parts import inner
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Leaf, Params
-from solera.core.transformer import BlockName, Transformer, states
+from solera.core.transformer import BlockName, Transformer, divides_width, states
 from solera.core.upload import Totals
 from solera.core.windows import CatalogueSoftmax, Drop, OneGradient
 from solera.core.wrappers import ITEMS
@@ -76,13 +76,7 @@ class FedSASRecConfig(MethodConfig):
     max_length: int = Field(default=200, ge=1, description="items of a history that are read, the latest")
     dropout: float = Field(default=0.2, ge=0, lt=1, description="share of numbers set to zero in training")
 
-    @field_validator("heads")
-    @classmethod
-    def _divides(cls, heads: int, info: ValidationInfo) -> int:
-        size = info.data.get("embedding_size", heads)
-        if size % heads:
-            raise ValueError(f"{heads} does not divide embedding_size={size}")
-        return heads
+    _heads = field_validator("heads")(divides_width)
 
 
 @dataclass(frozen=True)
