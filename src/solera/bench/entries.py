@@ -73,10 +73,11 @@ class Tuning(Entry):
         """Read the finished study."""
         return read_study(path)
 
-    def with_options(self, options: dict[str, Any]) -> RunConfig | BaselineConfig:
-        """The full-length run of a trial."""
+    def with_options(self, options: dict[str, Any], users: int | None) -> RunConfig | BaselineConfig:
+        """A full-length run on so many users."""
         if isinstance(self.config, RunConfig):
-            return full_length(self.config.model_copy(update={"options": options}), self.effort).resolved()
+            config = self.config.model_copy(update={"options": options})
+            return full_length(config, self.effort, users).resolved()
         taken = configure(self.config.baseline, options).model_dump(mode="json")
         return self.config.model_copy(update={"options": taken})
 
@@ -88,7 +89,7 @@ class Tuning(Entry):
 
     def finals(self, study: Study) -> list[Entry]:
         """The final runs with the study's best settings, one for each seed."""
-        chosen = self.with_options(study.best.options)
+        chosen = self.with_options(study.best.options, study.users)
         label = self.final_label or self.label
         return [Entry(label, chosen.model_copy(update={"seed": seed})) for seed in self.seeds]
 
