@@ -50,6 +50,12 @@ class Entry:
         return f"{self.label} on {self.asked.dataset}, {self.config.protocol}, seed {self.config.seed}"
 
 
+def is_recorded(results: Path, entry: Entry) -> bool:
+    """Whether a run has a record with its settings."""
+    path = results / entry.asked.name
+    return path.exists() and not read(path).difference(entry.asked)
+
+
 @dataclass(frozen=True)
 class Tuning(Entry):
     """A search for settings, whose record is a study, and the final runs with the best of them."""
@@ -95,11 +101,7 @@ class Tuning(Entry):
 
     def missing(self, study: Study) -> list[Entry]:
         """The final runs that have no record with these settings."""
-        return [entry for entry in self.finals(study) if not self._is_recorded(entry)]
-
-    def _is_recorded(self, entry: Entry) -> bool:
-        path = self.results / entry.asked.name
-        return path.exists() and not read(path).difference(entry.asked)
+        return [entry for entry in self.finals(study) if not is_recorded(self.results, entry)]
 
     def complete(self, path: Path) -> bool:
         """Whether the search and all final runs are done."""
