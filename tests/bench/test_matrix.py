@@ -190,8 +190,10 @@ def test_a_matrix_that_is_not_there(folder):
 
 def test_the_matrix_in_the_documents(folder):
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    text, tune = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    text, blend, tune = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     made = entries(folder, text)
+    runs = '[[run]]\ndatasets = ["ml-100k"]\nmethods = ["fedslist", "fedsasrec"]\n'
+    assert [entry.label for entry in entries(folder, runs + blend)] == ["closed & trained"]
     (folder / "tune.toml").write_text(tune)
     assert len(read_tuning(folder / "tune.toml").entries) == 5
     assert len(made) == 2 * 2 * 3 + 3 + 2 * 2 + 2

@@ -155,13 +155,30 @@ def test_full_length_counts_in_passes():
     effort = Effort(passes=100, patience=10)
 
     def length(method, **options):
-        run = full_length(RunConfig(method=method, dataset="toy", options=options), effort)
+        run = full_length(RunConfig(method=method, dataset="toy", options=options), effort, users=1000)
         return run.rounds, run.patience, run.evaluate_every
 
     assert length("fedmf") == (100, 10, 1)
     assert length("pfedclr") == (100, 10, 1)  # 0.6 of the clients
     assert length("fedhist", clients_per_round=0.2) == (500, 50, 5)
     assert length("fedease") == (1, None, 1)
+    assert length("fedsasrec", clients_per_round=128) == (700, 70, 7)  # 7 · 128 = 896 of 1000 users
+    assert length("fedsasrec", clients_per_round=2000) == (100, 10, 1)  # all, as there are no more
+
+
+def test_passes_of_a_number_of_clients_need_the_number_of_users():
+    config = RunConfig(method="fedsasrec", dataset="toy", options={"clients_per_round": 128})
+    with pytest.raises(RunError, match="no number of users"):
+        full_length(config, Effort(), users=None)
+
+
+def test_final_runs_count_passes_over_all_users_where_trials_had_a_sample():
+    """A pass of 1000 users takes 10 rounds of 100; in trials on 300 users it took 3."""
+    entry = Tuning("fedsasrec", RunConfig(method="fedsasrec", dataset="toy"), seeds=(0,))
+    options = {"clients_per_round": 100}
+    assert entry.with_options(options, users=300).rounds == 300
+    found = study("fedsasrec", trial(0.1, **options), users=1000)
+    assert [final.config.rounds for final in entry.finals(found)] == [1000]
 
 
 def test_a_sample_of_users_keeps_the_catalogue():

@@ -77,6 +77,21 @@ def test_low_rank_is_the_best_of_its_rank_and_not_used_where_it_would_be_longer(
     assert LowRank(1).bytes_per_client(short, (TABLE, WHOLE)).tolist() == [4 + 12 + 16]
 
 
+def test_low_rank_of_a_network_is_exact_for_a_gradient_over_few_places():
+    """Two places give a gradient of rank 2. Rank 2 of 6 × 4 is 2 · (6 + 4) = 20 numbers instead of 24."""
+    draw = torch.Generator().manual_seed(0)
+    states, slopes = (torch.randn(2, n, generator=draw, dtype=torch.float64) for n in (4, 6))
+    leaf = Leaf("layer", (6, 4), Home.SHARED, upload=True)
+    given_ = upload([[1, 2, 3]])
+    given_ = Upload(given_.rows, given_.row_counts, given_.changes | {"layer": (slopes.T @ states)[None]})
+    sent = LowRank(2).coded(given_, (TABLE, leaf), 0)
+    torch.testing.assert_close(sent.changes["layer"], given_.changes["layer"])
+    assert LowRank(2).bytes_per_client(sent, (TABLE, leaf)).tolist() == [4 + 12 + 4 * 20]
+    left = LowRank(1).coded(given_, (TABLE, leaf), 0).changes["layer"] - given_.changes["layer"]
+    second = torch.linalg.svdvals(given_.changes["layer"][0])[1]
+    torch.testing.assert_close(left.norm(), second)  # the best of rank 1 leaves the second singular value
+
+
 def test_a_projection_is_linear_and_applied_twice_the_same():
     coding = Projection(0.5, seed=3)
     one, two = random_upload(1), random_upload(1)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import solera
+from in_process import solera as command
 from solera.core.errors import ConfigError, RunError
 from solera.data.split import history
 from solera.runs import Run
@@ -44,8 +45,9 @@ def test_scores_by_hand():
     scores = standardised(torch.tensor([[1.0, 3.0], [5.0, 5.0]]))
     assert scores.tolist() == [[-1.0, 1.0], [0.0, 0.0]]
     assert mixed(torch.tensor([[1.0, 3.0]]), torch.tensor([[8.0, 4.0]]), 0.25).tolist() == [[-0.5, 0.5]]
-    assert WEIGHTS[:3] == (0.0, 0.05, 0.1)
-    assert len(WEIGHTS) == 21
+    assert WEIGHTS[:6] == (0.0, 0.01, 0.02, 0.03, 0.05, 0.1)
+    assert WEIGHTS[-6:] == (0.9, 0.95, 0.97, 0.98, 0.99, 1.0)
+    assert len(WEIGHTS) == 27
 
 
 def test_a_blend_is_at_least_as_good_on_validation_as_either(runs):
@@ -96,6 +98,34 @@ def test_baselines_are_blended_like_runs(data):
     assert len(both.recommend("u3", 2)) == 2
     with pytest.raises(RunError, match="not written to a folder"):
         solera.blend(solera.baseline("slist", data), solera.baseline("ease", data), out="nowhere")
+
+
+def test_a_blend_of_baselines_is_tested_with_both_histories(data):
+    """A model with itself is itself, with the training items alone and with the validation item."""
+    alone = solera.baseline("sasrec", data, epochs=1, embedding_size=8)
+    same = solera.blend(alone, alone).result
+    assert same.test_train.full == pytest.approx(alone.result.test_train.full)
+    assert same.test_validation.full == pytest.approx(alone.result.test_validation.full)
+    assert same.test_train.full != same.test_validation.full
+
+
+def test_the_command_fits_baselines_of_presets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["user,item,time", *(f"u{n % 20},i{n * 7 % 31},{n}" for n in range(200))]
+    (tmp_path / "own.csv").write_text("\n".join(rows), encoding="utf-8")
+    for name, kind in (("slist", "baseline"), ("ease", "baseline"), ("fedslist", "method")):
+        text = (
+            f'["{name}/own"]\n{kind} = "{name}"\ndataset = "own.csv"\nprotocol = "strict"\nsource = "test"\n'
+        )
+        (tmp_path / f"{name}.toml").write_text(text + "rounds = 1\n", encoding="utf-8")
+    said = command("blend", "slist.toml", "ease.toml", "--json")
+    result = json.loads(said.stdout)
+    assert result["method"] == "slist & ease"
+    assert result["test_train"]["full"].keys() == result["test_validation"]["full"].keys()
+    refused = command("blend", "slist.toml", "fedslist.toml")
+    assert "is for a method" in refused.stderr
+    refused = command("blend", "slist.toml", "ease.toml", "--out", "both")
+    assert "not written to a folder" in refused.stderr
 
 
 def test_models_that_do_not_fit_are_refused(data, runs):

@@ -28,7 +28,7 @@ def made_cell(job: Job, entry: Tuning, data: Interactions, stop: threading.Event
     """
     study = _found(job, entry)
     if study is None:
-        study = _searched(job, entry, some_users(data, entry.effort.users), stop, report)
+        study = _searched(job, entry, data, stop, report)
         write(study, job.record)
     while True:
         for final in entry.missing(study):
@@ -79,14 +79,16 @@ def _check(record: Record, study: Study, data: Interactions) -> None:
         )
 
 
-def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:
+def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Event, report: Report) -> Study:
     effort = entry.effort
+    data = some_users(whole, effort.users)
     partial = job.folder / "study.json"
     fixed = {
         **entry.asked.model_dump(),
         "space": as_json(entry.space),
         "environment": anonymous(environment(1, "cpu")),
         "code": source_code(),
+        "users": whole.n_users,
     }
     done: tuple[Trial, ...] = ()
     if partial.exists():
@@ -100,7 +102,7 @@ def _searched(job: Job, entry: Tuning, data: Interactions, stop: threading.Event
             report(Step(int(spent + passes), total, max(best, figure)))
             heard(figure, passes)
 
-        taken = entry.with_options(options)
+        taken = entry.with_options(options, data.n_users)
         if not isinstance(taken, RunConfig):
             found = try_baseline(taken, taken.options, data, stop)
         elif taken.rounds > 1:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
+from solera.core.errors import RunError
 from solera.core.frozen import Frozen
 from solera.data.interactions import Interactions
 from solera.methods import find
@@ -39,14 +40,26 @@ class Effort(Frozen):
         return first * self.passes + max(0, self.trials - first) * self.rung
 
 
-def full_length(config: RunConfig, effort: Effort) -> RunConfig:
-    """The config with the rounds and patience of a full run, validated once in a pass."""
+def full_length(config: RunConfig, effort: Effort, users: int | None) -> RunConfig:
+    """The config with the rounds and patience of a full run on so many users, validated once in a pass."""
     method = find(config.method, config.options, config.plugins)
     if method.rounds_needed == 1:
         return config.model_copy(update={"rounds": 1})
-    each = max(1, int(1 / method.client_share))  # rounds in a pass
+    each = _rounds_of_pass(method.client_share, users)
     length = {"rounds": effort.passes * each, "patience": effort.patience * each, "evaluate_every": each}
     return config.model_copy(update=length)
+
+
+def _rounds_of_pass(clients: float, users: int | None) -> int:
+    """Whole rounds in a pass, at least one, with a share of the clients (up to 1) or a number of them."""
+    if clients <= 1:
+        return max(1, int(1 / clients))
+    if users is None:
+        raise RunError(
+            f"clients_per_round={clients:g} is a number of clients, and the study has no number of users",
+            "make the study again with this version",
+        )
+    return max(1, int(users / clients))
 
 
 def some_users(data: Interactions, count: int | None) -> Interactions:

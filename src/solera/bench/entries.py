@@ -50,6 +50,12 @@ class Entry:
         return f"{self.label} on {self.asked.dataset}, {self.config.protocol}, seed {self.config.seed}"
 
 
+def is_recorded(results: Path, entry: Entry) -> bool:
+    """Whether a run has a record with its settings."""
+    path = results / entry.asked.name
+    return path.exists() and not read(path).difference(entry.asked)
+
+
 @dataclass(frozen=True)
 class Tuning(Entry):
     """A search for settings, whose record is a study, and the final runs with the best of them."""
@@ -73,10 +79,11 @@ class Tuning(Entry):
         """Read the finished study."""
         return read_study(path)
 
-    def with_options(self, options: dict[str, Any]) -> RunConfig | BaselineConfig:
-        """The full-length run of a trial."""
+    def with_options(self, options: dict[str, Any], users: int | None) -> RunConfig | BaselineConfig:
+        """A full-length run on so many users."""
         if isinstance(self.config, RunConfig):
-            return full_length(self.config.model_copy(update={"options": options}), self.effort).resolved()
+            config = self.config.model_copy(update={"options": options})
+            return full_length(config, self.effort, users).resolved()
         taken = configure(self.config.baseline, options).model_dump(mode="json")
         return self.config.model_copy(update={"options": taken})
 
@@ -88,17 +95,13 @@ class Tuning(Entry):
 
     def finals(self, study: Study) -> list[Entry]:
         """The final runs with the study's best settings, one for each seed."""
-        chosen = self.with_options(study.best.options)
+        chosen = self.with_options(study.best.options, study.users)
         label = self.final_label or self.label
         return [Entry(label, chosen.model_copy(update={"seed": seed})) for seed in self.seeds]
 
     def missing(self, study: Study) -> list[Entry]:
         """The final runs that have no record with these settings."""
-        return [entry for entry in self.finals(study) if not self._is_recorded(entry)]
-
-    def _is_recorded(self, entry: Entry) -> bool:
-        path = self.results / entry.asked.name
-        return path.exists() and not read(path).difference(entry.asked)
+        return [entry for entry in self.finals(study) if not is_recorded(self.results, entry)]
 
     def complete(self, path: Path) -> bool:
         """Whether the search and all final runs are done."""

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from solera.baselines import Epoch, configure
-from solera.bench.entries import Entry
+from solera.bench.blends import Blending
+from solera.bench.entries import Entry, is_recorded
 from solera.bench.machine import source
-from solera.bench.recording import record_of, record_of_baseline
-from solera.bench.records import Code, Record
+from solera.bench.recording import record_of, record_of_baseline, record_of_blend
+from solera.bench.records import Code, Record, write
 from solera.bench.statistics import SHOWN, by_activity
 from solera.bench.trials import Found, Heard
 from solera.data.interactions import Interactions
 from solera.evaluate import split
-from solera.runs import Progress, RunConfig, RunFolder, StoppedError, train
-from solera.runs.baseline import run_baseline, validate_baseline
+from solera.runs import Progress, Run, RunConfig, RunFolder, StoppedError, train
+from solera.runs.baseline import BaselineRun, run_baseline, validate_baseline
+from solera.runs.blend import FIRST, SECOND
+from solera.runs.blending import blend_runs
 from solera.runs.config import BaselineConfig
 from solera.runs.environment import environment, peak_bytes
 from solera.runs.training import validate_rounds
@@ -76,13 +79,17 @@ def fitted(
 ) -> Record:
     """Fit a baseline, from the beginning."""
     made_by = source_code()
+    run = _fit(config, data, stop, report)
+    return record_of_baseline(job.entry.asked, run, environment(1, "cpu"), made_by, peak_bytes())
 
+
+def _fit(config: BaselineConfig, data: Interactions, stop: threading.Event, report: Report) -> BaselineRun:
     def on_epoch(done: int, epochs: int) -> None:
         report(Step(done, epochs))
         if stop.is_set():
             raise StoppedError("stopped")
 
-    run = run_baseline(
+    return run_baseline(
         config.baseline,
         data,
         protocol=config.protocol,
@@ -90,7 +97,25 @@ def fitted(
         options=config.options,
         on_epoch=lambda epoch: on_epoch(epoch.done, epoch.epochs),
     )
-    return record_of_baseline(job.entry.asked, run, environment(1, "cpu"), made_by, peak_bytes())
+
+
+def blended(job: Job, entry: Blending, data: Interactions, stop: threading.Event, report: Report) -> Record:
+    """Make both runs of a blend, with their records where these are missing, and blend them."""
+    made_by = source_code()
+    runs: list[Run | BaselineRun] = []
+    records: list[Record] = []
+    for part, name in zip(entry.parts, (FIRST, SECOND), strict=True):
+        inner = job._replace(entry=part, folder=job.folder / name)
+        if isinstance(part.config, RunConfig):
+            records.append(trained(inner, part.config, data, stop, report))
+            runs.append(Run.open(inner.folder, data=data))
+        else:
+            runs.append(fit := _fit(part.config, data, stop, report))
+            about = environment(1, "cpu")
+            records.append(record_of_baseline(part.asked, fit, about, made_by, peak_bytes()))
+        if not is_recorded(entry.results, part):
+            write(records[-1], entry.results / part.asked.name)
+    return record_of_blend(entry.asked, blend_runs(*runs), records, environment(1, "cpu"), made_by)
 
 
 def try_method(

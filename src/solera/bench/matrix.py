@@ -32,6 +32,9 @@
     methods = ["fedmf", "fedrap"]
     seeds = [0, 1, 2]
 
+    [[blend]]               # two of the runs as one model; see `bench/blends.py`
+    of = ["fedslist", "fedsasrec"]
+
 A data set may be a file of one's own, by its path from the working directory, with `columns` and
 `min_interactions` as on the command line. Runs are made in the order of the file: data set after data set,
 protocol after protocol, method after method, seed after seed. `patience` ends a run after so many rounds
@@ -50,6 +53,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from solera.baselines import configure
+from solera.bench.blends import Blending, BlendTable, blends
 from solera.bench.entries import Entry, Matrix, Tuning
 from solera.bench.tunings import TuneTable, tunings
 from solera.core.errors import ConfigError, SoleraError
@@ -119,6 +123,7 @@ class _File(BaseModel):
     tuning: Annotated[str, Field(min_length=1)] = "tuning"
     run: list[_Table] = []
     tune: list[TuneTable] = []
+    blend: list[BlendTable] = []
 
 
 def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
@@ -146,7 +151,28 @@ def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
                     "remove one of them, or give it a label",
                 )
             entries.append(entry)
-    return Matrix(Path(file.results), (*cells, *entries))
+    return Matrix(Path(file.results), (*cells, *_with_blends(path, file, entries, taken)))
+
+
+def _with_blends(
+    path: Path, file: _File, entries: list[Entry], taken: dict[str, tuple[Entry, str]]
+) -> list[Entry]:
+    """The runs, with blends in place of those that they are made of."""
+    made: list[Blending] = []
+    for number, table in enumerate(file.blend, start=1):
+        try:
+            made += blends(table, entries, Path(file.results))
+        except SoleraError as error:
+            raise ConfigError(f"{path}, blend {number}: {error.message}", error.hint) from None
+    for entry in made:
+        former, where = taken.setdefault(entry.asked.name, (entry, "a blend"))
+        if former is not entry:
+            raise ConfigError(
+                f"{path}: the blend {entry} would overwrite the record of {where}, {former}",
+                "give it another label",
+            )
+    parts = [part for entry in made for part in entry.parts]
+    return [*(entry for entry in entries if entry not in parts), *made]
 
 
 def read_tuning(path: Path) -> Matrix:
@@ -192,7 +218,7 @@ def _read(path: Path) -> _File:
 
 
 def _place(where: tuple[int | str, ...]) -> str:
-    if where[0] in ("run", "tune") and len(where) > 1:
+    if where[0] in ("run", "tune", "blend") and len(where) > 1:
         where = (f"{where[0]} {int(where[1]) + 1}", *where[2:])
     return "".join(f"{part}: " for part in where)
 

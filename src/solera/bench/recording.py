@@ -73,6 +73,23 @@ def record_of_baseline(
     )
 
 
+def record_of_blend(
+    wanted: RunRequest, run: Run, parts: Sequence[Record], environment: Mapping[str, Any], code: Code
+) -> Record:
+    """The record of a blend. What its parts cost is added up."""
+    moved = [part.bytes_until_selected for part in parts]
+    sent = [each for each in moved if each]
+    both = Bytes(up=sum(each.up for each in sent), down=sum(each.down for each in sent))
+    second = None if run.parts.leaky else run.evaluate_again()
+    return Record(
+        **_common(wanted, run.result, run.parts, run.evaluate(), second),
+        environment=anonymous(environment),
+        code=code,
+        seconds=sum(part.seconds for part in parts),
+        bytes_until_selected=both if wanted.kind == "method" else None,
+    )
+
+
 def _common(
     wanted: RunRequest, result: RunResult, parts: Split, test: Evaluation, second: Evaluation | None
 ) -> dict[str, Any]:

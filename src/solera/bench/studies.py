@@ -32,6 +32,7 @@ class Study(RunRequest):
     code: Code
     trials: tuple[Trial, ...]
     rejected: tuple[Rejected, ...] = ()
+    users: int | None = Field(default=None, description="of the data set, on which final runs are made")
 
     @property
     def best(self) -> Trial:

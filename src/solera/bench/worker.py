@@ -17,9 +17,10 @@ from filelock import FileLock, Timeout
 
 from solera.bench.axes import applied
 from solera.bench.best import rounded
+from solera.bench.blends import Blending
 from solera.bench.cells import made_cell
 from solera.bench.entries import Readable, Tuning
-from solera.bench.jobs import Job, Report, Step, fitted, trained, try_method
+from solera.bench.jobs import Job, Report, Step, blended, fitted, trained, try_method
 from solera.bench.records import Failure, Record, failure_path, write
 from solera.bench.studies import Study
 from solera.bench.sweep import Point, read_trials, shown
@@ -144,6 +145,8 @@ def _made(job: Job, stop: threading.Event, report: Report) -> Readable:
         record = _tried(job, job.entry, data, stop, report)
     elif isinstance(job.entry, Tuning):
         record = made_cell(job, job.entry, data, stop, report)
+    elif isinstance(job.entry, Blending):
+        record = blended(job, job.entry, data, stop, report)
     elif isinstance(config, RunConfig):
         record = trained(job, config, data, stop, report)
     else:

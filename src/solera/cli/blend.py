@@ -12,17 +12,23 @@ from solera.cli.output import Json, out, print_json, print_result
 
 
 def blend(
-    first: Annotated[Path, typer.Argument(help="The folder of a finished run, e.g. of fedslist.")],
-    second: Annotated[Path, typer.Argument(help="The folder of another one, e.g. of fedsasrec.")],
+    first: Annotated[
+        str,
+        typer.Argument(help="The folder of a finished run, or the preset of a baseline, which is fitted."),
+    ],
+    second: Annotated[str, typer.Argument(help="Another one.")],
     out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the blend.")] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Blend two models: add up their scores, with the weight that is best on validation.
 
-    Both have to score users by their histories, as fedease, fedslist, fedhist and fedsasrec do.
+    Both have to score users by their histories, as fedease, fedslist, fedhist and fedsasrec do, and of the
+    centralized baselines ease, slist, ials, sasrec, esasrec and hstu.
 
     Example: solera blend runs/fedslist-beauty-strict-s0 runs/fedsasrec-beauty-strict-s0 --out runs/both
+
+    Example: solera blend central:slist/beauty central:sasrec/beauty
     """
     from solera.runs.blending import blend_runs
 

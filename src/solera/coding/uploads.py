@@ -93,7 +93,10 @@ class LargestRows:
 
 @dataclass(frozen=True)
 class LowRank:
-    """The changes X [rows, d] of each table as U Vᵀ of at most this rank, V from the eigenvectors of XᵀX."""
+    """The changes X [rows, d] of each table as U Vᵀ of at most this rank, V from the eigenvectors of XᵀX.
+
+    So are those of a network's matrices. A gradient over few places of a history has a low rank anyway.
+    """
 
     rank: int
 
@@ -106,7 +109,18 @@ class LowRank:
             parts = torch.split(change.flatten(1).double(), counts)
             factored = [self._factored(part) if self._pays(leaf, len(part)) else part for part in parts]
             changes[leaf.sent_as] = torch.cat(factored).to(change.dtype).view(change.shape)
+        for leaf in self._matrices(leaves):
+            change = upload.changes[leaf.sent_as]
+            factored = [self._factored(part) for part in change.double()]
+            changes[leaf.sent_as] = torch.stack(factored).to(change.dtype)
         return Upload(upload.rows, upload.row_counts, changes)
+
+    def _matrices(self, leaves: tuple[Leaf, ...]) -> Iterator[Leaf]:
+        """Matrices of a network that are longer than their factors."""
+        for leaf in leaves:
+            is_matrix = leaf.sent_as and not leaf.per_item and len(leaf.shape) == 2
+            if is_matrix and self.rank * sum(leaf.shape) < leaf.size:
+                yield leaf
 
     def _factored(self, rows: Tensor) -> Tensor:
         if not bool(rows.isfinite().all()):
@@ -124,7 +138,7 @@ class LowRank:
         rows = sent.row_counts.cpu().numpy().astype(np.int64)
         for leaf in _tables(leaves):
             total -= FLOAT * np.maximum(0, rows * leaf.size - self.rank * (rows + leaf.size))
-        return total
+        return total - FLOAT * sum(leaf.size - self.rank * sum(leaf.shape) for leaf in self._matrices(leaves))
 
     def numbers(self, leaf: Leaf) -> int:
         """As many as there are."""

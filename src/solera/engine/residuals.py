@@ -20,41 +20,33 @@ class StoredResiduals:
     """The residuals of all clients.
 
     A client keeps those of the rows of its last upload. A row that it does not touch the next time is
-    dropped: its own items come again in every round, drawn negatives hardly ever do.
+    dropped: its own items come again in every round, drawn negatives hardly ever do. Nothing is kept of a
+    network: its codings leave out little, and it may be larger than all of a client's rows.
     """
 
     def __init__(self, leaves: tuple[Leaf, ...], n_clients: int, device: torch.device) -> None:
         self._n_clients, self._device = n_clients, device
-        self._per_item = {leaf.sent_as: leaf.per_item for leaf in leaves if leaf.sent_as}
-        self._stores = {name: RowStore(n_clients, device) for name in self._per_item}
+        names = [leaf.sent_as for leaf in leaves if leaf.sent_as and leaf.per_item]
+        self._stores = {name: RowStore(n_clients, device) for name in names}
 
     def added(self, clients: Ints, upload: Upload) -> Upload:
         """The uploads, each with what is left of the same rows."""
         who = torch.from_numpy(clients).long()
-        changes = {}
-        for name, change in upload.changes.items():
-            rows, counts = self._places(name, upload)
-            left = self._stores[name].overlay(who, rows, counts, torch.zeros_like(change), _ROWS)
-            changes[name] = change + left
+        changes = dict(upload.changes)
+        for name, store in self._stores.items():
+            nothing = torch.zeros_like(changes[name])
+            left = store.overlay(who, upload.rows, upload.row_counts, nothing, _ROWS)
+            changes[name] = changes[name] + left
         return Upload(upload.rows, upload.row_counts, changes)
 
     def keep(self, clients: Ints, whole: Upload, sent: Upload) -> None:
         """Keep the difference between the uploads and what the server decodes."""
         who = torch.from_numpy(clients).long()
-        for name, change in whole.changes.items():
-            rows, counts = self._places(name, whole)
-            left = change.clone()
-            left[torch.searchsorted(_keys(rows, counts), _keys(*self._places(name, sent)))] -= sent.changes[
-                name
-            ]
-            self._stores[name].put(who, rows, counts, left)
-
-    def _places(self, name: str, upload: Upload) -> tuple[Tensor, Tensor]:
-        """Rows and their number per client. A leaf that is not per item has one row."""
-        if self._per_item[name]:
-            return upload.rows, upload.row_counts
-        ones = torch.ones(upload.n_clients, dtype=torch.int64)
-        return torch.zeros(upload.n_clients, dtype=torch.int64, device=upload.rows.device), ones
+        places = torch.searchsorted(_keys(whole.rows, whole.row_counts), _keys(sent.rows, sent.row_counts))
+        for name, store in self._stores.items():
+            left = whole.changes[name].clone()
+            left[places] -= sent.changes[name]
+            store.put(who, whole.rows, whole.row_counts, left)
 
     def copy(self) -> StoredResiduals:
         """A copy that is unaffected by later changes of this one."""

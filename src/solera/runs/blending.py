@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from solera.core.errors import RunError
-from solera.runs.baseline import BaselineRun
+from solera.core.errors import ConfigError, RunError
+from solera.data.datasets import load
+from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.blend import Blended, blend, write_blend
+from solera.runs.config import RunConfig
+from solera.runs.presets import preset
 from solera.runs.run import Run
 
 Part = Run | BaselineRun | str | Path
@@ -17,18 +20,16 @@ def blend_runs(
 ) -> Run:
     """Blend two models that score users by their histories. The weight is the best one on validation.
 
-    Each is a run, the folder of one, or a fitted baseline. With `out`, the blend of two runs is written to a
-    folder, from which it recommends like a run.
+    Each is a run, the folder of one, a fitted baseline, or the preset of a baseline, which is fitted first.
+    With `out`, the blend of two runs is written to a folder, from which it recommends like a run.
 
     Examples:
         >>> solera.blend("runs/fedslist-beauty", "runs/fedsasrec-beauty").metrics  # doctest: +SKIP
     """
     where = None if data_dir is None else Path(data_dir)
-    one, other = (
-        Run.open(each, data_dir=where) if isinstance(each, (str, Path)) else each for each in (first, second)
-    )
     path = None if out is None else Path(out)
-    folders = (folder_of(one), folder_of(other)) if path else None
+    folders = (folder_of(first), folder_of(second)) if path else None
+    one, other = (_opened(each, where) for each in (first, second))
     settings, result = blend(one, other)
     if path and folders:
         write_blend(path, folders, settings, result)
@@ -37,8 +38,35 @@ def blend_runs(
 
 def folder_of(run: Part) -> Path:
     """The folder of a run."""
-    if isinstance(run, (str, Path)):
+    if isinstance(run, (str, Path)) and not _is_preset(run):
         return Path(run)
-    if isinstance(run, BaselineRun) or run.path is None:
+    if not isinstance(run, Run) or run.path is None:
         raise RunError(f"{run!r} was not written to a folder", "train it with out=FOLDER")
     return run.path
+
+
+def _is_preset(part: str | Path) -> bool:
+    return not Path(part).is_dir() and (":" in str(part) or str(part).endswith(".toml"))
+
+
+def _opened(part: Part, data_dir: Path | None) -> Run | BaselineRun:
+    """The model of a part, read from its folder or fitted if it is not there yet."""
+    if not isinstance(part, (str, Path)):
+        return part
+    if not _is_preset(part):
+        return Run.open(part, data_dir=data_dir)
+    config = preset(str(part)).config()
+    if isinstance(config, RunConfig):
+        raise ConfigError(
+            f"preset {str(part)!r} is for a method, not a baseline",
+            f"run `solera train --preset {part} --out FOLDER` and blend the folder",
+        )
+    data = load(
+        config.dataset,
+        data_dir=data_dir,
+        columns=config.columns,
+        min_interactions=config.min_interactions,
+    )
+    return run_baseline(
+        config.baseline, data, protocol=config.protocol, seed=config.seed, options=config.options
+    )
