@@ -57,6 +57,8 @@ def run_config(
         dp, wire = dp or chosen.dp, wire or chosen.wire
         min_interactions = chosen.min_interactions if min_interactions is None else min_interactions
         columns = columns or chosen.columns
+        if settings.get("evaluate_users") is None:
+            settings["evaluate_users"] = chosen.evaluate_users
     if rounds is None:
         rounds = chosen.rounds if chosen and chosen.rounds else usual_rounds(built)
     if patience is None and chosen:

@@ -28,6 +28,7 @@ class Preset(BaseModel):
     rounds: int | None = None
     patience: int | None = None
     evaluate_every: int = 1
+    evaluate_users: int | None = None
     dp: str | None = None  # dp and wire: as on the command line
     wire: str | None = None
     columns: dict[str, str] | None = None
@@ -62,6 +63,7 @@ class Preset(BaseModel):
                 "rounds": self.rounds,
                 "patience": self.patience,
                 "evaluate_every": self.evaluate_every,
+                "evaluate_users": self.evaluate_users,
                 "dp": DP.parse(self.dp) if self.dp else None,
                 "wire": PaperLaplace.parse(self.wire) if self.wire else None,
                 **where,
