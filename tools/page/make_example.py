@@ -7,8 +7,7 @@ FOLDER/page             the page of the first of them
 FOLDER/exports          histories as other services hand them out
 FOLDER/vectors.json     what Python computes: scores, reasons, titles, imports
 
-Of every data set that is named, models of fedslist and fedsasrec and their blend are added to the bundles and
-vectors. fedsasrec has the size that is good for MovieLens-1M, but is trained in few rounds.
+Of every data set that is named, a model of fedslist is added to the bundles and vectors.
 """
 
 from __future__ import annotations
@@ -45,7 +44,13 @@ from solera.runs import RunConfig, train
 from solera.runs.blending import blend_runs
 from solera.runs.run import Run
 
-_SMALL = {"embedding_size": 12, "heads": 3, "max_length": 30, "clients_per_round": 1.0, "learning_rate": 0.02}
+_SMALL = {
+    "embedding_size": 12,
+    "heads": 3,
+    "max_length": 30,
+    "clients_per_round": 1.0,
+    "learning_rate": 0.02,
+}
 
 
 class Recipe(NamedTuple):
@@ -74,7 +79,6 @@ MODELS = {
     "fedsasrec-hstu": Recipe("fedsasrec", _SMALL | {"block": "hstu", "layers": 3}, precision="double"),
 }
 BLENDS = {"blend": ("fedslist", "fedsasrec"), "blend-double": ("fedsasrec-hstu", "fedease-whole")}
-OF_DATA_SET = {"fedslist": Recipe("fedslist", whole=False), "fedsasrec": Recipe("fedsasrec")}
 HISTORIES = 1_000  # random ones for every model
 WATCHED = [  # title, year, date, stars; as the exports have them
     ("The Quiet Between Stars", 2021, "2024-02-03", "4.5"),
@@ -99,8 +103,7 @@ def main(arguments: Sequence[str]) -> int:
         publisher = Publisher(folder, Path(scratch))
         bundles = publisher.publish("", watching(), MODELS, BLENDS, films())
         for name in data_sets:
-            both = {"blend": ("fedslist", "fedsasrec")}
-            bundles |= publisher.publish(f"{name}-", load(name), OF_DATA_SET, both)
+            bundles |= publisher.publish(f"{name}-", load(name), {"fedslist": MODELS["fedslist"]}, {})
     for name, bundle in bundles.items():
         vectors["models"][name] = vectors_of(bundle, HISTORIES)["cases"]
     write_page(bundles["fedslist"], folder / "page", "Invented films")
