@@ -44,16 +44,18 @@ def trained(data, tmp_path_factory) -> Callable:
     from solera.methods import find
     from solera.runs import RunConfig, train
 
+    network = {"embedding_size": 8, "max_length": 9, "warmup": 1, "learning_rate": 0.05}
     options: dict[str, dict[str, Any]] = {
         "fedhist": {"embedding_size": 6, "decays": "0.5,1"},
         "fedmf": {"embedding_size": 4},
         "fedsasrec": {"embedding_size": 8, "layers": 1, "max_length": 9, "clients_per_round": 1.0},
+        **{f"fedsasrec-{block}": network | {"block": block} for block in ("sasrec", "ligr", "hstu")},
         "fedslist-sparse": {"neighbours": 30},
     }
 
     @cache
     def run(method: str):
-        name = method.removesuffix("-sparse")
+        name = method.partition("-")[0]
         built = find(name, options.get(method, {}))
         config = RunConfig(
             method=name,

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from typer.testing import CliRunner
 from solera.cli import app
 from solera.core.errors import BundleError
 from solera.device import page as pages
-from solera.device.bundle import Bundle, Item
+from solera.device.bundle import Bundle, Item, ModelEntry, SecondModel
+from solera.device.model import served_from_history
 from solera.device.page import write_page
 from solera.device.publish import export
 
@@ -31,7 +33,13 @@ def written(bundle: Path, folder: Path, title: str = "Films") -> str:
 
 @pytest.mark.parametrize(
     ("method", "whole"),
-    [("fedslist", False), ("fedslist-sparse", True), ("fedease", True), ("fedhist", True)],
+    [
+        ("fedslist", False),
+        ("fedslist-sparse", True),
+        ("fedease", True),
+        ("fedhist", True),
+        ("fedsasrec-hstu", True),
+    ],
 )
 def test_the_page_holds_the_bundle(bundled, tmp_path, method, whole):
     bundle = bundled(method, whole=whole)
@@ -69,6 +77,21 @@ def test_the_service_worker_changes_with_the_page(bundled, tmp_path):
         versions.add(re.search(r"\$\{OURS\}([0-9a-f]{16})`", (tmp_path / method / "sw.js").read_text())[1])
     assert len(versions) == 2
     json.loads((tmp_path / "fedslist" / "app.webmanifest").read_text())
+
+
+def test_the_page_reads_all_methods_that_serve_from_histories():
+    script = files("solera.device").joinpath("page_assets/app.js").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in script for name in served_from_history())
+
+
+def test_a_page_uses_no_dates(bundled, tmp_path):
+    """Neither model of a blend may need them."""
+    bundle = Bundle.open(bundled("fedslist"))
+    about = bundle.manifest.model_dump(include=set(ModelEntry.model_fields))
+    second = SecondModel(**about | {"options": about["options"] | {"decay_days": 30.0}}, weight=0.3)
+    bundle.manifest = bundle.manifest.model_copy(update={"second": second})
+    with pytest.raises(BundleError, match="'fedslist' was trained with decay_days"):
+        write_page(bundle, tmp_path / "page")
 
 
 def test_bundles_that_a_page_cannot_use(bundled, tmp_path, monkeypatch):

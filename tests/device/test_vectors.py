@@ -18,6 +18,7 @@ from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.publish import export, start
 from solera.device.vectors import vectors_of
+from solera.runs.blend import BlendSettings, write_blend
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "compact"])
@@ -39,6 +40,23 @@ def test_a_plain_reader_gets_the_same_scores(method, whole, bundled):
         best = case["items"][0]
         assert [each[best] for each in parts] == pytest.approx(case["parts"], abs=close, rel=0)
         assert sum(case["parts"]) + case["popular"] == pytest.approx(case["scores"][0], abs=close, rel=0)
+
+
+@pytest.mark.parametrize("block", ["sasrec", "ligr", "hstu"])
+def test_a_plain_reader_gets_the_scores_of_transformers_and_blends(block, trained, data, keys, tmp_path):
+    """Histories are shorter and longer than what the network reads."""
+    run, linear = trained(f"fedsasrec-{block}"), trained("fedslist")
+    both = BlendSettings(weight=0.3, validation={})
+    write_blend(tmp_path / "blend", (linear.path, run.path), both, run.result)
+    for folder, method in ((run.path, "fedsasrec"), (tmp_path / "blend", "fedslist & fedsasrec")):
+        bundle = export(folder, tmp_path / "a.bundle", Path(f"{keys}.key"), data=data)
+        made, reader = vectors_of(bundle, 6), PlainReader(bundle.path)
+        assert made["method"] == method
+        for case in made["cases"]:
+            scores, parts = reader.scores(case["history"])
+            assert (case["parts"], case["popular"], parts) == (None, None, [])
+            close = made["tolerance"] * max(map(abs, case["scores"]))
+            assert [scores[item] for item in case["items"]] == pytest.approx(case["scores"], abs=close, rel=0)
 
 
 def test_vectors_are_those_of_the_device(bundled, tmp_path):

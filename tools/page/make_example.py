@@ -7,7 +7,7 @@ FOLDER/page             the page of the first of them
 FOLDER/exports          histories as other services hand them out
 FOLDER/vectors.json     what Python computes: scores, reasons, titles, imports
 
-Of every data set that is named, a model of fedease is added to the bundles and vectors.
+Of every data set that is named, a model of fedslist is added to the bundles and vectors.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ import json
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from example_films import films, watching
 
 from solera.data.datasets import load
-from solera.device.bundle import Bundle
+from solera.data.interactions import Interactions
+from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue, plain, split_year, titles_in
 from solera.device.device import Device
 from solera.device.importers import import_file, read_entries
@@ -35,22 +37,49 @@ from solera.device.importers.entry import seconds
 from solera.device.importers.source import Source
 from solera.device.keys import make_keys
 from solera.device.page import write_page
-from solera.device.publish import export
+from solera.device.publish import catalogue_of, export
 from solera.device.vectors import vectors_of
 from solera.methods import find
 from solera.runs import RunConfig, train
+from solera.runs.blending import blend_runs
+from solera.runs.run import Run
 
-MODELS: dict[
-    str, tuple[str, dict[str, Any], bool]
-] = {  # method, options, and whether all weights are written
-    "fedslist": ("fedslist", {}, False),
-    "fedslist-whole": ("fedslist", {"decays": "0,0.6,1"}, True),
-    "fedslist-neighbours": ("fedslist", {"neighbours": 20}, True),
-    "fedease": ("fedease", {"reg": 20.0, "recency": 0.9}, False),
-    "fedease-whole": ("fedease", {"reg": 20.0}, True),
-    "fedhist": ("fedhist", {"embedding_size": 7, "decays": "0.5,1"}, False),
+_SMALL = {
+    "embedding_size": 12,
+    "heads": 3,
+    "max_length": 30,
+    "clients_per_round": 1.0,
+    "learning_rate": 0.02,
 }
-HISTORIES, OF_DATA_SET = 1_000, 100  # random ones for every model
+
+
+class Recipe(NamedTuple):
+    """How a model is trained, and whether all weights of a one-round method are written."""
+
+    method: str
+    options: Mapping[str, Any] = MappingProxyType({})
+    whole: bool = True
+    precision: Literal["single", "double"] = "single"
+
+    @property
+    def rounds(self) -> int:
+        """One for methods that are solved."""
+        return {"fedhist": 20, "fedsasrec": 10}.get(self.method, 1)
+
+
+MODELS = {
+    "fedslist": Recipe("fedslist", whole=False),
+    "fedslist-whole": Recipe("fedslist", {"decays": "0,0.6,1"}),
+    "fedslist-neighbours": Recipe("fedslist", {"neighbours": 20}),
+    "fedease": Recipe("fedease", {"reg": 20.0, "recency": 0.9}, whole=False),
+    "fedease-whole": Recipe("fedease", {"reg": 20.0}),
+    "fedhist": Recipe("fedhist", {"embedding_size": 7, "decays": "0.5,1"}),
+    "fedsasrec": Recipe("fedsasrec", _SMALL),
+    "fedsasrec-ligr": Recipe("fedsasrec", _SMALL | {"block": "ligr"}, precision="double"),
+    "fedsasrec-hstu": Recipe("fedsasrec", _SMALL | {"block": "hstu", "layers": 3}, precision="double"),
+}
+BLENDS = {"blend": ("fedslist", "fedsasrec"), "blend-double": ("fedsasrec-hstu", "fedease-whole")}
+HISTORIES = 1_000  # random ones for every model
 WATCHED = [  # title, year, date, stars; as the exports have them
     ("The Quiet Between Stars", 2021, "2024-02-03", "4.5"),
     ("Colony Nine Does Not Answer", 1965, "2024-02-10", "4"),
@@ -71,12 +100,12 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     vectors: dict[str, Any] = {"titles": title_vectors(), "models": {}}
     with tempfile.TemporaryDirectory() as scratch:
-        make_keys(Path(scratch) / "publisher")
-        bundles = {name: write_bundle(folder, name, Path(scratch)) for name in MODELS}
-        bundles |= {f"fedease-{name}": write_data_set(folder, name, Path(scratch)) for name in data_sets}
+        publisher = Publisher(folder, Path(scratch))
+        bundles = publisher.publish("", watching(), MODELS, BLENDS, films())
+        for name in data_sets:
+            bundles |= publisher.publish(f"{name}-", load(name), {"fedslist": MODELS["fedslist"]}, {})
     for name, bundle in bundles.items():
-        count = HISTORIES if name in MODELS else OF_DATA_SET
-        vectors["models"][name] = vectors_of(bundle, count)["cases"]
+        vectors["models"][name] = vectors_of(bundle, HISTORIES)["cases"]
     write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_exports(folder / "exports")
     vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
@@ -84,26 +113,47 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def write_bundle(folder: Path, name: str, scratch: Path) -> Bundle:
-    """Train a model on the invented films, and write its bundle."""
-    method, options, whole = MODELS[name]
-    built, data = find(method, options), watching()
-    config = RunConfig(
-        method=method,
-        dataset=data.name,
-        options=built.config.model_dump(mode="json"),
-        rounds=20 if method == "fedhist" else 1,
-    )
-    run, output, key = scratch / name, folder / f"{name}.bundle", scratch / "publisher.key"
-    train(config, data, out=run, threads=1)
-    return export(run, output, key, whole=whole, items=films(), data=data)
+class Publisher:
+    """Trains models, blends them and writes their bundles."""
 
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.folder, self.scratch = folder, scratch
+        make_keys(scratch / "publisher")
 
-def write_data_set(folder: Path, name: str, scratch: Path) -> Bundle:
-    """Train fedease on a data set, and write its bundle."""
-    run = scratch / name
-    train(RunConfig(method="fedease", dataset=name, rounds=1), load(name), out=run)
-    return export(run, folder / f"fedease-{name}.bundle", scratch / "publisher.key")
+    def publish(
+        self,
+        prefix: str,
+        data: Interactions,
+        recipes: Mapping[str, Recipe],
+        blends: Mapping[str, tuple[str, str]],
+        items: Sequence[Item] | None = None,
+    ) -> dict[str, Bundle]:
+        """Bundles of models on one data set, by name."""
+        runs = {name: self._train(prefix + name, data, recipe) for name, recipe in recipes.items()}
+        for name, (first, second) in blends.items():
+            runs[name] = blend_runs(runs[first], runs[second], out=self.scratch / (prefix + name))
+        whole = {name: recipe.whole for name, recipe in recipes.items()}
+        return {
+            prefix + name: export(
+                self.scratch / (prefix + name),
+                self.folder / f"{prefix}{name}.bundle",
+                self.scratch / "publisher.key",
+                whole=whole.get(name, False),
+                items=items or catalogue_of(data),
+                data=data,
+            )
+            for name in runs
+        }
+
+    def _train(self, name: str, data: Interactions, recipe: Recipe) -> Run:
+        config = RunConfig(
+            method=recipe.method,
+            dataset=data.name,
+            options=find(recipe.method, dict(recipe.options)).config.model_dump(mode="json"),
+            rounds=recipe.rounds,
+            precision=recipe.precision,
+        )
+        return train(config, data, out=self.scratch / name, threads=1)
 
 
 _TITLES = [

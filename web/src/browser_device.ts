@@ -1,6 +1,6 @@
 /** A device in the browser: the model that the page holds, and the history that this browser holds. */
 
-import type { Bundle, Item } from "./bundle";
+import type { Bundle, Item, ModelEntry } from "./bundle";
 import { Catalogue } from "./catalogue";
 import { csvLine } from "./csv";
 import type {
@@ -194,12 +194,15 @@ export class BrowserDevice implements Device {
       return year >= (from ?? year) && year <= (to ?? year);
     };
     return best(scores, shown, count).map((row) => {
-      const { popular, ofHistory } = this.model.parts(history, row);
+      const found = { item: this.catalogue.items[row]!, score: scores[row]! };
+      const parts = this.model.parts(history, row);
+      if (!parts) return { ...found, reasons: null, popular: 0 };
+      const { popular, ofHistory } = parts;
       const reasons = best(ofHistory, (place) => ofHistory[place]! > 0, REASONS).map((place) => ({
         item: this.catalogue.items[history[place]!]!,
         part: ofHistory[place]!,
       }));
-      return { item: this.catalogue.items[row]!, score: scores[row]!, reasons, popular };
+      return { ...found, reasons, popular };
     });
   }
 
@@ -233,10 +236,10 @@ export function dateOf(time: number | null): string {
 }
 
 function aboutOf({ manifest, digest, fingerprint, bytes }: Bundle): About {
-  const { trained } = manifest;
+  const { trained, second } = manifest;
   const test = trained["test"] as Record<string, Record<string, number>> | undefined;
   return {
-    method: [manifest.method, ...manifest.plugins].join("+"),
+    method: [manifest, ...(second ? [second] : [])].map(fullMethod).join(" & "),
     trainedOn: String(trained["dataset"] ?? ""),
     items: manifest.items,
     catalogueVersion: manifest.catalogue_version,
@@ -246,4 +249,8 @@ function aboutOf({ manifest, digest, fingerprint, bytes }: Bundle): About {
     fingerprint,
     figures: test?.["full"] ?? {},
   };
+}
+
+function fullMethod({ method, plugins }: ModelEntry): string {
+  return [method, ...plugins].join("+");
 }

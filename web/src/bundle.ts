@@ -14,16 +14,22 @@ export interface Item {
   genres: string[];
 }
 
-export interface Manifest {
-  kind: string;
-  format: number;
-  library: string;
+/** What a manifest says of a model. */
+export interface ModelEntry {
   method: string;
   plugins: string[];
   options: Record<string, unknown>;
   precision: "single" | "double";
+}
+
+export interface Manifest extends ModelEntry {
+  kind: string;
+  format: number;
+  library: string;
   catalogue_version: number;
   items: number;
+  /** The other model of a blend, and its weight. */
+  second?: ModelEntry & { weight: number };
   trained: Record<string, unknown>;
   sha256: Record<string, string>;
 }
@@ -48,7 +54,7 @@ const MANIFEST = "manifest.json";
 const SIGNATURE = "manifest.sig";
 const CATALOGUE = "catalogue.json";
 const TENSORS = "shared.safetensors";
-const FORMATS = [1, 2, 3]; // 2: compact weights; 3: genres, and weights of either form
+const FORMATS = [1, 2, 3, 4]; // 2: compact weights; 3: genres, and weights of either form; 4: two models
 const AGAIN = "Get the page again from its publisher.";
 
 export async function readBundle(bytes: Uint8Array<ArrayBuffer>): Promise<Bundle> {

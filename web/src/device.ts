@@ -72,8 +72,8 @@ export interface Reason {
 export interface Recommendation {
   item: Item;
   score: number;
-  /** Those items of the history that raised the score most. */
-  reasons: Reason[];
+  /** Those items of the history that raised the score most; null if the score is no sum over the history. */
+  reasons: Reason[] | null;
   popular: number;
 }
 

@@ -1,7 +1,7 @@
 /** For you: what the model recommends from the history, with its reasons. */
 
 import { useEffect, useState } from "preact/hooks";
-import type { Device, Filter, Item, Recommendation } from "./device";
+import type { Device, Filter, Item, Reason, Recommendation } from "./device";
 import { ImportBox } from "./import_box";
 import { counted, FilmSearch, Said, Title } from "./parts";
 
@@ -152,7 +152,6 @@ function Film(props: {
   const { item, score, reasons, popular } = recommendation;
   const [similar, setSimilar] = useState<Item[] | null>(null);
   const toggle = () => (similar ? setSimilar(null) : void device.similar(item.id, SIMILAR).then(setSimilar));
-  const rest = score - popular - reasons.reduce((sum, each) => sum + each.part, 0);
   const button = (name: string, action: () => void, expanded?: boolean) => (
     <button type="button" onClick={action} aria-expanded={expanded}>
       {name}
@@ -165,7 +164,7 @@ function Film(props: {
         <Title item={item} />
       </h2>
       {item.genres.length > 0 && <p class="genres">{item.genres.join(" · ")}</p>}
-      <Because recommendation={recommendation} />
+      {reasons && <Because reasons={reasons} popular={popular} />}
       <div class="buttons">
         {button("Seen and liked", onLiked)}
         {button("Seen", onSeen)}
@@ -182,20 +181,29 @@ function Film(props: {
           {!similar.length && <li>The model knows none.</li>}
         </ul>
       )}
-      <details>
-        <summary>
-          Score {score.toFixed(3)}
-          <span class="hidden"> of {item.title}</span>
-        </summary>
-        <dl>
-          {reasons.map((each) => (
-            <Part key={each.item.id} name={each.item.title} value={each.part} />
-          ))}
-          {popular !== 0 && <Part name="popular with everybody" value={popular} />}
-          <Part name="all other films of your history" value={rest} />
-        </dl>
-      </details>
+      {reasons && <Sum score={score} reasons={reasons} popular={popular} of={item.title} />}
     </li>
+  );
+}
+
+/** The parts of a score. */
+function Sum(props: { score: number; reasons: Reason[]; popular: number; of: string }) {
+  const { score, reasons, popular } = props;
+  const rest = score - popular - reasons.reduce((sum, each) => sum + each.part, 0);
+  return (
+    <details>
+      <summary>
+        Score {score.toFixed(3)}
+        <span class="hidden"> of {props.of}</span>
+      </summary>
+      <dl>
+        {reasons.map((each) => (
+          <Part key={each.item.id} name={each.item.title} value={each.part} />
+        ))}
+        {popular !== 0 && <Part name="popular with everybody" value={popular} />}
+        <Part name="all other films of your history" value={rest} />
+      </dl>
+    </details>
   );
 }
 
@@ -209,7 +217,7 @@ function Part({ name, value }: { name: string; value: number }) {
 }
 
 /** The films that raised the score most. Films that lowered it are no reasons. */
-function Because({ recommendation: { reasons, popular } }: { recommendation: Recommendation }) {
+function Because({ reasons, popular }: { reasons: Reason[]; popular: number }) {
   if (!reasons.length) {
     const why = popular > 0 ? "popular with everybody" : `no single film speaks for it`;
     return <p class="because">{why}</p>;

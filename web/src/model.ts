@@ -3,12 +3,18 @@
  *
  * fedease, fedslist   score(j) = Σ_c Σ_i weight_c(age of i) · B[c, i, j] over the history's items i
  * fedhist             score(j) = Q[j, 0] + ⟨Σ_i weight(age of i) · E[i], Q[j, 1:]⟩
+ * fedsasrec           `transformer.ts`
+ * two models          `blend.ts`
  *
- * The newest item of a history has age 0. A score is a sum over the history, so every part of it can be shown.
+ * The newest item of a history has age 0. In the first three methods a score is a sum over the history, so every part
+ * of it can be shown.
  */
 
-import type { Bundle, Numbers, Tensor, Tensors } from "./bundle";
+import { Blend } from "./blend";
+import type { Bundle, ModelEntry, Numbers, Tensor, Tensors } from "./bundle";
 import { PageError } from "./errors";
+import { AGAIN, cosines, named } from "./tensors";
+import { TransformerHistory } from "./transformer";
 
 /** What a score is the sum of: the item's own popularity, and a part of every item of the history. */
 export interface Parts {
@@ -19,22 +25,38 @@ export interface Parts {
 export interface Model {
   /** Scores of all items for a history of distinct rows, oldest first. */
   scores(history: number[]): Float64Array;
-  parts(history: number[], item: number): Parts;
+  /** What an item's score is the sum of, or null if it is no such sum. */
+  parts(history: number[], item: number): Parts | null;
   /** How similar all items are to one item. */
   similar(item: number): Float64Array;
 }
 
-const AGAIN = "Ask the publisher for a new page.";
+const METHODS = ["fedease", "fedslist", "fedhist", "fedsasrec"];
+const SECOND = "second/"; // begins the names of the second model's tensors
 
 export function modelOf({ manifest, tensors }: Bundle): Model {
-  const { method, plugins, options, items } = manifest;
-  if (plugins.length || !["fedease", "fedslist", "fedhist"].includes(method)) {
+  if (!Object.keys(tensors).length) throw new PageError("The model has not been trained yet.", AGAIN);
+  const { second, items } = manifest;
+  if (!second) return singleModel(manifest, tensors, items);
+  const [own, others]: [Tensors, Tensors] = [{}, {}];
+  for (const [name, tensor] of Object.entries(tensors)) {
+    if (name.startsWith(SECOND)) others[name.slice(SECOND.length)] = tensor;
+    else own[name] = tensor;
+  }
+  return new Blend(singleModel(manifest, own, items), singleModel(second, others, items), second.weight);
+}
+
+function singleModel({ method, plugins, options }: ModelEntry, tensors: Tensors, items: number): Model {
+  if (plugins.length || !METHODS.includes(method)) {
     throw new PageError(
       `Models of ${[method, ...plugins].join("+")} need personal parameters, which a page does not have.`,
-      "Use solera device on your own machine, or a page of fedease, fedslist or fedhist.",
+      `Use solera device on your own machine, or a page of ${METHODS.join(", ")}.`,
     );
   }
-  if (!Object.keys(tensors).length) throw new PageError("The model has not been trained yet.", AGAIN);
+  if (Number(options["decay_days"] ?? 0)) {
+    throw new PageError("The model needs the dates of a history, which this page does not use.", AGAIN);
+  }
+  if (method === "fedsasrec") return new TransformerHistory(tensors, options, items);
   if (method === "fedhist") return new FadingHistory(tensors, decaysOf(options["decays"]), items);
   const decays = method === "fedease" ? [Number(options["recency"] ?? 1)] : decaysOf(options["decays"]);
   const weights = "levels" in tensors ? compact(tensors, items) : "neighbours" in tensors ? solved(tensors) : null;
@@ -48,15 +70,6 @@ export function modelOf({ manifest, tensors }: Bundle): Model {
 function decaysOf(option: unknown): number[] {
   const listed = typeof option === "string" ? option.split(",") : Array.isArray(option) ? option : [0.6, 0.95];
   return listed.map(Number);
-}
-
-function named(tensors: Tensors, name: string): Tensor {
-  const found = tensors[name];
-  if (!found) throw new PageError(`The model lacks the tensor ${name}.`, AGAIN);
-  if (found.numbers instanceof Float32Array || found.numbers instanceof Float64Array) {
-    if (!found.numbers.every(Number.isFinite)) throw new PageError(`${name} is not all finite numbers.`, AGAIN);
-  }
-  return found;
 }
 
 /** Weights item by item: those of item j are at offsets[j] … offsets[j + 1], each with its source and scale. */
@@ -254,20 +267,7 @@ class FadingHistory implements Model {
   }
 
   similar(item: number): Float64Array {
-    const width = 1 + this.size;
-    const vector = (row: number) => this.vectors.subarray(row * width, (row + 1) * width);
-    const dot = (a: Numbers, b: Numbers) => {
-      let sum = 0;
-      for (let d = 0; d < width; d++) sum += a[d]! * b[d]!;
-      return sum;
-    };
-    const own = vector(item);
-    const length = Math.sqrt(dot(own, own));
-    return Float64Array.from({ length: this.items }, (_, row) => {
-      const other = vector(row);
-      const norm = length * Math.sqrt(dot(other, other));
-      return norm ? dot(own, other) / norm : 0;
-    });
+    return cosines(this.vectors, 1 + this.size, item);
   }
 }
 

@@ -15,8 +15,8 @@ interface Scored {
   history: number[];
   items: number[];
   scores: number[];
-  popular: number;
-  parts: number[];
+  popular: number | null;
+  parts: number[] | null;
 }
 
 interface Vectors {
@@ -62,11 +62,16 @@ describe.each(Object.keys(vectors.models))("%s", (name) => {
     }
   });
 
-  test("parts of a score add up to it", async () => {
+  test("parts of a score add up to it, where it is a sum", async () => {
     const model = modelOf(await readBundle(bytes(`${name}.bundle`)));
     for (const { history, items, scores, popular, parts } of cases.slice(0, 50)) {
       const found = model.parts(history, items[0]!);
-      expect(found.popular).toBeCloseTo(popular, 5);
+      if (parts === null) {
+        expect(found).toBeNull();
+        continue;
+      }
+      if (found === null) throw new Error("no parts");
+      expect(found.popular).toBeCloseTo(popular!, 5);
       parts.forEach((part, place) => expect(found.ofHistory[place]).toBeCloseTo(part, 5));
       expect(found.popular + found.ofHistory.reduce((sum, each) => sum + each, 0)).toBeCloseTo(scores[0]!, 5);
     }
@@ -131,9 +136,9 @@ describe.each(vectors.imports.map((each) => [each.file, each] as const))("%s", (
     expect({ ...rest, left_out }).toMatchObject(wanted.report);
     expect(unmatched.map(({ title, near }) => [title, near.map((item) => item.id)])).toEqual(wanted.unmatched);
     const shown = await device.recommend({}, 10);
-    const ids = shown.map(({ item, reasons }) => [item.id, reasons.map((each) => each.item.id)]);
+    const ids = shown.map(({ item, reasons }) => [item.id, reasons?.map((each) => each.item.id)]);
     expect(ids).toEqual(wanted.recommended);
-    expect(shown.every(({ reasons }) => reasons.length && reasons.every(({ part }) => part > 0))).toBe(true);
+    expect(shown.every(({ reasons }) => reasons?.length && reasons.every(({ part }) => part > 0))).toBe(true);
     const again = await device.importFile(new File([bytes(`exports/${file}`)], file), {});
     expect(again).toMatchObject({ added: 0, known: report.added });
   });

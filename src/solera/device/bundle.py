@@ -67,6 +67,11 @@ class ModelEntry(BaseModel):
     precision: Literal["single", "double"]
     seed: int = Field(default=0, ge=0, description="of how parameters start, and of what clients draw")
 
+    @property
+    def full_method(self) -> str:
+        """The method's name with its plug-ins."""
+        return "+".join([self.method, *self.plugins])
+
 
 class SecondModel(ModelEntry):
     """The second model of a blend (`runs.blend`)."""
@@ -89,9 +94,9 @@ class Manifest(ModelEntry):
     sha256: dict[str, str] = Field(description="of the other members")
 
     @property
-    def full_method(self) -> str:
-        """The method's name with its plug-ins."""
-        return "+".join([self.method, *self.plugins])
+    def models(self) -> tuple[ModelEntry, ...]:
+        """The model, or the two models of a blend."""
+        return (self, self.second) if self.second else (self,)
 
 
 class Bundle:

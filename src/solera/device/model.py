@@ -54,7 +54,6 @@ def served_from_history() -> list[str]:
 
 
 def _is_linear(method: AnyMethod) -> bool:
-    """Whether every score is a sum over the items of the history."""
     return method.serves_from_history and (isinstance(method, ClosedForm) or remembers(method.scorer))
 
 
@@ -82,6 +81,16 @@ class Model:
         self._weight = manifest.second.weight if manifest.second else 0.0
         self.shared = self._grown(shared) if shared else self._checked(bundle, second is not None)
         self._personal = {name: torch.from_numpy(value.copy()) for name, value in (personal or {}).items()}
+
+    @property
+    def serves_from_history(self) -> bool:
+        """Whether a history is all that scores need."""
+        return all(each.method.serves_from_history for each in (self, self._second) if each)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether every score is a sum over the items of the history."""
+        return self._second is None and _is_linear(self.method)
 
     def _grown(self, shared: Arrays) -> Params:
         """Tensors of a federation, whose catalogue may be older: new items are as at the start."""
@@ -151,6 +160,12 @@ class Model:
         scores = alone.serve(known)(me)[0]
         return mixed(scores, self._second.scores(history), self._weight) if self._second else scores
 
+    def scores_of_all(self, histories: Ragged) -> Tensor:
+        """Scores [users, items] of users who are served from their histories alone."""
+        nobody, _ = self._alone(np.empty(0, dtype=np.int64), None, None)
+        scores = nobody.serve(histories)(np.arange(len(histories)))
+        return mixed(scores, self._second.scores_of_all(histories), self._weight) if self._second else scores
+
     def best(
         self, history: Ints, seen: Ints, k: int, days: Floats | None = None, asked: float | None = None
     ) -> list[tuple[int, float]]:
@@ -177,7 +192,7 @@ class Model:
         self, history: Ints, items: Sequence[int], days: Floats | None = None, asked: float | None = None
     ) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
-        if self._second or not _is_linear(self.method):
+        if not self.is_linear:
             raise DeviceError(
                 f"{self.method.name!r} does not score by single items of the history, so it cannot "
                 "give reasons",

@@ -70,11 +70,17 @@ def policy(script: str, style: str) -> str:
 def _check(bundle: Bundle) -> None:
     manifest = bundle.manifest
     methods = served_from_history()
-    if manifest.plugins or manifest.method not in methods:
-        raise BundleError(
-            f"{manifest.full_method!r} needs personal parameters, which a page does not have",
-            f"use a bundle of {', '.join(methods)}",
-        )
+    for model in manifest.models:
+        if model.plugins or model.method not in methods:
+            raise BundleError(
+                f"{model.full_method!r} needs personal parameters, which a page does not have",
+                f"use a bundle of {', '.join(methods)}",
+            )
+        if model.options.get("decay_days"):
+            raise BundleError(
+                f"{model.full_method!r} was trained with decay_days, but a page does not use dates",
+                "train it without decay_days: then items fade by their order",
+            )
     if not manifest.trained:
         raise BundleError(f"{bundle.path} has not been trained yet", "train it, then export its run")
     size = bundle.path.stat().st_size

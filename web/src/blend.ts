@@ -1,0 +1,40 @@
+/**
+ * A blend of two models: (1 − w) · a + w · b, where a and b are the models' scores with mean 0 and standard
+ * deviation 1 over all items. Such a score is no sum over the history, so it has no parts.
+ */
+
+import type { Model } from "./model";
+
+const LEAST = 1e-12; // standard deviation, so that equal scores become 0
+
+export class Blend implements Model {
+  constructor(
+    private readonly first: Model,
+    private readonly second: Model,
+    private readonly weight: number,
+  ) {}
+
+  scores(history: number[]): Float64Array {
+    return this.mixed(this.first.scores(history), this.second.scores(history));
+  }
+
+  parts(): null {
+    return null;
+  }
+
+  similar(item: number): Float64Array {
+    return this.mixed(this.first.similar(item), this.second.similar(item));
+  }
+
+  private mixed(first: Float64Array, second: Float64Array): Float64Array {
+    const [one, other] = [standardised(first), standardised(second)];
+    return one.map((score, row) => (1 - this.weight) * score + this.weight * other[row]!);
+  }
+}
+
+export function standardised(scores: Float64Array): Float64Array {
+  const mean = scores.reduce((sum, each) => sum + each, 0) / scores.length;
+  const square = scores.reduce((sum, each) => sum + (each - mean) ** 2, 0) / scores.length;
+  const deviation = Math.max(Math.sqrt(square), LEAST);
+  return scores.map((each) => (each - mean) / deviation);
+}
