@@ -26,6 +26,7 @@ TYPES = {
     "confirm": "query.confirm",
     "unmask": "query.unmask",
 }
+KINDS = {type_: kind for kind, type_ in TYPES.items()}
 _FIELDS, _ARRAYS = "fields", "arrays"
 _STYLE, _TYPES = "solera.bytes", ("<f4", "<f8", "<i4", "|u1")
 

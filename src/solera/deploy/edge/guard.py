@@ -32,6 +32,7 @@ from solera.deploy.edge.executor import beside
 from solera.deploy.edge.limits import Bounds, Limits
 from solera.deploy.edge.signatures import IsKnown, is_signed
 from solera.deploy.edge.sparse_log import Sparse
+from solera.deploy.edge.waiting import Arrivals, Noticing, Waiting
 
 if TYPE_CHECKING:
     from flwr.superlink.config_loader import SuperLinkLifespanConfig
@@ -49,8 +50,11 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: bytes, is_known: IsKnown) -> None:
         self._app, self._token = app, token
-        self._nodes = Limits(Activation(app, is_known), Bounds(), partial(is_signed, is_known=is_known))
-        self._operator = Limits(app, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
+        arrivals = Arrivals()
+        limited = Limits(Activation(app, is_known), Bounds(), partial(is_signed, is_known=is_known))
+        self._nodes = Waiting(limited, arrivals)  # a question that waits is under no limit but of connections
+        own = Noticing(app, arrivals)
+        self._operator = Limits(own, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer in the SuperLink's place, or let it answer."""
