@@ -28,6 +28,7 @@ SERVER_APP = "solera.deploy.server.app:app"
 CLIENT_APP = "solera.deploy.node.app:app"
 WORKER_APP = "solera.deploy.node.answers:answers_of"
 CONNECTED = "a node with this key is connected"  # what the guard adds to Flower's refusal
+NODES_PER_ADDRESS = "SOLERA_NODES_PER_ADDRESS"  # variable: nodes that may share an address
 WAIT_HEADER = "x-solera-wait"  # seconds that a question for messages may be kept open
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 

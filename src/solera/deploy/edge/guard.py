@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 import re
 import sys
 from functools import partial
@@ -25,11 +26,11 @@ import uvicorn
 from flwr.supercore.http_logging import get_uvicorn_log_config
 from starlette.responses import PlainTextResponse
 
-from solera.deploy.common.flower import Address
+from solera.deploy.common.flower import NODES_PER_ADDRESS, Address
 from solera.deploy.edge import connections
 from solera.deploy.edge.activation import Activation
 from solera.deploy.edge.executor import beside
-from solera.deploy.edge.limits import Bounds, Limits
+from solera.deploy.edge.limits import NODES, Bounds, Limits
 from solera.deploy.edge.signatures import IsKnown, is_signed
 from solera.deploy.edge.sparse_log import Sparse
 from solera.deploy.edge.waiting import Arrivals, Noticing, Waiting
@@ -48,10 +49,11 @@ _UNLIMITED = 1e9  # requests per second: programs of this machine have other way
 class Guard:
     """An app of which everybody reaches the part that is for them."""
 
-    def __init__(self, app: ASGIApp, token: bytes, is_known: IsKnown) -> None:
+    def __init__(self, app: ASGIApp, token: bytes, is_known: IsKnown, bounds: Bounds | None = None) -> None:
         self._app, self._token = app, token
         arrivals = Arrivals()
-        limited = Limits(Activation(app, is_known), Bounds(), partial(is_signed, is_known=is_known))
+        trusted = partial(is_signed, is_known=is_known)
+        limited = Limits(Activation(app, is_known), bounds or Bounds(), trusted)
         self._nodes = Waiting(limited, arrivals)  # a question that waits is under no limit but of connections
         own = Noticing(app, arrivals)
         self._operator = Limits(own, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
@@ -102,9 +104,11 @@ def serve() -> None:
         sys.exit("no token: give --isolation process --superexec-auth-secret-file FILE")
     for name in ("flwr", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(name).addFilter(Sparse())
+    nodes = int(os.environ.get(NODES_PER_ADDRESS, NODES))
+    connections.make_room(nodes)
     with beside(str(Address(flower.host, flower.port).from_here()), flower.ssl_ca_certfile, token):
         listen(
-            Guard(app, token, is_known),
+            Guard(app, token, is_known, Bounds.for_nodes(nodes)),
             host=flower.host,
             port=flower.port,
             ssl_keyfile=flower.ssl_keyfile,

@@ -61,7 +61,9 @@ from solera.core.errors import DeployError
 from solera.deploy.common.flower import CONNECTED, WAIT_HEADER, Address
 
 _LOG = logging.getLogger("solera.node")
-WAIT = 20.0  # seconds that a guarded server may keep a question open; Flower's connections last 30
+WAIT = 25.0  # seconds that a guarded server may keep a question open; Flower's connections last 30
+_BEAT = 15.0  # seconds since the last heartbeat after which one goes before the next question
+_OVERDUE = 28.0  # … after which one is sent beside whatever the node is doing
 _FIRST, _LAST = (
     0.2,
     3.0,
@@ -132,6 +134,7 @@ class Line:
         )
         self._node: Node | None = None
         self._pause = _FIRST
+        self._beaten = 0.0
         self.stop = stop or threading.Event()
 
     @property
@@ -146,6 +149,7 @@ class Line:
         asked = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
         try:
             self._node = Node(node_id=self._try(self._client.ActivateNode, asked).node_id)
+            self._beaten = time.monotonic()
         except httpx.HTTPStatusError as error:
             said = error.response.text
             if CONNECTED in said:
@@ -165,16 +169,33 @@ class Line:
         finally:
             self._client.close()
 
+    def rejoin_after(self, seconds: float) -> None:
+        """Leave, and join again after a while."""
+        assert self._node is not None
+        left, self._node = self._node, None
+        self._try(self._client.DeactivateNode, DeactivateNodeRequest(node_id=left.node_id))
+        if not self.stop.wait(seconds):
+            self.join()
+
     def beat(self) -> None:
         """Tell the server that the node is there."""
+        self._beaten = time.monotonic()
         asked = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
         try:
             self._client.SendNodeHeartbeat(asked)
         except httpx.HTTPError as error:  # the next one may arrive
             _LOG.info("a heartbeat did not arrive: %s", error)
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the server may soon think that the node is gone."""
+        late = time.monotonic() - self._beaten > _OVERDUE
+        return self._node is not None and late and not self.stop.is_set()
+
     def receive(self) -> Message | None:
         """The next message; None if there is none within a while, or if its run has ended meanwhile."""
+        if time.monotonic() - self._beaten > _BEAT:
+            self.beat()
         began = time.monotonic()
         found = self._known(self._client.PullMessages, lambda: PullMessagesRequest(node=self._node))
         if not found.messages_list:
@@ -259,10 +280,8 @@ def failure(message: Message) -> Message:
 
 
 def keep_beating(lines: list[Line], stop: threading.Event) -> None:
-    """Tell the server, for all lines of this process, that they are there; each every 20 to 25 seconds."""
-    due = {id(line): 0.0 for line in lines}
-    while not stop.wait(0.5):
+    """Tell the server that nodes are there that have been at work for a while."""
+    while not stop.wait(1.0):
         for line in lines:
-            if line.node_id and not line.stop.is_set() and time.monotonic() > due[id(line)]:
-                due[id(line)] = time.monotonic() + random.uniform(20.0, 25.0)
+            if line.is_overdue:
                 line.beat()

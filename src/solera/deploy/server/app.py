@@ -17,6 +17,7 @@ from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.masked_round import finish_opening, run_masked
+from solera.deploy.server.round import Stage
 
 _LOG = logging.getLogger(__name__)
 _POLL = 0.25  # seconds between looks for replies
@@ -121,7 +122,9 @@ class Loop:
         messages = [to_message(node, kind, p, ttl=ttl, group=group) for node, p in packets.items()]
         waiting = dict(zip(self._grid.push_messages(messages), packets, strict=True))
         waiting.pop("", None)  # not sent
-        end = time.monotonic() + deadline
+        began = time.monotonic()
+        stage = Stage(len(packets), down=sum(packet.size for packet in packets.values()))
+        end = began + deadline
         while waiting and not enough() and time.monotonic() < end:
             time.sleep(_POLL)
             for message in self._grid.pull_messages([*waiting, *self._late]):
@@ -129,14 +132,23 @@ class Loop:
                 if asked in self._late:
                     self._coordinator.reject(self._late.pop(asked), Reason.LATE, "answered after its round")
                 elif asked in waiting:
-                    self._take(waiting.pop(asked), message, take)
+                    stage.up += self._take(waiting.pop(asked), message, take)
+                    stage.replies += 1
         self._late |= waiting
+        stage.seconds = round(time.monotonic() - began, 3)
+        if self._coordinator.round is not None:
+            self._coordinator.round.stages[kind] = stage
 
-    def _take(self, node: int, message: Message, take: Callable[[int, Packet], None]) -> None:
+    def _take(self, node: int, message: Message, take: Callable[[int, Packet], None]) -> int:
+        """Process a reply; returns its bytes."""
+        size = 0
         try:
             if not message.has_content():
                 raise RefusalError(Reason.FAILED, f"{message.error.code}: {message.error.reason}"[:500])
-            take(node, from_content(message.content))
+            packet = from_content(message.content)
+            size = packet.size
+            take(node, packet)
         except RefusalError as error:
             _LOG.warning("node %s: %s: %s", node, error.reason, error.message)
             self._coordinator.reject(node, error.reason, error.message)
+        return size
