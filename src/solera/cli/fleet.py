@@ -94,9 +94,10 @@ def fleet(
         seconds = ", ".join(f"{each['seconds']:.1f}" for each in report.echoes)
         out.print(f"echoes of the same bytes and exchanges: {seconds} s", highlight=False)
     assert report.load
+    load = report.load
     out.print(
-        f"all nodes had joined after {report.joined:.0f} s;"
-        f" the server took {report.load.memory:.0f} MiB at most, its database {report.load.database:.0f} MiB; processor seconds: {report.load.cpu}",
+        f"all nodes had joined after {report.joined:.0f} s; the server took {load.memory:.0f} MiB at most,"
+        f" its database {load.database:.0f} MiB; processor seconds: {load.cpu}",
         highlight=False,
         soft_wrap=True,
     )

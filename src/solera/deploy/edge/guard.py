@@ -30,6 +30,7 @@ from solera.deploy.common.flower import NODES_PER_ADDRESS, Address
 from solera.deploy.edge import connections
 from solera.deploy.edge.activation import Activation
 from solera.deploy.edge.executor import beside
+from solera.deploy.edge.express import Express
 from solera.deploy.edge.limits import NODES, Bounds, Limits
 from solera.deploy.edge.signatures import IsKnown, is_signed
 from solera.deploy.edge.sparse_log import Sparse
@@ -38,7 +39,7 @@ from solera.deploy.edge.waiting import Arrivals, Noticing, Waiting
 if TYPE_CHECKING:
     from flwr.superlink.config_loader import SuperLinkLifespanConfig
     from starlette.applications import Starlette
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
 _FOR_NODES = re.compile(r"/v1/fleet/[a-z-]+|/health")
 _FOR_PROGRAMS = re.compile(r"/v1/runtime/[a-z-]+")
@@ -49,13 +50,13 @@ _UNLIMITED = 1e9  # requests per second: programs of this machine have other way
 class Guard:
     """An app of which everybody reaches the part that is for them."""
 
-    def __init__(self, app: ASGIApp, token: bytes, is_known: IsKnown, bounds: Bounds | None = None) -> None:
+    def __init__(self, app: Starlette, token: bytes, is_known: IsKnown, bounds: Bounds | None = None) -> None:
         self._app, self._token = app, token
         arrivals = Arrivals()
         trusted = partial(is_signed, is_known=is_known)
-        limited = Limits(Activation(app, is_known), bounds or Bounds(), trusted)
+        limited = Limits(Express(Activation(app, is_known), app), bounds or Bounds(), trusted)
         self._nodes = Waiting(limited, arrivals)  # a question that waits is under no limit but of connections
-        own = Noticing(app, arrivals)
+        own = Express(Noticing(app, arrivals), app, arrivals)
         self._operator = Limits(own, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,18 +12,19 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
+from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest, PushAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from google.protobuf.message import DecodeError
 
 from solera.deploy.common.flower import WAIT_HEADER
+from solera.deploy.common.frames import TAKE
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_ASK = "/v1/fleet/pull-messages"
+_ASK = ("/v1/fleet/pull-messages", TAKE)
 _PUSH, _PART = "/v1/runtime/push-messages", "/v1/runtime/push-object"
 LONGEST = 25.0  # seconds; Flower's connections wait for 30
 
@@ -82,23 +83,24 @@ class Waiting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Ask Flower; where it has nothing, wait and ask it again."""
-        wait = _seconds(scope) if scope["path"] == _ASK else 0.0
-        if not wait:
-            await self._app(scope, receive, send)
+        wait = _seconds(scope) if scope["path"] in _ASK else 0.0
+        first = await receive() if wait else {}
+        asked = Recorded(receive, first)
+        node = 0 if first.get("more_body") else _node(asked.body)
+        if not node:
+            await self._app(scope, asked.replay() if wait else receive, send)
             return
-        asked = Recorded(receive)
-        answer = await _answer(self._app, scope, asked.receive)
-        node = _node(asked.body)
-        if node and answer.is_empty:
-            event = self._arrivals.of(node)
-            try:
+        event = self._arrivals.of(node)  # before Flower is asked: nothing that comes meanwhile is missed
+        try:
+            answer = await _answer(self._app, scope, asked.replay())
+            if answer.is_empty:
                 async with asyncio.timeout(wait):
                     await event.wait()
                 answer = await _answer(self._app, scope, asked.replay())
-            except TimeoutError:
-                pass
-            finally:
-                self._arrivals.forget(node, event)
+        except TimeoutError:
+            pass
+        finally:
+            self._arrivals.forget(node, event)
         for message in answer.messages:
             await send(message)
 
@@ -129,9 +131,9 @@ class Noticing:
 class Recorded:
     """A request that can be read again."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._pieces: list[bytes] = []
+    def __init__(self, receive: Receive, first: Message | None = None) -> None:
+        self._receive, self._first = receive, first
+        self._pieces: list[bytes] = [first.get("body", b"")] if first else []
 
     @property
     def body(self) -> bytes:
@@ -146,8 +148,9 @@ class Recorded:
         return message
 
     def replay(self) -> Receive:
-        """The whole of it as one message, and then what comes after."""
-        left: list[Message] = [{"type": "http.request", "body": self.body, "more_body": False}]
+        """What was read, as one message, and then what comes after."""
+        more = bool(self._first and self._first.get("more_body"))
+        left: list[Message] = [{"type": "http.request", "body": self.body, "more_body": more}]
 
         async def again() -> Message:
             return left.pop() if left else await self._receive()
@@ -178,10 +181,7 @@ class Answered:
     @property
     def is_empty(self) -> bool:
         """Whether it says that there is no message."""
-        try:
-            return self.is_good and not PullMessagesResponse.FromString(self.body).messages_list
-        except DecodeError:
-            return False
+        return self.is_good and not self.body
 
 
 async def _answer(app: ASGIApp, scope: Scope, receive: Receive) -> Answered:

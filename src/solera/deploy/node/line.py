@@ -28,7 +28,9 @@ from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
     PullMessagesRequest,
+    PullMessagesResponse,
     PushMessagesRequest,
+    PushMessagesResponse,
     RegisterNodeFleetRequest,
     UnregisterNodeFleetRequest,
 )
@@ -49,7 +51,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
     inflate_object_from_contents,
     pull_objects,
-    push_objects,
+    push_object_contents_from_iterable,
 )
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
@@ -59,6 +61,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from solera.core.errors import DeployError
 from solera.deploy.common.flower import CONNECTED, WAIT_HEADER, Address
+from solera.deploy.common.frames import GIVE, LARGEST, TAKE, exchange, pack, unpack
 
 _LOG = logging.getLogger("solera.node")
 WAIT = 25.0  # seconds that a guarded server may keep a question open; Flower's connections last 30
@@ -87,7 +90,7 @@ class _Waiting:
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
         """Add the header."""
-        if isinstance(context.message, PullMessagesRequest):
+        if isinstance(context.message, PullMessagesRequest):  # under either path
             context.request.headers[WAIT_HEADER] = f"{WAIT:g}"
         return call_next(context)
 
@@ -134,6 +137,7 @@ class Line:
         )
         self._node: Node | None = None
         self._pause = _FIRST
+        self._express = True  # until a server has shown that it takes Flower's requests alone
         self._beaten = 0.0
         self.stop = stop or threading.Event()
 
@@ -197,7 +201,7 @@ class Line:
         if time.monotonic() - self._beaten > _BEAT:
             self.beat()
         began = time.monotonic()
-        found = self._known(self._client.PullMessages, lambda: PullMessagesRequest(node=self._node))
+        found, parts = self._known(self._ask)
         if not found.messages_list:
             if time.monotonic() - began < 1.0:  # a server that does not keep questions open
                 self.stop.wait(self._pause)
@@ -206,15 +210,18 @@ class Line:
         self._pause = _FIRST
         tree, run = found.message_object_trees[0], found.messages_list[0].metadata.run_id
         try:
-            parts = pull_objects(
-                list(dict.fromkeys(each.object_id for each in iterate_object_tree(tree))),
-                make_pull_object_fn_protobuf(self._trying(self._client.PullObject), self._node, run),
-                max_time=_PARTS_TIME,
-                initial_backoff=0.1,
-                backoff_cap=2.0,
-            )
-            confirm = self._trying(self._client.ConfirmMessageReceived)
-            make_confirm_message_received_fn_protobuf(confirm, self._node, run)(tree.object_id)
+            names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
+            missing = [name for name in names if name not in parts]
+            if missing:
+                parts |= pull_objects(
+                    missing,
+                    make_pull_object_fn_protobuf(self._trying(self._client.PullObject), self._node, run),
+                    max_time=_PARTS_TIME,
+                    initial_backoff=0.1,
+                    backoff_cap=2.0,
+                )
+                confirm = self._trying(self._client.ConfirmMessageReceived)
+                make_confirm_message_received_fn_protobuf(confirm, self._node, run)(tree.object_id)
             message = inflate_object_from_contents(tree.object_id, parts)
         except (ObjectPullError, httpx.HTTPStatusError) as error:
             _LOG.warning("a message did not come whole: %s", error)
@@ -236,25 +243,52 @@ class Line:
                 message_object_trees=[tree],
                 clientapp_runtime_list=[seconds],
             )
+            contents = {name: part.deflate() for name, part in parts.items()}
             try:
-                taken = self._try(self._client.PushMessages, asked)
+                taken = self._give(asked, contents) or self._try(self._client.PushMessages, asked)
                 push = make_push_object_fn_protobuf(
                     self._trying(self._client.PushObject), self._node, run, taken.session_id
                 )
-                push_objects(parts, push, object_ids_to_push=set(taken.objects_to_push))
+                missing = [(name, contents[name]) for name in taken.objects_to_push if name in contents]
+                push_object_contents_from_iterable(missing, push)
             except httpx.HTTPStatusError as error:
                 _LOG.warning("an answer was not taken: %s", error.response.text[:200])
 
-    def _known(self, call: Callable[[Any], Any], request: Callable[[], Any]) -> Any:
-        """Call the server; join again if it has forgotten the node, e.g. because its database is new."""
+    def _ask(self) -> tuple[PullMessagesResponse, dict[str, bytes]]:
+        """The next message, if there is one, and its parts, if the server gives them along."""
+        request = PullMessagesRequest(node=self._node)
+        if self._express:
+            try:
+                head, parts = unpack(self._try(self._taken, request))
+                return PullMessagesResponse.FromString(head), parts
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code != httpx.codes.NOT_FOUND:
+                    raise
+                self._express = False  # a server of Flower alone
+        return self._try(self._client.PullMessages, request), {}
+
+    def _taken(self, request: PullMessagesRequest) -> bytes:
+        return exchange(self._client, TAKE, request.SerializeToString(), request)
+
+    def _give(self, request: PushMessagesRequest, contents: dict[str, bytes]) -> PushMessagesResponse | None:
+        """Send a reply with all its parts; None if the server, or the reply's size, does not allow it."""
+        if not self._express or sum(map(len, contents.values())) > LARGEST:
+            return None
+        body = pack(request, contents)
+        return PushMessagesResponse.FromString(
+            self._try(lambda text: exchange(self._client, GIVE, text), body)
+        )
+
+    def _known(self, ask: Callable[[], Any]) -> Any:
+        """Ask the server; join again if it has forgotten the node, e.g. because its database is new."""
         try:
-            return self._try(call, request())
+            return ask()
         except httpx.HTTPStatusError as error:
             if error.response.status_code != httpx.codes.UNAUTHORIZED:
                 _LOG.warning("the server refused a question: %s", error.response.text[:200])
             self.stop.wait(_RETRY)
             self.join()
-            return self._try(call, request())
+            return ask()
 
     def _trying(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda request: self._try(call, request)

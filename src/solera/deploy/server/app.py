@@ -17,6 +17,7 @@ from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.masked_round import finish_opening, run_masked
+from solera.deploy.server.post import Post
 from solera.deploy.server.round import Stage
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Loop:
     """The rounds of one run."""
 
     def __init__(self, grid: Grid, coordinator: Coordinator) -> None:
-        self._grid, self._coordinator = grid, coordinator
+        self._post, self._coordinator = Post(grid), coordinator
         self._settings = coordinator.settings
         self._late: dict[str, int] = {}  # messages of rounds that are over, and who owes the replies
 
@@ -96,7 +97,7 @@ class Loop:
         """Wait until enough nodes are online, and return them."""
         end = time.monotonic() + self._settings.patience
         while True:
-            online = set(self._grid.get_node_ids())
+            online = self._post.online()
             if len(online) >= least:
                 return online
             if time.monotonic() > end:
@@ -120,14 +121,14 @@ class Loop:
         group = str(self._coordinator.progress.rounds_done + 1)
         ttl = deadline + _GRACE
         messages = [to_message(node, kind, p, ttl=ttl, group=group) for node, p in packets.items()]
-        waiting = dict(zip(self._grid.push_messages(messages), packets, strict=True))
+        waiting = dict(zip(self._post.push(messages), packets, strict=True))
         waiting.pop("", None)  # not sent
         began = time.monotonic()
         stage = Stage(len(packets), down=sum(packet.size for packet in packets.values()))
         end = began + deadline
         while waiting and not enough() and time.monotonic() < end:
             time.sleep(_POLL)
-            for message in self._grid.pull_messages([*waiting, *self._late]):
+            for message in self._post.pull([*waiting, *self._late]):
                 asked = message.metadata.reply_to_message_id
                 if asked in self._late:
                     self._coordinator.reject(self._late.pop(asked), Reason.LATE, "answered after its round")
