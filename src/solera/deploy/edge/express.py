@@ -8,16 +8,13 @@ does not know of this, or meets a server without it, uses Flower's requests.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from fastapi import HTTPException, Request
-from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
-from flwr.proto.node_pb2 import Node
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest, PushAppMessagesResponse
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.dependencies.task import authenticate_task
@@ -90,7 +87,7 @@ def _answered(work: Any, request: Request, body: bytes) -> Response:
 def _take(request: Request, body: bytes) -> bytes:
     """The next message of a node and its parts; nothing if there is none. It counts as received.
 
-    Parts that the server's app has not sent yet are left out; then it does not count as received.
+    If parts are missing or too many bytes, none is given, and it does not count as received.
     """
     asked = PullMessagesRequest.FromString(body)
     request.state.protobuf_request = asked
@@ -101,20 +98,18 @@ def _take(request: Request, body: bytes) -> bytes:
         if not found.messages_list:
             return b""
         run, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
-        parts: dict[str, bytes] = {}
-        whole = True
-        for part in dict.fromkeys(each.object_id for each in iterate_object_tree(tree)):
-            wanted = PullObjectRequest(node=asked.node, run_id=run, object_id=part)
-            got = fleet_handlers.pull_object(wanted, state)
-            if got.object_available:
-                parts[part] = got.object_content
-            else:
-                whole = False
-        if whole:
+        names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
+        contents = {name: state.get_object(run, name) for name in names}
+        parts = {name: content for name, content in contents.items() if content}
+        size = sum(map(len, parts.values()))
+        if len(parts) == len(names) and size <= LARGEST:
             received = ConfirmMessageReceivedRequest(
                 node=asked.node, run_id=run, message_object_id=tree.object_id
             )
             fleet_handlers.confirm_message_received(received, state, state.object_store)
+            state.store_traffic(run, bytes_sent=size, bytes_recv=0)
+        else:  # the node asks for the rest, and Flower checks whether the run goes on
+            parts = {}
     return pack(found, parts)
 
 
@@ -129,10 +124,9 @@ def _give(request: Request, body: bytes) -> bytes:
     state = request.app.state.linkstate_factory.state()
     with state.session():
         taken = fleet_handlers.push_messages(asked, state)
-        sent = PushObjectRequest(
-            node=asked.node, run_id=asked.messages_list[0].metadata.run_id, session_id=taken.session_id
-        )
-        _store(taken, parts, lambda each: fleet_handlers.push_object(each, state).stored, sent)
+        run = asked.messages_list[0].metadata.run_id
+        _store(taken, parts, state, run)
+        state.store_traffic(run, bytes_sent=0, bytes_recv=len(body))
     return bytes(taken.SerializeToString())
 
 
@@ -143,22 +137,17 @@ def _send(request: Request, body: bytes) -> bytes:
     task = authenticate_task(request, request.headers.get(TASK_TOKEN_HEADER), state)
     with state.session():
         taken = runtime_handlers.push_messages(PushAppMessagesRequest.FromString(head), state, task)
-        sent = PushObjectRequest(
-            node=Node(node_id=SUPERLINK_NODE_ID), run_id=task.run_id, session_id=taken.session_id
-        )
-        _store(taken, parts, lambda each: runtime_handlers.push_object(each, state, task).stored, sent)
+        _store(taken, parts, state, task.run_id)
     return bytes(taken.SerializeToString())
 
 
-def _store(
-    taken: Any, parts: dict[str, bytes], push: Callable[[PushObjectRequest], bool], sent: PushObjectRequest
-) -> None:
+def _store(taken: Any, parts: dict[str, bytes], state: Any, run: int) -> None:
     """Store the parts that were asked for; those that are still missing stay in the answer."""
-    missing = []
-    for name in taken.objects_to_push:
-        sent.object_id, sent.object_content = name, parts.get(name, b"")
-        if name not in parts or not push(sent):
-            missing.append(name)
+    missing = [
+        name
+        for name in taken.objects_to_push
+        if name not in parts or not state.store_object(run, taken.session_id, name, parts[name])
+    ]
     del taken.objects_to_push[:]
     taken.objects_to_push.extend(missing)
 

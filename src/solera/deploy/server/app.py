@@ -17,6 +17,7 @@ from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.masked_round import finish_opening, run_masked
+from solera.deploy.server.patience import Patience
 from solera.deploy.server.post import Post
 from solera.deploy.server.round import Stage
 
@@ -58,7 +59,10 @@ class Loop:
     def __init__(self, grid: Grid, coordinator: Coordinator) -> None:
         self._post, self._coordinator = Post(grid), coordinator
         self._settings = coordinator.settings
-        self._late: dict[str, int] = {}  # messages of rounds that are over, and who owes the replies
+        self._late: dict[
+            str, tuple[int, str, float]
+        ] = {}  # of exchanges that are over: node, kind, beginning
+        self._patience = Patience(self._settings.straggler_wait)
 
     def run(self) -> None:
         """Run the remaining rounds, then send the final state to all nodes."""
@@ -80,6 +84,7 @@ class Loop:
 
     def _round(self, attempt: int) -> dict[str, object] | None:
         coordinator = self._coordinator
+        self._patience.begin_round()
         online = self._online(self._settings.min_nodes)
         if coordinator.pending is not None:
             return finish_opening(coordinator, coordinator.pending, self._exchange)
@@ -125,20 +130,40 @@ class Loop:
         waiting.pop("", None)  # not sent
         began = time.monotonic()
         stage = Stage(len(packets), down=sum(packet.size for packet in packets.values()))
-        end = began + deadline
-        while waiting and not enough() and time.monotonic() < end:
-            time.sleep(_POLL)
+        quorum = self._patience.quorum(len(waiting), self._threshold)
+        end, enough_at, pause = deadline, 0.0, _POLL
+        while waiting and not enough() and (now := time.monotonic() - began) < end:
+            time.sleep(min(pause, end - now))
+            looked = time.monotonic()
             for message in self._post.pull([*waiting, *self._late]):
                 asked = message.metadata.reply_to_message_id
                 if asked in self._late:
-                    self._coordinator.reject(self._late.pop(asked), Reason.LATE, "answered after its round")
+                    node, earlier, sent = self._late.pop(asked)
+                    self._patience.answered(earlier, node, looked - sent)
+                    self._coordinator.reject(node, Reason.LATE, "answered after its round")
                 elif asked in waiting:
-                    stage.up += self._take(waiting.pop(asked), message, take)
+                    node = waiting.pop(asked)
+                    self._patience.answered(kind, node, looked - began)
+                    stage.up += self._take(node, message, take)
                     stage.replies += 1
-        self._late |= waiting
+            pause = max(
+                _POLL, 2 * (time.monotonic() - looked)
+            )  # looking must not be all that the server does
+            if stage.replies >= quorum:
+                enough_at = enough_at or looked - began
+                end = min(deadline, self._patience.until(kind, waiting.values(), enough_at))
+        if enough_at:
+            self._patience.spend(time.monotonic() - began - enough_at)
+        self._late |= {asked: (node, kind, began) for asked, node in waiting.items()}
         stage.seconds = round(time.monotonic() - began, 3)
         if self._coordinator.round is not None:
             self._coordinator.round.stages[kind] = stage
+
+    @property
+    def _threshold(self) -> int:
+        """Answers without which a masked round is void."""
+        now = self._coordinator.round
+        return 0 if now is None or now.masked is None else now.masked["threshold"]
 
     def _take(self, node: int, message: Message, take: Callable[[int, Packet], None]) -> int:
         """Process a reply; returns its bytes."""
