@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from solera.deploy.common.messages import TYPES
 from solera.deploy.node.masked_round import open_node
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
@@ -104,7 +103,7 @@ def _sent(home: Path) -> int:
             line = json.loads(text)
         except ValueError:  # cut short by a kill
             continue
-        sent += line["message"] == "answered" and line["kind"] == TYPES["mask"]
+        sent += line["message"] == "answered" and line["kind"] == "mask"
         sent -= line["message"].startswith("declined to mask")
     return sent
 

@@ -98,7 +98,7 @@ def test_files_of_a_run_and_of_a_node(server, world, reached):
     names = {path.name for path in server.folder.rglob("*")}
     assert {"settings.json", "events.jsonl", "history.jsonl", "progress.json"} <= names
     found = [*server.folder.rglob("*"), device / "flower", *(device / "flower").rglob("*")]
-    assert {"supernode.log", "worker.log", "worker.secret"} <= {path.name for path in found}
+    assert {"worker.log"} <= {path.name for path in found}
     assert open_to_others(found) == []
     reached("0700 and 0600")
 

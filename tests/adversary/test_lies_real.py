@@ -25,7 +25,7 @@ def federation(publisher_key: Path, tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", environment()["PYTHONPATH"])
         patched.setenv("OMP_NUM_THREADS", "1")
-        with made.running("lying_node:app_of"):
+        with made.running("lying_node:answers_of"):
             made.begin(rounds=1, attempts=2, deadline=60)
             yield made
 
@@ -69,6 +69,6 @@ def test_a_wrong_share(federation, reached):
     said = [line for line in federation.lines("events.jsonl")[before:] if line["event"] == "rejected"]
     assert [line["reason"] for line in said] == ["faulty"]
     (named,) = {line["node"] for line in said}
-    assert named in (liar / "flower" / "supernode.log").read_text()
+    assert named in (liar / "flower" / "node.log").read_text()
     assert federation.lines("history.jsonl")[-1]["round"] == 2
     reached("round counts; the liar is named")

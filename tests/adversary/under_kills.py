@@ -31,7 +31,7 @@ SERVER = {
     "SuperLink": "solera.deploy.edge.guard",
     "executor": "solera.deploy.edge.executor",
 }
-NODE = {"solera node start": "", "SuperNode": "flower-supernode", "worker": "solera.deploy.node.worker"}
+NODE = {"solera node start": "", "worker": "solera.deploy.node.worker"}
 APP, RUN = "flwr-serverapp", "solera federation run"
 
 
@@ -116,12 +116,12 @@ class UnderKills(RealNodes):
         return self._kill(kind, self.server.child(words) if words else self.server.pid)
 
     def kill_node(self) -> bool:
-        """One of the three programs of a node, if most nodes are there."""
+        """One of the two programs of a node, if most nodes are there."""
         there = [node for node in self.nodes if node.child(NODE["worker"])]
         if len(there) <= LEAST:
             return False
         node = self.draw.choice(there)
-        kind = self.draw.choices([*NODE], [3, 1, 3])[0]  # a killed SuperNode is missed for a minute
+        kind = self.draw.choices([*NODE], [3, 3])[0]
         words = NODE[kind]
         return self._kill(kind, node.child(words) if words else node.pid)
 

@@ -104,9 +104,9 @@ class RealFederation:
 
     def start_node(self, number: int) -> None:
         device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
-        running = supernode.running(device, self.ways.get(number, self.address), key, "misbehaving:app_of")
+        way = self.ways.get(number, self.address)
+        running = supernode.running(device, way, key, "misbehaving:answers_of")
         self.nodes[number] = self.stack.enter_context(running)
-        (device / "supernode.pid").write_text(str(self.nodes[number].supernode.pid))
 
     def start(self) -> None:
         """The server, and then all nodes at once."""

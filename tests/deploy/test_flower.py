@@ -119,7 +119,7 @@ def test_shown_commands_can_be_pasted_and_start_nothing(tmp_path, keys):
     access = ("--ca", keys / "ca.pem", "--key", keys / "nodes/node-1")
     given = ("--superlink", "h:8000", *access, "--show-commands")
     node = in_process.solera("node", "start", tmp_path / "d", *given)
-    assert "flower-supernode" in shlex.split(node.stdout)
+    assert "solera.deploy.operate.serving" in shlex.split(node.stdout)
     run = in_process.solera("federation", "run", folder, "--show-commands")
     assert f'folder="{folder}"' in shlex.split(run.stdout)
     written = {path.name for path in folder.rglob("*") if path.is_file()}

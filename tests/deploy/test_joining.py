@@ -1,158 +1,288 @@
-"""How long a node waits for the server and for messages, and what it tells."""
+"""How a node joins, waits for the server and for messages, and what it tells."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
+import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.proto.message_pb2 import Context as ProtoContext
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
-from flwr.proto.runtime_pb2 import (
-    AcquireTaskResponse,
-    PullAppMessagesResponse,
-    PullTaskInputResponse,
-    PushTaskOutputResponse,
-    SendTaskHeartbeatResponse,
+from flwr.app import Message
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeResponse,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
 )
-from flwr.proto.task_pb2 import Task
+from flwr.proto.message_pb2 import ConfirmMessageReceivedResponse, PullObjectResponse, PushObjectResponse
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.task_identity import TaskIdentity
 
+from commands import environment
 from solera.core.errors import DeployError
+from solera.deploy.common import flower
 from solera.deploy.common.flower import Address
-from solera.deploy.node import worker
-from solera.deploy.operate import reachability, supernode
+from solera.deploy.common.frames import TAKE, pack, unpack
+from solera.deploy.common.messages import TYPES, from_content, to_content
+from solera.deploy.common.protocol import Packet
+from solera.deploy.node import line as lines
+from solera.deploy.node.line import ConnectedError, Line, UnknownError
+from solera.deploy.operate import reachability, serving, supernode
 from solera.deploy.operate.processes import Process
+from solera.deploy.operate.serving import Worker, reply_to
 
 ADDRESS = Address("127.0.0.1", 1)
+PACKET = Packet({"federation": "f"}, {"rows": np.arange(3, dtype="<i4")})
 
 
-def process(said: str = "", is_running: bool = True) -> Any:
-    return SimpleNamespace(said=lambda: said, is_running=is_running, log=Path("supernode.log"))
+def sent(packet: Packet = PACKET, kind: str = "enrol") -> Message:
+    """A message as a server's app makes it."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("_run_id", "_node_id", "_task_id"):
+            patched.setattr(TaskIdentity, name, 1)
+        message = Message(to_content(packet), 7, TYPES[kind])
+    message.metadata.__dict__.update(_run_id=5, _src_node_id=1)
+    message.metadata.__dict__["_message_id"] = message.object_id
+    return message
+
+
+class SuperLink:
+    """Answers as a SuperLink does, with at most one message; `errors` come first."""
+
+    guarded = False  # whether it knows of messages with all their parts
+
+    def __init__(self, message: Message | None = None, errors: dict[str, list[Any]] | None = None) -> None:
+        self.tree = None if message is None else get_object_tree(message)
+        self.parts = {} if message is None else get_all_nested_objects(message)
+        self.errors = errors or {}
+        self.asked: list[str] = []
+        self.taken: dict[str, bytes] = {}
+
+    def answer(self, path: str, request: Any, **_: Any) -> Any:
+        name = path.rpartition("/")[2]
+        self.asked.append(name)
+        if self.errors.get(name):
+            error = self.errors[name].pop(0)
+            raise error if isinstance(error, Exception) else refusal(error)
+        match name:
+            case "activate-node":
+                return ActivateNodeResponse(node_id=7)
+            case "pull-messages":
+                found = PullMessagesResponse()
+                if self.tree is not None:
+                    found.messages_list.add().metadata.run_id = 5
+                    found.message_object_trees.append(self.tree)
+                    self.tree = None
+                return found
+            case "pull-object":
+                content = self.parts[request.object_id].deflate()
+                return PullObjectResponse(object_found=True, object_available=True, object_content=content)
+            case "confirm-message-received":
+                return ConfirmMessageReceivedResponse()
+            case "push-messages":
+                self.head = request.messages_list[0]
+                tree = request.message_object_trees[0]
+                wanted = [tree.object_id, *(child.object_id for child in tree.children)]
+                return PushMessagesResponse(objects_to_push=wanted)
+            case "push-object":
+                self.taken[request.object_id] = request.object_content
+                return PushObjectResponse(stored=True)
+        raise AssertionError(name)
+
+    def exchange(self, client: Any, path: str, body: bytes, message: Any = None) -> bytes:
+        """What the guard answers."""
+        if not self.guarded:
+            raise refusal(404)
+        if path == TAKE:
+            found = self.answer("pull-messages", message)
+            return pack(found, {name: part.deflate() for name, part in self.parts.items()})
+        head, parts = unpack(body)
+        self.taken = parts
+        self.head = PushMessagesRequest.FromString(head).messages_list[0]
+        return PushMessagesResponse().SerializeToString()
+
+
+def refusal(status: int) -> httpx.HTTPStatusError:
+    response = httpx.Response(status, text=flower.CONNECTED, request=httpx.Request("POST", "http://h"))
+    return httpx.HTTPStatusError("refused", request=response.request, response=response)
 
 
 @pytest.fixture
-def asked(monkeypatch) -> list[Address]:
-    """Every look whether the server answers, a moment after the other."""
-    looks: list[Address] = []
-    monkeypatch.setattr(supernode, "_ASK", 0.01)
-    monkeypatch.setattr(reachability, "check", looks.append)
-    return looks
+def joined(monkeypatch):
+    """Makes a line to a SuperLink."""
+    monkeypatch.setattr(lines, "_RETRY", 0.001)
+    monkeypatch.setattr(lines, "_FIRST", 0.001)
+
+    def make(link: SuperLink) -> Line:
+        line = Line(ADDRESS, None, trusted=False)
+        line._registers = False
+        monkeypatch.setattr(line._client, "_unary_unary", link.answer)
+        monkeypatch.setattr(lines, "exchange", link.exchange)
+        line.join()
+        return line
+
+    return make
 
 
-def test_a_node_that_is_let_in(asked):
-    supernode._wait(process("SuperNode ID: 7"), ADDRESS, None)
-    assert asked == []
+def test_a_message_and_its_answer(joined):
+    link = SuperLink(sent())
+    line = joined(link)
+    message = line.receive()
+    assert line.node_id == 7
+    assert from_content(message.content).fields == PACKET.fields
+    assert from_content(message.content).arrays["rows"].tolist() == [0, 1, 2]
+    reply = reply_to(message, lambda kind, packet: Packet({"kind": kind}))
+    line.send(reply, 0.1)
+    assert link.head.metadata.reply_to_message_id == message.metadata.message_id
+    assert len(link.taken) == 2  # the parts that it asked for, and no more
+    assert line.receive() is None
+    assert link.asked.count("confirm-message-received") == 1
 
 
-def test_a_node_waits_as_long_as_the_server_answers(asked, monkeypatch):
-    monkeypatch.setattr(supernode, "_JOIN", 1.0)
-    with pytest.raises(DeployError, match=r"has not joined the server at .* within 1 s"):
-        supernode._wait(process(), ADDRESS, None)
-    assert len(asked) > 1
+def test_a_message_with_all_its_parts(joined):
+    """A guarded server gives and takes them in one request each."""
+    link = SuperLink(sent())
+    link.guarded = True
+    line = joined(link)
+    message = line.receive()
+    assert from_content(message.content).fields == PACKET.fields
+    line.send(reply_to(message, lambda kind, packet: Packet({"kind": kind})), 0.1)
+    assert link.asked == ["activate-node", "pull-messages"]
+    assert link.head.metadata.reply_to_message_id == message.metadata.message_id
+    assert len(link.taken) == 3
 
 
-def test_a_server_that_is_gone_ends_the_wait(monkeypatch, asked):
-    def silent(address: Address) -> None:
-        asked.append(address)
-        if len(asked) != 2:
-            raise reachability.SilenceError(f"no server answers at {address}")
-
-    monkeypatch.setattr(reachability, "check", silent)
-    with pytest.raises(reachability.SilenceError):
-        supernode._wait(process(), ADDRESS, None)
-    assert len(asked) == 5  # silent, there, and silent three times in a row
+def test_a_server_that_is_gone_for_a_while(joined):
+    errors: dict[str, list[Any]] = {
+        "pull-messages": [httpx.ConnectError("refused"), 503, httpx.ReadTimeout("slow")]
+    }
+    link = SuperLink(sent(), errors)
+    assert joined(link).receive() is not None
+    assert link.asked.count("pull-messages") == 4
 
 
-def test_a_node_that_has_ended_says_why(asked):
-    key = Path("node-1")
-    unknown = "[code: 2004] Failed to activate SuperNode."
-    for said, message in (
-        (unknown, "does not know the key node-1"),
-        (f"{unknown}\na node with this key is connected", "the key node-1 is already connected"),
-        ("could not parse the private key", "node-1 is not a node's secret key"),
-        ("?", "the node has stopped"),
-    ):
-        with pytest.raises(DeployError, match=message):
-            supernode._wait(process(said, is_running=False), ADDRESS, key)
+def test_a_server_that_has_forgotten_the_node(joined):
+    """Its database is new, and it gives the node another number: the node joins again."""
+    link = SuperLink(sent(), {"pull-messages": [401]})
+    assert joined(link).receive() is not None
+    assert link.asked.count("activate-node") == 2
 
 
-def test_the_words_of_an_error_stay_on_the_node(monkeypatch):
-    for name in ("_run_id", "_node_id", "_task_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-    message = Message(RecordDict(), dst_node_id=1, message_type="query.enrol")
-    pushed: list[Any] = []
-    ended: list[dict[str, Any]] = []
-    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
-    monkeypatch.setattr(worker, "pull_task_input", lambda client: (message, context, None, None))
-    monkeypatch.setattr(worker, "push_message", lambda client, reply, context: pushed.append(reply))
-    monkeypatch.setattr(worker, "push_task_output", lambda **given: ended.append(given))
-    monkeypatch.setattr(
-        worker, "HeartbeatSender", lambda beat: SimpleNamespace(start=lambda: None, stop=lambda: None)
-    )
-    app = ClientApp()
-
-    @app.query("enrol")
-    def fail(message: Message, context: Context) -> Message:
-        raise ValueError("/home/anna/films is not a device")
-
-    worker.answer("127.0.0.1:1", "token", app)
-    (reply,) = pushed
-    assert reply.error.reason == ended[0]["details"] == "the node could not answer; its log says why"
+def test_a_message_whose_run_has_ended(joined):
+    link = SuperLink(sent(), {"pull-object": [403] * 9})
+    assert joined(link).receive() is None
+    assert "confirm-message-received" not in link.asked
+    link = SuperLink(sent(), {"push-messages": [403]})
+    line = joined(link)
+    message = line.receive()
+    line.send(reply_to(message, lambda kind, packet: PACKET), 0.1)
+    assert not link.taken
 
 
-class Runtime:
-    """A SuperNode that has dropped a message of which only a part has come, and has another task."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def answer(self, path: str, **_: Any) -> Any:
-        name = path.rpartition("/")[2]
-        self.asked.append(name)
-        task = Task(task_id=2)
-        context = ProtoContext(run_id=1, node_id=1)
-        return {
-            "acquire-task": AcquireTaskResponse(task=task, token="next"),
-            "pull-task-input": PullTaskInputResponse(context=context, task_id=1),
-            "pull-messages": PullAppMessagesResponse(
-                messages_list=[ProtoMessage()], message_object_trees=[ObjectTree(object_id="a" * 64)]
-            ),
-            "pull-object": PullObjectResponse(object_found=True, object_available=False),
-            "push-task-output": PushTaskOutputResponse(),
-            "send-task-heartbeat": SendTaskHeartbeatResponse(success=True),
-        }[name]
+def test_a_node_that_is_not_let_in(joined, monkeypatch):
+    with pytest.raises(ConnectedError):
+        joined(SuperLink(errors={"activate-node": [412]}))
+    monkeypatch.setattr(flower, "CONNECTED", "no such key")
+    with pytest.raises(UnknownError):
+        joined(SuperLink(errors={"activate-node": [412]}))
 
 
-def test_a_message_of_which_the_rest_never_comes(monkeypatch):
-    """The worker goes on with the next task, for which the node would wait otherwise."""
-    runtime = Runtime()
-    monkeypatch.setattr(worker.Line, "_unary_unary", staticmethod(runtime.answer))
-    tasks = worker.Tasks(worker._line("127.0.0.1:1"))
-    worker.answer("127.0.0.1:1", "token", ClientApp(), tasks)
-    assert runtime.asked[-1] == "push-task-output"
-    assert tasks.take() == "next"
-    assert runtime.asked.count("acquire-task") == 1
+def test_the_words_of_an_error_stay_on_the_node():
+    reply = reply_to(sent(), lambda kind, packet: None)
+    assert reply.error.reason == "the node could not answer; its log says why"
+    assert not reply.has_content()
 
 
-def test_a_node_whose_supernode_has_dropped_a_message(tmp_path):
-    """Its answers would be those to the messages before, so it is started anew; otherwise it goes on."""
-    words = "Run ID 7 is not in `RUNNING` status. Ignoring message 89c3ec."
+def failing_answers(device: Path):
+    def answer(kind: str, packet: Packet) -> Packet:
+        if kind == "end":
+            os._exit(1)
+        if kind == "fail":
+            raise ValueError("/home/anna/films is not a device")
+        return Packet({"kind": kind, "pid": os.getpid()}, packet.arrays)
 
-    def program(text: str, seconds: float) -> Process:
-        line = f"echo '{text}'; exec sleep {seconds}"
-        return Process(["sh", "-c", line], dict(os.environ), tmp_path / f"{seconds}.log")
+    return answer
 
-    worker_, silent, dropping = program("", 2), program("Received successfully", 61), program(words, 62)
+
+def test_the_process_that_answers(tmp_path, monkeypatch):
+    """It is there while there is work; an error, or its end, is an answer that could not be made."""
+    paths = [environment()["PYTHONPATH"], str(Path(__file__).parent)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    worker = Worker(tmp_path, "test_joining:failing_answers", idle=0.2)
     try:
-        supernode.Running(dropping, worker_).watch(None)
-        with pytest.raises(DeployError, match="the node's worker process has stopped"):
-            supernode.Running(silent, worker_).watch(None)
+        first = worker.answer("enrol", PACKET)
+        assert first.arrays["rows"].tolist() == [0, 1, 2]
+        worker.rest()
+        assert worker.answer("fail", PACKET) is None
+        assert "/home/anna" in worker.log.read_text()
+        assert worker.answer("enrol", PACKET).fields["pid"] == first.fields["pid"]
+        assert worker.answer("end", PACKET) is None
+        again = worker.answer("enrol", PACKET).fields["pid"]
+        assert again != first.fields["pid"]
+        time.sleep(0.3)
+        worker.rest()
+        with pytest.raises(ProcessLookupError):
+            os.kill(again, 0)
     finally:
-        for each in (worker_, silent, dropping):
-            each.stop()
+        worker.end()
+
+
+def test_waiting_for_a_server_that_is_not_there_yet(monkeypatch):
+    monkeypatch.setattr(serving, "_LOOK", 0.01)
+    said: list[str] = []
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = Address("127.0.0.1", taken.getsockname()[1])
+        waiting = threading.Thread(target=serving._wait_for, args=(address, said.append), daemon=True)
+        waiting.start()
+        time.sleep(0.2)
+        assert waiting.is_alive()
+        monkeypatch.setattr(reachability, "check", lambda address: None)
+        waiting.join(5)
+        assert not waiting.is_alive()
+    assert len(said) == 1
+    assert "no server answers" in said[0]
+
+
+def test_a_wrong_server_ends_the_wait(monkeypatch):
+    def check(address: Address) -> None:
+        raise DeployError("a certificate that was not issued by ca.pem")
+
+    monkeypatch.setattr(reachability, "check", check)
+    with pytest.raises(DeployError, match="certificate"):
+        serving._wait_for(ADDRESS, print)
+
+
+def process(said: str = "", is_running: bool = True) -> Any:
+    return SimpleNamespace(said=lambda: said, is_running=is_running, log=Path("node.log"))
+
+
+def test_a_node_that_takes_too_long_or_has_ended(monkeypatch):
+    supernode._wait(process("node 7 takes part"), ADDRESS)
+    monkeypatch.setattr(supernode, "_JOIN", 0.1)
+    with pytest.raises(DeployError, match=r"has not joined the server at .* within 0 s"):
+        supernode._wait(process(), ADDRESS)
+    ended = "…\n" + json.dumps({"error": "the server does not know the key", "next": "register it"})
+    with pytest.raises(DeployError, match="does not know the key") as error:
+        supernode._wait(process(ended, is_running=False), ADDRESS)
+    assert error.value.hint == "register it"
+    with pytest.raises(DeployError, match="the node has stopped"):
+        supernode._wait(process("?", is_running=False), ADDRESS)
+
+
+def test_what_a_node_loads(tmp_path):
+    """What talks to the server is there all the time, so it has neither torch nor Flower's server."""
+    code = "import sys, solera.deploy.operate.serving; print(*sorted(sys.modules))"
+    command = ["python", "-c", code]
+    loaded = Process(command, environment(), tmp_path / "log")
+    loaded._popen.wait(60)
+    names = set(loaded.said().split())
+    assert "flwr" in names
+    assert not {"torch", "uvicorn", "sqlalchemy", "polars", "ray"} & names

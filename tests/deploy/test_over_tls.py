@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -242,11 +241,11 @@ def test_a_server_that_is_asked_to_end_leaves_nothing_behind(federation: Federat
         submit.run(federation.folder, print)
 
 
-def test_no_server_at_all(spare: Path, keys: Path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
-        port = taken.getsockname()[1]
-        access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / "node-1")
-        said = refused("node", "start", spare, "--superlink", f"127.0.0.1:{port}", *access)
-    assert "no server answers" in said
-    assert "solera server start" in said
+def test_a_node_before_its_server(spare: Path, keys: Path, start: Callable[..., Process], tmp_path: Path):
+    """It waits, and joins when the server is there."""
+    port = free_port()
+    access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / "node-1")
+    node = start("node", "start", spare, "--superlink", f"127.0.0.1:{port}", *access, until="waiting for it")
+    assert "no server answers" in node.said()
+    start("server", "start", tmp_path / "server", "--keys", keys, "--port", port, until="of 2 nodes")
+    wait_for(node, "takes part")

@@ -73,7 +73,7 @@ def test_equal_to_the_block_engine(federation, method):
 
 @pytest.mark.slow
 def test_nodes_that_answer_wrongly_or_not_at_all(federation):
-    """Seven at once: each is refused for its own reason, and the eighth's users make the round."""
+    """Six at once: each is refused for its own reason, and the others' users make the round."""
     faults = {
         2: ("shapes", {"shapes"}),
         3: ("nan", {"not-finite"}),
@@ -81,7 +81,6 @@ def test_nodes_that_answer_wrongly_or_not_at_all(federation):
         5: ("round", {"round"}),
         6: ("catalogue", {"catalogue"}),
         7: ("full disk", {"declined"}),
-        8: ("twice", set()),  # Flower itself keeps the second answer
     }
     made = federation("fedmf", [3] * 8)
     for number, (fault, _) in faults.items():

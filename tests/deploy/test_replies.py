@@ -1,9 +1,10 @@
-"""Replies are fetched side by side. Flower's side is played here; test_bad_network.py has the real one."""
+"""Replies that are not whole hold up nobody. Flower is played here; test_bad_network.py has the real one."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,75 +12,127 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
+from flwr.app import ConfigRecord, Message, Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from solera.deploy.server.replies import Replies, Reply
+from solera.deploy.server import replies
+from solera.deploy.server.post import Post
+from solera.deploy.server.replies import Reply
 
 
-def message(question: str, error: str = "") -> Any:
-    metadata = SimpleNamespace(reply_to_message_id=question, message_id=f"to {question}")
-    problem = SimpleNamespace(code=1, reason=error)
-    return SimpleNamespace(metadata=metadata, has_content=lambda: not error, error=problem)
+def reply(question: str) -> Message:
+    content = RecordDict({"answer": ConfigRecord({"to": question})})
+    about = Metadata(
+        run_id=1,
+        message_id="",
+        src_node_id=2,
+        dst_node_id=1,
+        reply_to_message_id=question,
+        group_id="",
+        created_at=0.0,
+        ttl=60.0,
+        message_type="train",
+    )
+    message = make_message(about, content)
+    message.metadata.__dict__["_message_id"] = message.object_id
+    return message
 
 
 class PlayedGrid(HttpGrid):
     """Announces each reply once, as Flower does."""
 
     def __init__(self, announced: list[str]) -> None:
-        self.announced = announced
+        self.messages = {question: reply(question) for question in announced}
+        self.parts: dict[str, bytes] = {}
+        self.confirmed: list[str] = []
+        self.node = SimpleNamespace(node_id=1)  # type: ignore[assignment]
 
     @property
     def _runtime_client(self) -> Any:
         def pull(request: Any) -> Any:
-            there = [each for each in self.announced if each in request.message_ids]
-            self.announced = [each for each in self.announced if each not in there]
-            return SimpleNamespace(messages_list=list(map(message, there)), message_object_trees=there)
+            found = PullAppMessagesResponse()
+            for question in request.message_ids:
+                if message := self.messages.pop(question, None):
+                    announced = found.messages_list.add()
+                    announced.metadata.reply_to_message_id = question
+                    announced.metadata.message_id = message.object_id
+                    found.message_object_trees.append(get_object_tree(message))
+                    self.parts |= {
+                        name: part.deflate() for name, part in get_all_nested_objects(message).items()
+                    }
+            return found
 
-        return SimpleNamespace(PullMessages=pull)
+        def confirm(request: Any) -> None:
+            self.confirmed.append(request.message_object_id)
+
+        return SimpleNamespace(PullMessages=pull, PullObject=None, ConfirmMessageReceived=confirm)
 
 
-class PlayedReplies(Replies):
-    """Replies that are whole at once, but for some."""
+@pytest.fixture
+def late() -> threading.Event:
+    return threading.Event()
 
-    late = threading.Event()
 
-    def _whole(self, name: str, tree: Any) -> Any:
-        if tree == "late":
-            self.late.wait(10)
-        if tree == "never":
+@pytest.fixture
+def post(monkeypatch, late) -> Iterator[tuple[Post, PlayedGrid]]:
+    """Replies whose parts come at once, but for some."""
+    asked = ["late", "never", "broken", "unreadable", "b"]
+    grid = PlayedGrid([*asked])
+    of = {message.object_id: question for question, message in grid.messages.items()}
+
+    def pulled(names: list[str], pull: Any, **limits: float) -> dict[str, bytes]:
+        assert limits["max_time"] == 7
+        question = next(of[name] for name in names if name in of)
+        if question == "late":
+            late.wait(10)
+        if question == "never":
             raise ObjectPullError("an array", "timeout")
-        if tree == "broken":
+        if question == "broken":
             raise OSError("the line is down")
-        return message(tree, "out of memory" if tree == "failed" else "")
+        if question == "unreadable":
+            return dict.fromkeys(names, b"nonsense")
+        return {name: grid.parts[name] for name in names}
+
+    monkeypatch.setattr(replies, "pull_objects", pulled)
+    monkeypatch.setattr(replies, "make_pull_object_fn_protobuf", lambda *_: None)
+    made = Post(grid, seconds=7)
+    made._express = False
+    monkeypatch.setattr(replies, "ConfirmMessageReceivedRequest", SimpleNamespace)
+    yield made, grid
+    late.set()
 
 
-def gathered(replies: Replies, asked: list[str], count: int) -> dict[str, Reply]:
+def gathered(post: Post, asked: list[str], count: int) -> dict[str, Reply]:
     found: dict[str, Reply] = {}
     end = time.monotonic() + 5
     while len(found) < count and time.monotonic() < end:
-        found |= {each.question: each for each in replies.arrived(set(asked) - found.keys())}
+        left = [each for each in asked if each not in found]
+        found |= {each.question: each for each in post.pull(left)}
         time.sleep(0.01)
     return found
 
 
-def test_an_unfinished_upload_holds_up_nobody():
-    replies = PlayedReplies(PlayedGrid(["late", "b", "c"]), seconds=7)
-    assert set(gathered(replies, ["late", "b", "c", "not answered"], 2)) == {"b", "c"}
-    replies.late.set()
-    assert gathered(replies, ["late", "not answered"], 1)["late"].message
-    assert replies.arrived(["not answered"]) == []
-
-
-def test_what_is_not_whole_says_why():
-    asked = ["never", "broken", "failed", "b"]
-    found = gathered(PlayedReplies(PlayedGrid([*asked]), seconds=7), asked, 4)
-    assert [each for each in asked if found[each].message] == ["b"]
+def test_an_unfinished_upload_holds_up_nobody(post, late):
+    made, grid = post
+    asked = ["late", "never", "broken", "unreadable", "b", "not answered"]
+    found = gathered(made, asked, 4)
+    assert set(found) == {"never", "broken", "unreadable", "b"}
+    assert [question for question, each in found.items() if each.message] == ["b"]
     assert "was not finished" in found["never"].error
     assert found["broken"].error == "the reply could not be fetched: the line is down"
-    assert found["failed"].error == "1: out of memory"
+    assert "cannot be read" in found["unreadable"].error
+    late.set()
+    (last,) = gathered(made, ["late", "not answered"], 1).values()
+    assert last.message is not None
+    assert last.message.content["answer"]["to"] == "late"
+    assert len(grid.confirmed) == 3, "those that came whole"
+    assert made.pull(["not answered"]) == []
 
 
 def test_in_a_simulation_flower_does_all():
-    grid: Any = SimpleNamespace(pull_messages=lambda asked: [message(each) for each in asked])
-    assert [each.question for each in Replies(grid, seconds=7).arrived(["a", "b"])] == ["a", "b"]
+    grid: Any = SimpleNamespace(pull_messages=lambda asked: [reply(each) for each in asked])
+    assert [each.question for each in Post(grid, seconds=7).pull(["a", "b"])] == ["a", "b"]

@@ -165,7 +165,8 @@ def _training(running: list[supernode.Running]) -> float:
     """The median over the rounds but the first of what the slowest node took to answer."""
     each = []
     for node in running:
-        lines = [line for line in node.worker.said().splitlines() if '"answered"' in line]
+        text = node.worker_log.read_text(encoding="utf-8")
+        lines = [line for line in text.splitlines() if '"answered"' in line]
         answers: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        each.append([answer["seconds"] for answer in answers if answer["kind"].startswith("train")])
+        each.append([answer["seconds"] for answer in answers if answer["kind"] in {"train", "mask"}])
     return float(np.median(np.max(each, axis=0)[1:]))

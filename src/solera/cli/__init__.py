@@ -30,6 +30,7 @@ from solera.cli.baseline import baseline
 from solera.cli.blend import blend
 from solera.cli.compare import compare
 from solera.cli.doctor import doctor
+from solera.cli.fleet import fleet
 from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
 from solera.cli.poison import poison
@@ -84,6 +85,7 @@ for measure in (
     bench.app.command()(measure)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 app.add_typer(paper.app, name="paper", rich_help_panel=MEASURE)
+app.command(rich_help_panel=MEASURE)(fleet)
 app.command(rich_help_panel=MEASURE)(leak)
 app.command(rich_help_panel=MEASURE)(doctor)
 

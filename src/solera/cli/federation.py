@@ -111,6 +111,13 @@ def run(
     deadline: Annotated[
         float | None, typer.Option(help="Seconds to wait for replies before a round is closed (600).", min=1)
     ] = None,
+    straggler_wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long a round waits for nodes that hang, once two thirds have answered [default: 10].",
+        ),
+    ] = None,
     min_replies: Annotated[
         float | None,
         typer.Option(
@@ -203,6 +210,7 @@ def run(
         "rounds": rounds,
         "min_nodes": nodes,
         "deadline": deadline,
+        "straggler_wait": straggler_wait,
         "min_replies": min_replies,
         "over_selection": over_selection,
         "max_norm": max_norm,

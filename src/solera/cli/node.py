@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +62,7 @@ def start(
     from solera.deploy.node.membership import pin
     from solera.deploy.operate import supernode
     from solera.deploy.operate.processes import ended_by_signals
+    from solera.deploy.operate.serving import serve
     from solera.device.device import Device
     from solera.device.ledger import Ledger
 
@@ -105,10 +105,13 @@ def start(
                 highlight=False,
                 soft_wrap=True,
             )
-        with ended_by_signals(), closing(supernode.kept_running(device, address, key)) as starts:
+        supernode.check_key(key)
+        with ended_by_signals():
             try:
-                for node in starts:
-                    said = f"node {node.node_id} takes part; Ctrl-C ends it; log: {node.worker.log}"
-                    out.print(said, highlight=False, soft_wrap=True)
+                serve(device, address, key, _say)
             except KeyboardInterrupt:
                 out.print("the node ends")
+
+
+def _say(text: str) -> None:
+    out.print(text, highlight=False, soft_wrap=True)

@@ -36,6 +36,9 @@ def start(
         typer.Option(help="Serve metrics for Prometheus on this port (usually 9464).", min=1, max=65535),
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address to serve the metrics on.")] = "127.0.0.1",
+    nodes_per_address: Annotated[
+        int, typer.Option(help="Nodes that may share one address, e.g. behind a router.", min=1)
+    ] = 20,
     show_commands: ShowCommands = False,
 ) -> None:
     """Run the server with TLS until Ctrl-C, for the nodes whose keys are in DIR/nodes.
@@ -73,7 +76,7 @@ def start(
             from solera.deploy.operate.metrics import serving
 
             exporter = stack.enter_context(serving(folder, metrics_port, metrics_host))
-        process, asked = stack.enter_context(superlink.running(folder, address, keys))
+        process, asked = stack.enter_context(superlink.running(folder, address, keys, nodes_per_address))
         out.print(f"the server listens at {address}; Ctrl-C ends it; log: {process.log}", highlight=False)
         access = "--insecure" if keys is None else "--ca ca.pem --key nodes/NAME"
         called = "HOST" if host in {"0.0.0.0", "::"} else host

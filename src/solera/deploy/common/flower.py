@@ -26,8 +26,10 @@ PORT = 8000
 CONNECTION = "federation"  # the server's name in config.toml
 SERVER_APP = "solera.deploy.server.app:app"
 CLIENT_APP = "solera.deploy.node.app:app"
-WORKER_APP = "solera.deploy.node.app:app_of"
+WORKER_APP = "solera.deploy.node.answers:answers_of"
 CONNECTED = "a node with this key is connected"  # what the guard adds to Flower's refusal
+NODES_PER_ADDRESS = "SOLERA_NODES_PER_ADDRESS"  # variable: nodes that may share an address
+WAIT_HEADER = "x-solera-wait"  # seconds that a question for messages may be kept open
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 SETTINGS = {
@@ -78,16 +80,9 @@ def superlink(home: Path, address: Address, keys: Path | None) -> list[str]:
     return [*command, "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
 
 
-def supernode(
-    device: Path, address: Address, key: Path | None, port: int, secret: Path | None = None
-) -> list[str]:
-    """A node; on `port` of this machine it talks with the worker that has the secret.
-
-    Without one, it starts a process of its own for every message, which runs the program the server sent.
-    """
+def supernode(device: Path, address: Address, key: Path | None, port: int) -> list[str]:
+    """Flower's own node program, for comparisons. It runs the program that the server sends."""
     command = ["flower-supernode", "--superlink", str(address), "--port", str(port)]
-    if secret is not None:
-        command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
     if address.ca is None:
         command += ["--insecure"]
     else:
@@ -96,11 +91,18 @@ def supernode(
     return [*command, "--node-config", f"device={_quoted(device)}"]
 
 
-def worker(device: Path, port: int, secret: Path, app: str, supernode: int | str) -> list[str]:
+def node(device: Path, address: Address, key: Path | None, app: str) -> list[str]:
+    """A node: see serving.py."""
+    command = [sys.executable, "-m", "solera.deploy.operate.serving", str(device.resolve())]
+    command += ["--superlink", str(address), "--app", app]
+    command += [] if address.ca is None else ["--ca", str(address.ca)]
+    return [*command, "--key", str(key)] if key else command
+
+
+def worker(device: Path, pipe: int, app: str) -> list[str]:
     """What answers for a node: see worker.py."""
-    command = [sys.executable, "-m", "solera.deploy.node.worker", "--runtime", f"127.0.0.1:{port}"]
-    command += ["--superexec-auth-secret-file", str(secret), "--device", str(device.resolve())]
-    return [*command, "--supernode", str(supernode), "--app", app]
+    command = [sys.executable, "-m", "solera.deploy.node.worker", "--pipe", str(pipe)]
+    return [*command, "--device", str(device.resolve()), "--app", app]
 
 
 def register(public_key: Path) -> list[str]:

@@ -7,6 +7,7 @@ believes what a file says of its size.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -26,32 +27,73 @@ TYPES = {
     "confirm": "query.confirm",
     "unmask": "query.unmask",
 }
-_FIELDS, _ARRAYS = "fields", "arrays"
+KINDS = {type_: kind for kind, type_ in TYPES.items()}
+_FIELDS, _ARRAYS, _BYTES = "fields", "arrays", "bytes"
 _STYLE, _TYPES = "solera.bytes", ("<f4", "<f8", "<i4", "|u1")
+_SMALL = 4 << 20  # bytes of arrays that travel in one piece; Flower cuts larger ones into pieces of 5 MiB
 
 
 def to_content(packet: Packet) -> RecordDict:
-    """Convert a packet to Flower's content: fields as one JSON text, arrays unchanged."""
-    arrays = {name: _to_array(values) for name, values in packet.arrays.items()}
-    fields = ConfigRecord({_FIELDS: json.dumps(packet.fields)})
-    return RecordDict({_FIELDS: fields, _ARRAYS: ArrayRecord(arrays)})
+    """Convert a packet to Flower's content: fields as one JSON text, arrays unchanged.
+
+    Flower fetches every record, array and piece of an array by a request of its own. So small arrays travel
+    as the bytes of one record, beside the fields.
+    """
+    fields = {_FIELDS: json.dumps(packet.fields)}
+    if packet.bytes > _SMALL:
+        arrays = {name: _to_array(values) for name, values in packet.arrays.items()}
+        return RecordDict({_FIELDS: ConfigRecord({**fields}), _ARRAYS: ArrayRecord(arrays)})
+    plain = {name: np.ascontiguousarray(values) for name, values in packet.arrays.items()}
+    listed = [[name, v.dtype.str, packet.arrays[name].shape] for name, v in plain.items()]
+    data = b"".join(values.tobytes() for values in plain.values())
+    return RecordDict({_FIELDS: ConfigRecord({**fields, _ARRAYS: json.dumps(listed), _BYTES: data})})
 
 
 def from_content(content: RecordDict) -> Packet:
     """Parse Flower's content, which may come from a stranger."""
-    texts, numbers = content.get(_FIELDS), content.get(_ARRAYS)
-    if len(content) != 2 or not isinstance(texts, ConfigRecord) or not isinstance(numbers, ArrayRecord):
+    texts, numbers = content.get(_FIELDS), content.get(_ARRAYS, ArrayRecord())
+    if (
+        not set(content) <= {_FIELDS, _ARRAYS}
+        or not isinstance(texts, ConfigRecord)
+        or not isinstance(numbers, ArrayRecord)
+    ):
         raise RefusalError(Reason.NAMES, f"not declared: records {', '.join(sorted(content))[:200]}")
-    if set(texts) != {_FIELDS}:
+    packed = _ARRAYS not in content
+    if set(texts) != ({_FIELDS, _ARRAYS, _BYTES} if packed else {_FIELDS}):
         raise RefusalError(Reason.NAMES, "not declared: fields outside the one text that holds all fields")
     try:
         fields = json.loads(str(texts[_FIELDS]))
-        arrays: Arrays = {name: _from_array(array) for name, array in numbers.items()}
+        arrays: Arrays = (
+            _unpacked(json.loads(str(texts[_ARRAYS])), texts[_BYTES])
+            if packed
+            else {name: _from_array(array) for name, array in numbers.items()}
+        )
     except (ValueError, TypeError, RecursionError) as error:
         raise RefusalError(Reason.MALFORMED, f"cannot be read: {error}"[:200]) from None
     if not isinstance(fields, dict):
         raise RefusalError(Reason.MALFORMED, "the fields are not a JSON object")
     return Packet(fields, arrays)
+
+
+def _unpacked(listed: Any, data: Any) -> Arrays:
+    """Arrays that travelled as bytes, one after the other."""
+    if not isinstance(listed, list) or not isinstance(data, bytes):
+        raise TypeError("no list of arrays, or no bytes")
+    arrays: Arrays = {}
+    at = 0
+    for name, dtype, shape in listed:
+        if not isinstance(name, str) or name in arrays or dtype not in _TYPES:
+            raise ValueError(f"an array {str(name)[:50]} of {str(dtype)[:50]}")
+        if not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError("an array without a shape")
+        end = at + math.prod(shape) * np.dtype(dtype).itemsize
+        if end > len(data):
+            raise ValueError("fewer bytes than the arrays have")
+        arrays[name] = np.frombuffer(data[at:end], dtype).reshape(shape)
+        at = end
+    if at != len(data):
+        raise ValueError("more bytes than the arrays have")
+    return arrays
 
 
 def _to_array(values: NDArray[Any]) -> Array:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from solera.core.errors import SoleraError
 from solera.device.tensors import Arrays
 
-PROTOCOL = 2  # the version that every message carries; 1 had no number
+PROTOCOL = 3  # the version that every message carries; 1 had no number, 2 had no packed arrays
 
 
 class Reason(StrEnum):
@@ -72,6 +72,11 @@ class Packet:
     def digest(self) -> str:
         """SHA-256 of the content."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the fields and the arrays."""
+        return len(json.dumps(self.fields)) + self.bytes
 
     @property
     def bytes(self) -> int:

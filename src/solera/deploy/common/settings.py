@@ -24,6 +24,11 @@ class Settings(Frozen):
     deadline: float = Field(
         default=600, gt=0, description="seconds after which a round ends with what has come"
     )
+    straggler_wait: float = Field(
+        default=10,
+        ge=0,
+        description="seconds that a round waits for nodes that hang, once two thirds have answered",
+    )
     min_replies: float = Field(
         default=0.5,
         gt=0,

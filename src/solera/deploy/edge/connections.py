@@ -6,6 +6,7 @@ The web server itself waits for ever for a request, and takes as many connection
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections import Counter
 from typing import Any, ClassVar
 
@@ -15,16 +16,28 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from solera.deploy.edge.limits import network
 
 MOST = 768  # below the 1024 open files that systems usually allow; this machine itself is not counted
+MOST_EVER = 4096  # where the system allows more open files
 MOST_OF_ONE = 256  # of one address
+OTHER_FILES = 256  # that a server has open
 SILENCE = 10.0  # seconds that a request's first line and headers may take
 CLOSING = 1.0  # seconds that a caller has to read the last answer
 HEADERS = 16 * 1024  # bytes of first line and headers
 _HERE = ("127.0.0.1", "::1")
 
 
+def make_room(nodes: int) -> None:
+    """Open as many files as the system allows, and take connections of so many nodes behind one address."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    Connection.most = max(MOST, min(most - OTHER_FILES, MOST_EVER))
+    Connection.most_of_one = min(Connection.most, max(MOST_OF_ONE, 3 * nodes))
+
+
 class Connection(H11Protocol):
     """A connection that is cut off when there are too many, or when it sends no request."""
 
+    most: ClassVar[int] = MOST
+    most_of_one: ClassVar[int] = MOST_OF_ONE
     _open: ClassVar[Counter[str]] = Counter()  # of all connections, by address
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -34,7 +47,8 @@ class Connection(H11Protocol):
         self._open[self._from] += 1
         self._idle_since = self.loop.time()
         self._next_look = self.loop.call_later(SILENCE, self._look)
-        if self._open[self._from] > MOST_OF_ONE or (self._from not in _HERE and self._strangers() > MOST):
+        is_other = self._from not in _HERE
+        if self._open[self._from] > self.most_of_one or (is_other and self._strangers() > self.most):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 import re
 import sys
 from functools import partial
@@ -25,18 +26,20 @@ import uvicorn
 from flwr.supercore.http_logging import get_uvicorn_log_config
 from starlette.responses import PlainTextResponse
 
-from solera.deploy.common.flower import Address
+from solera.deploy.common.flower import NODES_PER_ADDRESS, Address
 from solera.deploy.edge import connections
 from solera.deploy.edge.activation import Activation
 from solera.deploy.edge.executor import beside
-from solera.deploy.edge.limits import Bounds, Limits
+from solera.deploy.edge.express import Express
+from solera.deploy.edge.limits import NODES, Bounds, Limits
 from solera.deploy.edge.signatures import IsKnown, is_signed
 from solera.deploy.edge.sparse_log import Sparse
+from solera.deploy.edge.waiting import Arrivals, Noticing, Waiting
 
 if TYPE_CHECKING:
     from flwr.superlink.config_loader import SuperLinkLifespanConfig
     from starlette.applications import Starlette
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
 _FOR_NODES = re.compile(r"/v1/fleet/[a-z-]+|/health")
 _FOR_PROGRAMS = re.compile(r"/v1/runtime/[a-z-]+")
@@ -47,10 +50,14 @@ _UNLIMITED = 1e9  # requests per second: programs of this machine have other way
 class Guard:
     """An app of which everybody reaches the part that is for them."""
 
-    def __init__(self, app: ASGIApp, token: bytes, is_known: IsKnown) -> None:
+    def __init__(self, app: Starlette, token: bytes, is_known: IsKnown, bounds: Bounds | None = None) -> None:
         self._app, self._token = app, token
-        self._nodes = Limits(Activation(app, is_known), Bounds(), partial(is_signed, is_known=is_known))
-        self._operator = Limits(app, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
+        arrivals = Arrivals()
+        trusted = partial(is_signed, is_known=is_known)
+        limited = Limits(Express(Activation(app, is_known), app), bounds or Bounds(), trusted)
+        self._nodes = Waiting(limited, arrivals)  # a question that waits is under no limit but of connections
+        own = Express(Noticing(app, arrivals), app, arrivals)
+        self._operator = Limits(own, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer in the SuperLink's place, or let it answer."""
@@ -98,9 +105,11 @@ def serve() -> None:
         sys.exit("no token: give --isolation process --superexec-auth-secret-file FILE")
     for name in ("flwr", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(name).addFilter(Sparse())
+    nodes = int(os.environ.get(NODES_PER_ADDRESS, NODES))
+    connections.make_room(nodes)
     with beside(str(Address(flower.host, flower.port).from_here()), flower.ssl_ca_certfile, token):
         listen(
-            Guard(app, token, is_known),
+            Guard(app, token, is_known, Bounds.for_nodes(nodes)),
             host=flower.host,
             port=flower.port,
             ssl_keyfile=flower.ssl_keyfile,

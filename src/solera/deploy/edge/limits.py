@@ -31,6 +31,7 @@ WINDOW = 10.0  # seconds in which a body must have moved on, by SLOWEST
 SLOWEST = 16 * 1024  # bytes per second
 PATIENCE = 20.0  # seconds that a large body waits for others to give memory back; Flower's nodes wait for 30
 MOST_ADDRESSES = 4096
+NODES = 20  # behind one address
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Bounds:
     bytes: int = 8 * LARGEST  # of large bodies in memory
     rate: float = 100.0  # requests per second and address, after the first `burst`
     burst: int = 2000
+
+    @classmethod
+    def for_nodes(cls, nodes: int) -> Bounds:
+        """With room for so many nodes behind one address."""
+        more = max(1.0, nodes / NODES)
+        return cls(requests=round(cls.requests * more), rate=cls.rate * more, burst=round(cls.burst * more))
 
 
 class RefusalError(Exception):

@@ -40,7 +40,9 @@ class Process:
     The log, and all that the program writes, is for this user alone.
     """
 
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], log: Path, pass_fds: tuple[int, ...] = ()
+    ) -> None:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log = log
         self._start = log.stat().st_size if log.exists() else 0
@@ -54,6 +56,7 @@ class Process:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                     umask=OTHERS,
+                    pass_fds=pass_fds,
                     preexec_fn=_follow if _can_follow() else None,  # noqa: PLW1509 - one call into libc, nothing else
                 )
         except FileNotFoundError:

@@ -88,12 +88,15 @@ def run(
 
 
 def wait_for_nodes(asked: Control, wanted: int, seconds: float = 60.0) -> None:
-    """Wait until this many nodes are online."""
-    until = time.monotonic() + seconds
+    """Wait until this many nodes are online; an error if for so many seconds no further one has come."""
+    most, until = -1, 0.0
     while (nodes := asked.nodes()).online < wanted:
-        if time.monotonic() > until:
+        if nodes.online > most:
+            most, until = nodes.online, time.monotonic() + seconds
+        elif time.monotonic() > until:
             raise DeployError(
-                f"{nodes.online} of {wanted} nodes are online ({nodes.registered} are registered)",
+                f"{nodes.online} of {wanted} nodes are online ({nodes.registered} are registered),"
+                f" and no other has come for {seconds:g} s",
                 "solera node start DEVICE --superlink HOST:PORT --ca ca.pem --key nodes/NAME",
             )
         time.sleep(0.5)

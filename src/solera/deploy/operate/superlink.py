@@ -30,14 +30,19 @@ def commands(folder: Path, address: Address, keys: Path | None) -> list[str]:
 
 
 @contextmanager
-def running(folder: Path, address: Address, keys: Path | None) -> Iterator[tuple[Process, Control]]:
+def running(
+    folder: Path, address: Address, keys: Path | None, nodes_per_address: int | None = None
+) -> Iterator[tuple[Process, Control]]:
     """A SuperLink that answers, and knows all node keys there are; ended when the block is left."""
     if keys is not None:
         check_server(keys)
     check_port(address.host, address.port)
     home = _prepared(folder, address, new_token=True)
     command = flower.superlink(home, address, keys)
-    process = Process(command, flower.environment(home), home / "superlink.log")
+    environment = flower.environment(home)
+    if nodes_per_address is not None:
+        environment[flower.NODES_PER_ADDRESS] = str(nodes_per_address)
+    process = Process(command, environment, home / "superlink.log")
     try:
         _wait(process, address.from_here())
         check_guarded(address.from_here(), nodes_sign=keys is not None)

@@ -17,7 +17,10 @@ from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.masked_round import finish_opening, run_masked
-from solera.deploy.server.replies import Replies, Reply
+from solera.deploy.server.patience import Patience
+from solera.deploy.server.post import Post
+from solera.deploy.server.replies import Reply
+from solera.deploy.server.round import Stage
 
 _LOG = logging.getLogger(__name__)
 _POLL = 0.25  # seconds between looks for replies
@@ -55,10 +58,11 @@ class Loop:
     """The rounds of one run."""
 
     def __init__(self, grid: Grid, coordinator: Coordinator) -> None:
-        self._grid, self._coordinator = grid, coordinator
+        self._post, self._coordinator = Post(grid, coordinator.settings.deadline), coordinator
         self._settings = coordinator.settings
-        self._replies = Replies(grid, self._settings.deadline)
-        self._late: dict[str, int] = {}  # messages of rounds that are over, and who owes the replies
+        # Of exchanges that are over: node, kind, beginning.
+        self._late: dict[str, tuple[int, str, float]] = {}
+        self._patience = Patience(self._settings.straggler_wait)
 
     def run(self) -> None:
         """Run the remaining rounds, then send the final state to all nodes."""
@@ -80,6 +84,7 @@ class Loop:
 
     def _round(self, attempt: int) -> dict[str, object] | None:
         coordinator = self._coordinator
+        self._patience.begin_round()
         online = self._online(self._settings.min_nodes)
         if coordinator.pending is not None:
             return finish_opening(coordinator, coordinator.pending, self._exchange)
@@ -97,7 +102,7 @@ class Loop:
         """Wait until enough nodes are online, and return them."""
         end = time.monotonic() + self._settings.patience
         while True:
-            online = set(self._grid.get_node_ids())
+            online = self._post.online()
             if len(online) >= least:
                 return online
             if time.monotonic() > end:
@@ -121,24 +126,54 @@ class Loop:
         group = str(self._coordinator.progress.rounds_done + 1)
         ttl = deadline + _GRACE
         messages = [to_message(node, kind, p, ttl=ttl, group=group) for node, p in packets.items()]
-        waiting = dict(zip(self._grid.push_messages(messages), packets, strict=True))
+        waiting = dict(zip(self._post.push(messages), packets, strict=True))
         waiting.pop("", None)  # not sent
-        end = time.monotonic() + deadline
-        while waiting and not enough() and time.monotonic() < end:
-            time.sleep(_POLL)
-            for reply in self._replies.arrived([*waiting, *self._late]):
+        began = time.monotonic()
+        stage = Stage(len(packets), down=sum(packet.size for packet in packets.values()))
+        quorum = self._patience.quorum(len(waiting), self._threshold)
+        end, enough_at, pause = deadline, 0.0, _POLL
+        while waiting and not enough() and (now := time.monotonic() - began) < end:
+            time.sleep(min(pause, end - now))
+            looked = time.monotonic()
+            for reply in self._post.pull([*waiting, *self._late]):
                 asked = reply.question
                 if asked in self._late:
-                    self._coordinator.reject(self._late.pop(asked), Reason.LATE, "answered after its round")
+                    node, earlier, sent = self._late.pop(asked)
+                    self._patience.answered(earlier, node, looked - sent)
+                    self._coordinator.reject(node, Reason.LATE, "answered after its round")
                 elif asked in waiting:
-                    self._take(waiting.pop(asked), reply, take)
-        self._late |= waiting
+                    node = waiting.pop(asked)
+                    self._patience.answered(kind, node, looked - began)
+                    stage.up += self._take(node, reply, take)
+                    stage.replies += 1
+            # Looking must not be all that the server does.
+            pause = max(_POLL, 2 * (time.monotonic() - looked))
+            if stage.replies >= quorum:
+                enough_at = enough_at or looked - began
+                end = min(deadline, self._patience.until(kind, waiting.values(), enough_at))
+        if enough_at:
+            self._patience.spend(time.monotonic() - began - enough_at)
+        self._late |= {asked: (node, kind, began) for asked, node in waiting.items()}
+        stage.seconds = round(time.monotonic() - began, 3)
+        if self._coordinator.round is not None:
+            self._coordinator.round.stages[kind] = stage
 
-    def _take(self, node: int, reply: Reply, take: Callable[[int, Packet], None]) -> None:
+    @property
+    def _threshold(self) -> int:
+        """Answers without which a masked round is void."""
+        now = self._coordinator.round
+        return 0 if now is None or now.masked is None else now.masked["threshold"]
+
+    def _take(self, node: int, reply: Reply, take: Callable[[int, Packet], None]) -> int:
+        """Process a reply; returns its bytes."""
+        size = 0
         try:
             if reply.message is None:
                 raise RefusalError(Reason.FAILED, reply.error[:500])
-            take(node, from_content(reply.message.content))
+            packet = from_content(reply.message.content)
+            size = packet.size
+            take(node, packet)
         except RefusalError as error:
             _LOG.warning("node %s: %s: %s", node, error.reason, error.message)
             self._coordinator.reject(node, error.reason, error.message)
+        return size

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,7 @@ class Coordinator(FederationServer):
             "rejected": {str(reason): count for reason, count in sorted(now.rejected.items())},
             "bytes": {"up": now.bytes_up, "down": now.bytes_down},
             "seconds": round(time.monotonic() - now.began, 3),
+            "stages": {kind: asdict(stage) for kind, stage in now.stages.items()},
         } | ({"masked": now.masked} if now.masked else {})
         self.folder.add_round(entry_)
         return entry_

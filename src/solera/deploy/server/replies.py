@@ -1,4 +1,4 @@
-"""Replies of nodes, each fetched by itself.
+"""Replies of nodes whose parts are not all there yet, each fetched by itself.
 
 Flower announces a reply before its arrays are there, and `Grid.pull_messages` fetches announced replies one
 after the other. A node whose line breaks in the middle of an upload, or that never means to finish it, would
@@ -8,15 +8,13 @@ hold up everybody's replies: for three minutes, or for as long as two hours.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flwr.app import Message
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
 from flwr.proto.message_pb2 import Message as Announced
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import (
@@ -26,6 +24,8 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 from flwr.superlink.grid.http_grid import HttpGrid
 
+_WAIT = 0.1  # seconds until a part that is not there is asked for again, at first
+
 
 class Reply(NamedTuple):
     """A reply to a message; or why there is none."""
@@ -34,64 +34,65 @@ class Reply(NamedTuple):
     message: Message | None
     error: str = ""
 
+    @classmethod
+    def of(cls, message: Message) -> Reply:
+        """The reply that a message is. An error of the node is one, too."""
+        question = message.metadata.reply_to_message_id
+        if message.has_content():
+            return cls(question, message)
+        return cls(question, None, f"{message.error.code}: {message.error.reason}")
 
-class Replies:
+
+def read(question: str, tree: ObjectTree, parts: Mapping[str, bytes]) -> Reply:
+    """The reply that these parts are. Whatever a node has made of them, this raises no error."""
+    try:
+        message = inflate_object_from_contents(tree.object_id, dict(parts))
+        assert isinstance(message, Message)
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        return Reply.of(message)
+    except Exception as error:
+        return Reply(question, None, f"the reply cannot be read: {error}")
+
+
+class Unfinished:
     """Fetches replies side by side, and gives up those that are not whole after so many seconds."""
 
-    def __init__(self, grid: Grid, seconds: float) -> None:
+    def __init__(self, grid: HttpGrid, seconds: float) -> None:
         self._grid, self._seconds = grid, seconds
         self._fetched: SimpleQueue[Reply] = SimpleQueue()
-        self._fetching: set[str] = set()
+        self.questions: set[str] = set()  # whose replies are being fetched
 
-    def arrived(self, asked: Iterable[str]) -> list[Reply]:
-        """The replies to these messages that are here by now; each is returned once."""
-        if not isinstance(self._grid, HttpGrid):  # in a simulation, where nothing breaks off
-            return [_reply(message) for message in self._grid.pull_messages(asked)]
-        questions = [each for each in asked if each not in self._fetching]
-        if questions:
-            # Flower announces a reply once.
-            found = self._client.PullMessages(PullAppMessagesRequest(message_ids=questions))
-            for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-                self._fetching.add(message.metadata.reply_to_message_id)
-                threading.Thread(target=self._fetch, args=(message, tree), daemon=True).start()
+    def fetch(self, announced: Announced, tree: ObjectTree, parts: Mapping[str, bytes]) -> None:
+        """Begin to fetch the parts of a reply that are missing."""
+        self.questions.add(announced.metadata.reply_to_message_id)
+        threading.Thread(target=self._fetch, args=(announced, tree, parts), daemon=True).start()
+
+    def done(self) -> list[Reply]:
+        """The replies that have become whole, or were given up; each is returned once."""
         replies = []
         while not self._fetched.empty():
             replies.append(self._fetched.get())
-            self._fetching.discard(replies[-1].question)
+            self.questions.discard(replies[-1].question)
         return replies
 
-    @property
-    def _client(self) -> Any:
-        return self._grid._runtime_client  # type: ignore[attr-defined]
-
-    def _fetch(self, announced: Announced, tree: ObjectTree) -> None:
-        """Put the reply into the queue when it is whole, or when it is given up."""
+    def _fetch(self, announced: Announced, tree: ObjectTree, parts: Mapping[str, bytes]) -> None:
         question = announced.metadata.reply_to_message_id
         try:
-            self._fetched.put(_reply(self._whole(announced.metadata.message_id, tree)))
+            self._fetched.put(read(question, tree, self._all(announced, tree, parts)))
         except ObjectPullError as error:
             self._fetched.put(Reply(question, None, f"the upload was not finished: {error}"))
         except Exception as error:
             self._fetched.put(Reply(question, None, f"the reply could not be fetched: {error}"))
 
-    def _whole(self, name: str, tree: ObjectTree) -> Message:
-        grid = self._grid
-        assert isinstance(grid, HttpGrid)
-        run = grid.run.run_id
-        pull = make_pull_object_fn_protobuf(
-            pull_object_protobuf=self._client.PullObject, node=grid.node, run_id=run
+    def _all(self, announced: Announced, tree: ObjectTree, parts: Mapping[str, bytes]) -> dict[str, bytes]:
+        """All parts, when they are there."""
+        client, node, run = self._grid._runtime_client, self._grid.node, announced.metadata.run_id
+        names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
+        missing = [name for name in names if name not in parts]
+        pull = make_pull_object_fn_protobuf(client.PullObject, node, run)
+        rest = pull_objects(missing, pull, max_time=self._seconds, initial_backoff=_WAIT)
+        name = announced.metadata.message_id
+        client.ConfirmMessageReceived(
+            ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=name)
         )
-        names = [each.object_id for each in iterate_object_tree(tree)]
-        contents = pull_objects(names, pull, max_time=self._seconds)
-        done = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=name)
-        self._client.ConfirmMessageReceived(done)
-        message = inflate_object_from_contents(name, contents)
-        assert isinstance(message, Message)
-        return message
-
-
-def _reply(message: Message) -> Reply:
-    question = message.metadata.reply_to_message_id
-    if message.has_content():
-        return Reply(question, message)
-    return Reply(question, None, f"{message.error.code}: {message.error.reason}")
+        return {**parts, **rest}

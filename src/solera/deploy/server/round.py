@@ -25,6 +25,17 @@ class Reply:
 
 
 @dataclass
+class Stage:
+    """One exchange of messages: nodes asked, replies, seconds, and bytes of fields and arrays."""
+
+    nodes: int
+    replies: int = 0
+    seconds: float = 0.0
+    down: int = 0
+    up: int = 0
+
+
+@dataclass
 class Round:
     """State of a running round."""
 
@@ -47,6 +58,7 @@ class Round:
     by_nodes: bool = False  # how many users have come must not matter
     waiting: list[Reply] = field(default_factory=list)  # in a first round: until they can be compared
     peaks: list[float] = field(default_factory=list)  # of the nodes whose updates were taken
+    stages: dict[str, Stage] = field(default_factory=dict)  # by kind of message
 
     @property
     def enough(self) -> bool:

@@ -1,0 +1,31 @@
+"""Answers of a node, from its device's folder; nothing here needs Flower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from solera.core.errors import SoleraError
+from solera.deploy.common.protocol import Packet, declined
+
+Answers = Callable[[str, Packet], Packet]  # the kind of a message and what it says; the reply
+
+
+def answer(kind: str, packet: Packet, folder: Path) -> Packet:
+    """Open the device in the folder, answer one message, and close the device again."""
+    from solera.deploy.node.masked_round import open_node  # noqa: PLC0415 - torch, only where messages are answered
+    from solera.device.device import Device  # noqa: PLC0415
+
+    try:
+        device = Device.open(folder)
+        try:
+            return open_node(device).answer(kind, packet)
+        finally:
+            device.close()
+    except SoleraError as error:
+        return declined(error.message)
+
+
+def answers_of(folder: Path) -> Answers:
+    """Answers of the node whose device is in that folder."""
+    return lambda kind, packet: answer(kind, packet, folder)

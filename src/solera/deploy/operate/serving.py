@@ -1,0 +1,214 @@
+"""A node at work: one light process that talks to the server, and one with torch while there is work.
+
+    python -m solera.deploy.operate.serving DEVICE --superlink HOST:PORT --ca ca.pem --key nodes/NAME
+
+`solera node start` does the same in its own process. The process that talks imports Flower's messages, and
+neither torch nor Flower's servers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+from flwr.app import Message
+
+from solera.core.errors import DeployError, SoleraError
+from solera.deploy.common import flower
+from solera.deploy.common.flower import WORKER_APP, Address
+from solera.deploy.common.json_log import log_as_json
+from solera.deploy.common.messages import KINDS, from_content, to_content
+from solera.deploy.common.private_files import close, private_files, private_folder
+from solera.deploy.common.protocol import Packet, RefusalError, declined
+from solera.deploy.node.line import (
+    ConnectedError,
+    Line,
+    UnknownError,
+    failure,
+    keep_beating,
+    read_key,
+    trust,
+)
+from solera.deploy.operate import reachability
+from solera.deploy.operate.processes import Process, ended_by_signals
+
+_LOG = logging.getLogger("solera.node")
+IDLE = 60.0  # seconds without a message after which the process with torch ends
+_LOOK = 2.0  # seconds between looks for a server that is not there yet
+Tell = Callable[[str], None]
+
+
+class Worker:
+    """The process that answers: started by a message, ended after a while without one."""
+
+    def __init__(self, device: Path, app: str, idle: float = IDLE) -> None:
+        self._device, self._app, self._idle = device, app, idle
+        self._home = flower.home_of(device)
+        self._process: Process | None = None
+        self._pipe: Connection | None = None
+        self._used = 0.0
+
+    @property
+    def log(self) -> Path:
+        """What it has to say."""
+        return self._home / "worker.log"
+
+    def answer(self, kind: str, packet: Packet) -> Packet | None:
+        """Its answer; None if it could not make one."""
+        try:
+            if self._pipe is None or self._process is None or not self._process.is_running:
+                self._pipe = self._started()
+            self._pipe.send((kind, packet))
+            reply: Packet | None = self._pipe.recv()
+        except (EOFError, OSError) as error:  # it was killed
+            _LOG.warning("the process that answers has ended: %r", error)
+            self.end()
+            return None
+        self._used = time.monotonic()
+        return reply
+
+    def rest(self) -> None:
+        """End it if there was nothing to do for a while."""
+        if self._process is not None and time.monotonic() - self._used > self._idle:
+            self.end()
+
+    def end(self) -> None:
+        """End it."""
+        if self._pipe is not None:
+            self._pipe.close()
+        if self._process is not None:
+            self._process.stop()
+        self._pipe = self._process = None
+
+    def _started(self) -> Connection:
+        self.end()
+        here, there = Pipe()
+        command = flower.worker(self._device, there.fileno(), self._app)
+        environment = flower.environment(self._home)
+        self._process = Process(command, environment, self.log, pass_fds=(there.fileno(),))
+        there.close()
+        return here
+
+
+def serve(
+    device: Path,
+    address: Address,
+    key: Path | None,
+    tell: Tell,
+    *,
+    app: str = WORKER_APP,
+    idle: float = IDLE,
+) -> None:
+    """Take part until interrupted. Wait for a server that is not there yet."""
+    secret = None if key is None else read_key(key)
+    close(private_folder(flower.home_of(device)))
+    _wait_for(address, tell)
+    stop = threading.Event()
+    line = Line(address, secret, trusted=trust(address), stop=stop)
+    worker = Worker(device, app, idle)
+    try:
+        _join(line, key)
+        tell(f"node {line.node_id} takes part; Ctrl-C ends it; log: {worker.log}")
+        threading.Thread(target=keep_beating, args=([line], stop), daemon=True).start()
+        while True:
+            message = line.receive()
+            if message is not None:
+                began = time.perf_counter()
+                reply = reply_to(message, worker.answer)
+                line.send(reply, time.perf_counter() - began)
+            worker.rest()
+    finally:
+        stop.set()
+        worker.end()
+        line.leave()
+
+
+def reply_to(message: Message, answers: Callable[[str, Packet], Packet | None]) -> Message:
+    """A message's answer; an error without details if there is none."""
+    kind = KINDS.get(message.metadata.message_type)
+    if kind is None or not message.has_content():
+        return failure(message)
+    try:
+        reply = answers(kind, from_content(message.content))
+    except RefusalError as error:  # what came cannot be read
+        reply = declined(error.message)
+    return failure(message) if reply is None else Message(to_content(reply), reply_to=message)
+
+
+def _wait_for(address: Address, tell: Tell) -> None:
+    """Return when the server answers; an error if it is the wrong one."""
+    told = False
+    while True:
+        try:
+            reachability.check(address)
+        except reachability.SilenceError as error:
+            if not told:
+                tell(f"{error.message}; waiting for it")
+            told = True
+            time.sleep(_LOOK)
+        else:
+            return
+
+
+def _join(line: Line, key: Path | None) -> None:
+    try:
+        line.join()
+    except ConnectedError:
+        raise DeployError(
+            f"a node with the key {key} is already connected, or was within the last minute",
+            "every node needs its own key; if the other node was disconnected, try again in a minute",
+        ) from None
+    except UnknownError:
+        if key is None:
+            raise DeployError(
+                "the server requires a key from every node", "give --key nodes/NAME and --ca ca.pem"
+            ) from None
+        raise DeployError(
+            f"the server does not know the key {key}",
+            f"on the server: solera server register FOLDER {key}.pub",
+        ) from None
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Started by supernode.py."""
+    parser = argparse.ArgumentParser(description="A node of a federation.")
+    parser.add_argument("device", type=Path)
+    parser.add_argument("--superlink", required=True)
+    parser.add_argument("--ca", type=Path)
+    parser.add_argument("--key", type=Path)
+    parser.add_argument("--app", default=WORKER_APP, help="module:function from a folder to answers")
+    parser.add_argument("--idle", type=float, default=IDLE)
+    given = parser.parse_args()
+    log_as_json()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise a line for every request
+    address = replace(Address.parse(given.superlink), ca=given.ca)
+    with private_files(), ended_by_signals(), suppress(KeyboardInterrupt):
+        try:
+            serve(
+                given.device,
+                address,
+                given.key,
+                _write,
+                app=given.app,
+                idle=given.idle,
+            )
+        except SoleraError as error:
+            raise SystemExit(json.dumps({"error": error.message, "next": error.hint})) from None
+
+
+if __name__ == "__main__":
+    main()

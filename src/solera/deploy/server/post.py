@@ -1,0 +1,118 @@
+"""Messages to nodes and their replies, with all their parts in one request where the server allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import httpx
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.runtime_pb2 import (
+    PullAppMessagesRequest,
+    PullAppMessagesResponse,
+    PushAppMessagesRequest,
+    PushAppMessagesResponse,
+)
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.superlink.grid.http_grid import HttpGrid
+
+from solera.deploy.common.frames import LARGEST, RECEIVE, SEND, exchange, pack, unpack
+from solera.deploy.server.replies import Reply, Unfinished, read
+
+
+class Post:
+    """A grid of Flower's, by fewer requests if it is one over a network to a guarded server.
+
+    A reply that is not whole after so many seconds is given up.
+    """
+
+    def __init__(self, grid: Grid, seconds: float) -> None:
+        self._grid = grid
+        self._express = isinstance(grid, HttpGrid)
+        self._unfinished = Unfinished(grid, seconds) if isinstance(grid, HttpGrid) else None
+
+    def online(self) -> set[int]:
+        """Numbers of the nodes that are there."""
+        return set(self._grid.get_node_ids())
+
+    def push(self, messages: Sequence[Message]) -> list[str]:
+        """Send messages; returns their names, empty for one that was not sent."""
+        if not self._express:
+            return list(self._grid.push_messages(messages))
+        with no_object_id_recompute():
+            for message in messages:
+                message.metadata.__dict__["_message_id"] = message.object_id
+            sent: list[str] = []
+            for some, parts in _batches(messages):
+                request = PushAppMessagesRequest(
+                    messages_list=[message_to_proto(remove_content_from_message(each)) for each in some],
+                    message_object_trees=[get_object_tree(each) for each in some],
+                )
+                if sum(map(len, parts.values())) > LARGEST:
+                    sent += self._grid.push_messages(some)
+                    continue
+                try:
+                    answer = exchange(self._client, SEND, pack(request, parts))
+                except httpx.HTTPStatusError as error:
+                    if error.response.status_code != httpx.codes.NOT_FOUND:
+                        raise
+                    self._express = False  # Flower alone
+                    return sent + list(self._grid.push_messages(messages[len(sent) :]))
+                sent += PushAppMessagesResponse.FromString(answer).message_ids
+        return sent
+
+    def pull(self, names: Sequence[str]) -> list[Reply]:
+        """Replies that have come to messages of these names; each is returned once."""
+        if self._unfinished is None:  # in a simulation, where nothing breaks off
+            return [Reply.of(message) for message in self._grid.pull_messages(names)]
+        asked = [name for name in names if name not in self._unfinished.questions]
+        replies = []
+        if asked:
+            found, parts = self._announced(PullAppMessagesRequest(message_ids=asked))
+            for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+                wanted = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
+                own = {name: parts[name] for name in wanted if name in parts}
+                if len(own) == len(wanted):
+                    replies.append(read(message.metadata.reply_to_message_id, tree, own))
+                else:
+                    self._unfinished.fetch(message, tree, own)
+        return replies + self._unfinished.done()
+
+    def _announced(self, request: PullAppMessagesRequest) -> tuple[PullAppMessagesResponse, dict[str, bytes]]:
+        """Replies that Flower announces, once each, and those of their parts that are there."""
+        if not self._express:
+            return self._client.PullMessages(request), {}
+        head, parts = unpack(exchange(self._client, RECEIVE, request.SerializeToString()))
+        return PullAppMessagesResponse.FromString(head), parts
+
+    @property
+    def _client(self):  # type: ignore[no-untyped-def]
+        assert isinstance(self._grid, HttpGrid)
+        return self._grid._runtime_client
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[tuple[list[Message], dict[str, bytes]]]:
+    """Messages with the contents of their parts, as many as one request may hold, and at least one."""
+    some: list[Message] = []
+    parts: dict[str, bytes] = {}
+    for message in messages:
+        new = {
+            name: part.deflate()
+            for name, part in get_all_nested_objects(message).items()
+            if name not in parts
+        }
+        if some and sum(map(len, parts.values())) + sum(map(len, new.values())) > LARGEST:
+            yield some, parts
+            some, parts = [], {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+        else:
+            parts |= new
+        some.append(message)
+    if some:
+        yield some, parts
