@@ -15,10 +15,12 @@ export function HistoryScreen({ device }: { device: Device }) {
   const [hidden, setHidden] = useState<Item[]>([]);
   const [shown, setShown] = useState(STEP);
   const [editing, setEditing] = useState<number | null>(null);
+  const [listed, setListed] = useState(0);
   const [said, setSaid] = useState("");
   const refresh = async () => {
     setEntries((await device.history(search)).reverse());
     setHidden(await device.hidden());
+    setListed((await device.folder?.listed()) ?? 0);
   };
   useEffect(() => void refresh(), [search]);
   const act = async (text: string, change: Promise<unknown>) => {
@@ -86,6 +88,15 @@ export function HistoryScreen({ device }: { device: Device }) {
               </li>
             ))}
           </ul>
+        </section>
+      )}
+      {listed > 0 && (
+        <section aria-labelledby="list-title">
+          <h2 id="list-title">My list</h2>
+          <p>{counted(listed, "film", "films")} to choose from.</p>
+          <button type="button" onClick={() => void act("The list is deleted.", device.folder!.clearList())}>
+            Delete the list
+          </button>
         </section>
       )}
       <Everything device={device} onForget={() => void act("Everything is deleted.", device.forgetEverything())} />

@@ -11,6 +11,7 @@ from solera.cli.consent import join, leave, pause, policy
 from solera.cli.device_history import add, correct, history, remove
 from solera.cli.device_import import import_, match
 from solera.cli.device_outbox import forget, outbox
+from solera.cli.device_service import open_, token, watch
 from solera.cli.folder import Folder, User
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
@@ -108,6 +109,7 @@ def back(folder: Folder, json: Json = False) -> None:
 
 app.command()(add)
 app.command("import")(import_)
+app.command()(watch)
 app.command()(match)
 
 
@@ -150,8 +152,11 @@ def recommend(
     table(f"For {user}", columns, rows)
 
 
+app.command("open")(open_)
 for command in (history, correct, remove, outbox, forget, policy, join, pause, leave):
     app.command()(command)
+
+app.add_typer(token, name="token")
 
 
 def _offered(offer: dict[str, Any]) -> str:

@@ -157,6 +157,11 @@ class Model:
         """The k best items that are not among the seen ones, with their scores."""
         return best_unseen(self.scores(history, days, asked), seen, k)
 
+    @property
+    def explains(self) -> bool:
+        """Whether every score is a sum over the items of the history, which `parts` gives."""
+        return not self._second and _is_linear(self.method)
+
     def similar(self, row: int, k: int) -> list[int]:
         """The k items that the model connects most with an item, best first.
 
@@ -193,7 +198,7 @@ class Model:
         self, history: Ints, items: Sequence[int], days: Floats | None = None, asked: float | None = None
     ) -> list[Parts]:
         """What the items' scores are made of, where every score is linear in the history."""
-        if self._second or not _is_linear(self.method):
+        if not self.explains:
             raise DeviceError(
                 f"{self.method.name!r} does not score by single items of the history, so it cannot "
                 "give reasons",
