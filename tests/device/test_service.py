@@ -201,7 +201,7 @@ def test_the_browser_is_opened_by_a_private_file(tmp_path, monkeypatch):
     from solera.service import serve
 
     seen: list[str] = []
-    monkeypatch.setattr(serve.webbrowser, "open", seen.append)
+    monkeypatch.setattr("webbrowser.open", seen.append)
     link, opener = "http://127.0.0.1:1/#token=secret", tmp_path / "open.html"
     serve._open(opener, link)
     assert seen == [opener.as_uri()]

@@ -4,6 +4,8 @@ python tools/page/make_example.py FOLDER [DATA SET ...]
 
 FOLDER/NAME.bundle      models of every kind that a page reads
 FOLDER/page             the page of the first of them
+FOLDER/device           a device that has taken part in a federation, for its service
+FOLDER/2.bundle         a second version of its model
 FOLDER/exports          histories as other services hand them out
 FOLDER/vectors.json     what Python computes: scores, reasons, titles, imports
 
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from example_device import write_device
 from example_films import films, watching
 
 from solera.data.datasets import load
@@ -73,11 +76,14 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         make_keys(Path(scratch) / "publisher")
         bundles = {name: write_bundle(folder, name, Path(scratch)) for name in MODELS}
+        run, key = Path(scratch) / "fedease", Path(scratch) / "publisher.key"
+        export(run, folder / "2.bundle", key, items=films(), data=watching(), catalogue_version=2)
         bundles |= {f"fedease-{name}": write_data_set(folder, name, Path(scratch)) for name in data_sets}
     for name, bundle in bundles.items():
         count = HISTORIES if name in MODELS else OF_DATA_SET
         vectors["models"][name] = vectors_of(bundle, count)["cases"]
     write_page(bundles["fedslist"], folder / "page", "Invented films")
+    write_device(folder / "device", bundles["fedslist"])
     write_exports(folder / "exports")
     vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
     (folder / "vectors.json").write_text(json.dumps(vectors, ensure_ascii=False), encoding="utf-8")

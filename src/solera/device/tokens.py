@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import sqlite3
 import time
 from collections.abc import Collection
 from typing import NamedTuple
@@ -93,6 +94,6 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _token(row: tuple[int, str, str, str, int, int | None]) -> Token:
+def _token(row: sqlite3.Row) -> Token:
     number, name, user, scopes, created, used = row
     return Token(number, name, user, tuple(json.loads(scopes)), created, used)

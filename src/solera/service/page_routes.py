@@ -145,8 +145,8 @@ class PageRoutes:
         def job(device: Device) -> Any:
             if new.item not in device.catalogue.number and not device.holds(new.item):
                 raise DeviceError(f"no item {new.item!r} in the catalogue", "choose one that is in it")
-            changed = {"item": new.item, "liked": new.counts}
-            return device.entries.correct(user, number, time=new.time, **changed)._asdict()
+            history = device.entries
+            return history.correct(user, number, item=new.item, time=new.time, liked=new.counts)._asdict()
 
         return await self._json(job)
 

@@ -36,5 +36,9 @@ class Worker:
 
     def close(self) -> None:
         """Wait for the job under way, and give the files back."""
-        self._pool.submit(lambda: self._device and self._device.close())
+        self._pool.submit(self._close)
         self._pool.shutdown()
+
+    def _close(self) -> None:
+        if self._device is not None:
+            self._device.close()
