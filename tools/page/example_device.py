@@ -32,7 +32,7 @@ def write_device(folder: Path, bundle: Bundle) -> None:
         send(device, "share", round_, {}, 6_180)
         ledger.advance(context, Stage.UPLOADED, None)
         steps = ("clip 0.5", f"noise {NOISE:g}", "masked")
-        send(device, "mask", round_, {"message": [20_541]}, 20_541, steps)
+        send(device, "mask", round_, {"message": [20_541]}, 20_541, steps=steps)
     device.close()
 
 
@@ -42,6 +42,7 @@ def send(
     round_: int,
     tensors: dict[str, list[int]],
     size: int,
+    *,
     steps: tuple[str, ...] = (),
 ) -> None:
     """Record a message of so many bytes."""
