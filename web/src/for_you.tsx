@@ -1,6 +1,6 @@
 /** For you: what the model recommends from the history, with its reasons. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Device, Filter, Item, Recommendation } from "./device";
 import { ImportBox } from "./import_box";
 import { counted, FilmSearch, Said, Title } from "./parts";
@@ -16,10 +16,14 @@ export function ForYou({ device }: { device: Device }) {
   const [said, setSaid] = useState("");
   const [undo, setUndo] = useState<Item | null>(null);
 
+  const latest = useRef({ filter, count }); // an answer that comes late must not replace a newer one
+  if (latest.current.filter !== filter || latest.current.count !== count) latest.current = { filter, count };
   const refresh = async () => {
+    const asked = latest.current;
     const history = await device.history();
     setStarted((before) => before || history.some((each) => each.counts));
-    setFound(await device.recommend(filter, count));
+    const found = await device.recommend(asked.filter, asked.count);
+    if (asked === latest.current) setFound(found);
   };
   useEffect(() => void refresh(), [filter, count]);
 

@@ -1,6 +1,6 @@
 /** My history: import, search, correct, remove, export. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { dateOf } from "./browser_device";
 import type { Device, HistoryEntry, Item } from "./device";
 import { seconds } from "./entry";
@@ -17,8 +17,12 @@ export function HistoryScreen({ device }: { device: Device }) {
   const [editing, setEditing] = useState<number | null>(null);
   const [listed, setListed] = useState(0);
   const [said, setSaid] = useState("");
+  const wanted = useRef(search); // an answer that comes late must not replace a newer one
+  wanted.current = search;
   const refresh = async () => {
-    setEntries((await device.history(search)).reverse());
+    const asked = wanted.current;
+    const found = await device.history(asked);
+    if (asked === wanted.current) setEntries(found.reverse());
     setHidden(await device.hidden());
     setListed((await device.folder?.listed()) ?? 0);
   };

@@ -107,7 +107,7 @@ describe.skipIf(!CHROMIUM)("the service", { timeout: 3 * WAIT }, () => {
     await page.setInputFiles("input[type=file]", { name: "list.csv", mimeType: "text/csv", buffer: Buffer.from(list) });
     await page.getByRole("row", { name: "added 2" }).waitFor();
     await page.getByLabel("It is a watchlist or library").uncheck();
-    const rows = ["1\tf1\t5\t881250949", "2\tf2\t4\t881250950", "2\tf3\t1\t881250951"].join("\n");
+    const rows = ["userId\tmovieId\trating\ttimestamp", "1\tf1\t5\t881250949", "2\tf2\t4\t881250950", "2\tf3\t1\t881250951"].join("\n");
     await page.setInputFiles("input[type=file]", { name: "u.data", mimeType: "text/plain", buffer: Buffer.from(rows) });
     await page.getByLabel("Your id in the file").fill("2");
     await page.getByRole("button", { name: "Import", exact: true }).click();

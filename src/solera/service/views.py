@@ -100,4 +100,7 @@ def left(device: Device) -> dict[str, Any]:
         {"name": name, "value": value, "about": fields[name].description, "default": fields[name].default}
         for name, value in status["policy"].items()
     ]
-    return {"sent": device.outbox(), "federations": status["federations"], "policy": policy}
+    federations = sorted(
+        status["federations"], key=lambda each: str(each["id"])
+    )  # none moves when it changes
+    return {"sent": device.outbox(), "federations": federations, "policy": policy}
