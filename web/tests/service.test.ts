@@ -7,12 +7,12 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { open, type Opened } from "./browser";
 import { CHROMIUM, launch } from "./chromium.mjs";
 import { path } from "./example";
-import { openDevice, type Running } from "./service";
+import { openDevice } from "./service.mjs";
 
 const WAIT = 60_000; // the first recommendation loads torch
 
 let browser: Browser;
-let running: Running;
+let running: Awaited<ReturnType<typeof openDevice>>;
 beforeAll(async () => {
   if (!CHROMIUM) return;
   [browser, running] = await Promise.all([launch(), openDevice(path("device"))]);
