@@ -26,12 +26,13 @@ ALLOWED = {
     "testing": {"core", "data", "methods", "engine"},
     "runs": LIBRARY | {"dp", "coding"},
     "device": {"core", "data", "methods", "engine", "runs", "dp"},
+    "service": {"core", "device"},
     "privacy": {"core", "data", "methods", "engine", "runs", "evaluate", "dp"},
     "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "dp"},
     "bench": LIBRARY | {"runs", "dp", "device", "deploy"},
     "report": {"core", "data", "evaluate", "runs", "bench", "privacy"},
     "api": LIBRARY | {"runs", "dp", "report"},
-    "cli": LIBRARY | {"runs", "api", "bench", "device", "deploy", "privacy", "dp", "report"},
+    "cli": LIBRARY | {"runs", "api", "bench", "device", "service", "deploy", "privacy", "dp", "report"},
 }
 # Rooms in rooms: each may use those before it.
 WITHIN = {

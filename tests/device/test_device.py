@@ -23,6 +23,7 @@ from solera.core.errors import BundleError, DeviceError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.device.bundle import Bundle
+from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.folder import DATABASE
 from solera.device.keys import make_keys
@@ -239,7 +240,7 @@ def test_a_newer_bundle_of_the_same_publisher_alone(device, trained, data, keys,
     device.update(newer)
     assert device.status()["method"] == "fedease"
     assert Device.open(device.path).history() == ["5"]
-    assert len(list(device.path.glob("*.bundle"))) == 1
+    assert len(list(device.path.glob("*.bundle"))) == 2  # it and the one before
     with pytest.raises(BundleError, match="version 1, older than 2"):
         device.update(older)
     make_keys(tmp_path / "stranger")
@@ -247,6 +248,55 @@ def test_a_newer_bundle_of_the_same_publisher_alone(device, trained, data, keys,
     with pytest.raises(BundleError, match="another key"):
         device.update(tmp_path / "3.bundle")
     assert len(device.recommend(3)) == 3
+
+
+def test_an_update_is_undone_and_done_again(device, trained, data, keys, tmp_path):
+    device.add("5", time=1)
+    first, shown = device.bundle.digest, device.recommend(5)
+    with pytest.raises(DeviceError, match="no earlier model"):
+        device.go_back()
+    for version in (2, 3):
+        path = tmp_path / f"{version}.bundle"
+        export(trained("fedease").path, path, Path(f"{keys}.key"), data=data, catalogue_version=version)
+        device.update(path)
+    assert len(list(device.path.glob("*.bundle"))) == 2
+    assert device.go_back().manifest.catalogue_version == 2
+    assert device.go_back().manifest.catalogue_version == 3
+    device.go_back()
+    device.keep("me", {"own": np.zeros(2)})
+    device.update(tmp_path / "3.bundle")
+    with pytest.raises(DeviceError, match="older catalogue"):
+        device.go_back()
+    assert first not in {file.stem for file in device.path.glob("*.bundle")}
+    assert [one.item for one in device.recommend(5)] != [one.item for one in shown]
+
+
+def test_what_is_hidden_or_not_allowed_is_not_recommended(device):
+    device.add("5", time=1)
+    best = [one.item for one in device.recommend(5)]
+    choices = Choices(device.store, "me")
+    choices.hide(best[0])
+    assert [one.item for one in device.recommend(4)] == best[1:]
+    assert choices.hidden() == best[:1]
+    choices.hide(best[0], hidden=False)
+    assert [one.item for one in device.recommend(5)] == best
+    assert [one.item for one in device.recommend(5, allowed=lambda item: item.id in best[2:4])] == best[2:4]
+    assert choices.add_listed([best[0], best[1], best[0]], "csv") == 2
+    device.forget(item=best[0])
+    assert choices.listed() == [best[1]]
+    device.forget(user="me")
+    assert choices.listed() == []
+
+
+@pytest.mark.parametrize("method", ["fedslist", "fedhist"])
+def test_similar_items_are_what_the_item_alone_recommends(bundled, tmp_path, method):
+    device = Device.create(tmp_path / "me", Bundle.open(bundled(method)))
+    device.add("7", time=1)
+    similar = [item.id for item in device.similar("7", 5)]
+    assert similar and "7" not in similar
+    if method == "fedslist":
+        assert similar == [one.item for one in device.recommend(5) if one.score > 0]
+    device.close()
 
 
 def test_a_changed_bundle_in_the_folder_is_noticed(device):
@@ -287,7 +337,7 @@ def test_a_device_of_version_0_1_is_brought_up_to_date(device):
     device.add("3")
     device.sent({"items": (2, 3)}, b"abc", round_=4, steps=[])
     connection = device.store.connection
-    for table in ("federations", "rounds", "seen_only", "aliases"):
+    for table in ("federations", "rounds", "seen_only", "aliases", "hidden", "listed", "tokens"):
         connection.execute(f"DROP TABLE {table}")
     for column in ("kind", "federation"):
         connection.execute(f"ALTER TABLE outbox DROP COLUMN {column}")

@@ -210,7 +210,7 @@ def troubles() -> Picture:
 LAYERS = (
     (("api", "from Python"), ("cli", "commands, thin")),
     (("deploy", "over Flower"), ("bench", "measures"), ("report", "pages")),
-    (("device", "on one's own machine"), ("privacy", "attacks, masks")),
+    (("device", "on one's own machine"), ("service", "its page"), ("privacy", "attacks, masks")),
     (("runs", "train, keep, resume, recommend"), ("testing", "what every method must satisfy")),
     (("engine", "reference, block"), ("evaluate", "protocols, ranking"), ("baselines", "centralized")),
     (

@@ -1,4 +1,4 @@
-"""Make the pictures of docs/page.md: every screen of the page, light and dark, at two widths.
+"""Make the pictures of docs/page.md and docs/service.md: every screen, light and dark, at two widths.
 
 python tools/docs/make_screens.py
 
@@ -15,24 +15,30 @@ from pathlib import Path
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
-PICTURES = ROOT / "docs" / "images" / "page"
+PICTURES = ROOT / "docs" / "images"
+PROGRAMS = {"page": "tests/screens.mjs", "service": "tests/service_screens.mjs"}
 COLOURS = 32
 
 
 def main() -> int:
-    """Write docs/images/page/SCREEN-WIDTH-SCHEME.webp."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
+    """Write docs/images/page/SCREEN-WIDTH-SCHEME.webp, and those of the service beside it."""
     with tempfile.TemporaryDirectory() as scratch:
-        example, taken = Path(scratch) / "example", Path(scratch) / "taken"
+        example = Path(scratch) / "example"
         subprocess.run([sys.executable, ROOT / "tools/page/make_example.py", example], check=True)
-        subprocess.run(["node", "tests/screens.mjs", example, taken], cwd=ROOT / "web", check=True)
-        for picture in sorted(taken.glob("*.png")):
-            with Image.open(
-                picture
-            ) as opened:  # a screen has few colours: without loss, this is the smallest
-                few = opened.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB")
-            few.save(PICTURES / f"{picture.stem}.webp", lossless=True, quality=100, method=6)
+        for name, program in PROGRAMS.items():
+            taken, pictures = Path(scratch) / name, PICTURES / name
+            pictures.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["node", program, example, taken], cwd=ROOT / "web", check=True)
+            for picture in sorted(taken.glob("*.png")):
+                compress(picture, pictures / f"{picture.stem}.webp")
     return 0
+
+
+def compress(picture: Path, output: Path) -> None:
+    """Write a picture with few colours: of a screen, this is the smallest without loss."""
+    with Image.open(picture) as opened:
+        few = opened.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB")
+    few.save(output, lossless=True, quality=100, method=6)
 
 
 if __name__ == "__main__":

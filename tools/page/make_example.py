@@ -4,6 +4,8 @@ python tools/page/make_example.py FOLDER [DATA SET ...]
 
 FOLDER/NAME.bundle      models of every kind that a page reads
 FOLDER/page             the page of the first of them
+FOLDER/device           a device that has taken part in a federation, for its service
+FOLDER/2.bundle         a second version of its model
 FOLDER/exports          histories as other services hand them out
 FOLDER/vectors.json     what Python computes: scores, reasons, titles, imports
 
@@ -25,6 +27,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from example_device import write_device
 from example_films import films, watching
 
 from solera.data.datasets import load
@@ -102,11 +105,14 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         publisher = Publisher(folder, Path(scratch))
         bundles = publisher.publish("", watching(), MODELS, BLENDS, films())
+        run, key = Path(scratch) / "fedease", Path(scratch) / "publisher.key"
+        export(run, folder / "2.bundle", key, items=films(), data=watching(), catalogue_version=2)
         for name in data_sets:
             bundles |= publisher.publish(f"{name}-", load(name), {"fedslist": MODELS["fedslist"]}, {})
     for name, bundle in bundles.items():
         vectors["models"][name] = vectors_of(bundle, HISTORIES)["cases"]
     write_page(bundles["fedslist"], folder / "page", "Invented films")
+    write_device(folder / "device", bundles["fedslist"])
     write_exports(folder / "exports")
     vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
     (folder / "vectors.json").write_text(json.dumps(vectors, ensure_ascii=False), encoding="utf-8")

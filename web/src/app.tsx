@@ -6,6 +6,7 @@ import { ForYou } from "./for_you";
 import { HistoryScreen } from "./history_screen";
 import { LeftScreen } from "./left_screen";
 import { ModelScreen } from "./model_screen";
+import { Failed } from "./parts";
 
 const SCREENS = {
   "for-you": { name: "For you", Screen: ForYou },
@@ -27,6 +28,13 @@ export function App({ device }: { device: Device }) {
     addEventListener("hashchange", follow);
     return () => removeEventListener("hashchange", follow);
   }, []);
+  const [error, setError] = useState<unknown>(null);
+  useEffect(() => {
+    const fail = (event: PromiseRejectionEvent) => setError(event.reason);
+    addEventListener("unhandledrejection", fail);
+    return () => removeEventListener("unhandledrejection", fail);
+  }, []);
+  useEffect(() => setError(null), [place]);
   const { Screen } = SCREENS[place];
   return (
     <>
@@ -47,6 +55,7 @@ export function App({ device }: { device: Device }) {
         {!device.keeps && (
           <p class="note">This browser stores nothing for this page: your history ends when you close it.</p>
         )}
+        <Failed error={error} />
         <Screen device={device} />
       </main>
     </>

@@ -24,6 +24,7 @@ import { plain } from "./text";
 const REASONS = 3;
 
 export class BrowserDevice implements Device {
+  readonly place = "in this browser";
   readonly about: About;
   readonly genres: string[];
   readonly years: [number, number] | null;

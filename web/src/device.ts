@@ -56,12 +56,18 @@ export interface ImportOptions {
   likeFrom?: number;
   columns?: Columns;
   user?: string;
+  /** The file lists films to choose from, such as a watchlist, and is no history. */
+  asList?: boolean;
+  /** Told now and then how many entries have been read. */
+  onProgress?: (entries: number) => void;
 }
 
 export interface Filter {
   genre?: string;
   from?: number;
   to?: number;
+  /** Only films of the list or library. */
+  listed?: boolean;
 }
 
 export interface Reason {
@@ -89,12 +95,71 @@ export interface About {
   figures: Record<string, number>;
 }
 
+/** The model before the last update. */
+export interface Former {
+  version: number;
+  digest: string;
+}
+
+export type Standing = "asked" | "joined" | "paused" | "left";
+
+/** A message that left the device, in plain words and as it was recorded. */
+export interface Sent {
+  time: number;
+  round: number;
+  kind: string;
+  bytes: number;
+  told: string;
+  /** People that the sum is over at the least, where the message is hidden in a sum. */
+  people: number | null;
+  protection: string;
+  [recorded: string]: unknown;
+}
+
+export interface Federation {
+  id: string;
+  standing: Standing;
+  offer: { masked?: boolean; noise?: number; rounds?: number };
+  uploads: number;
+  /** Null: something left without noise, for which there is no ε. */
+  epsilon: number | null;
+  delta: number;
+}
+
+export interface Limit {
+  name: string;
+  value: number | boolean | null;
+  about: string;
+  default: number | boolean | null;
+}
+
+export interface Left {
+  sent: Sent[];
+  federations: Federation[];
+  policy: Limit[];
+}
+
+/** What a device's folder has beyond a page without a device: lists, federations, updates. */
+export interface Folder {
+  readonly former: Former | null;
+  listed(): Promise<number>;
+  clearList(): Promise<void>;
+  left(): Promise<Left>;
+  decide(federation: string, standing: Standing): Promise<Left>;
+  setPolicy(change: Record<string, number | boolean | null>): Promise<Left>;
+  update(file: File): Promise<void>;
+  goBack(): Promise<void>;
+}
+
 export interface Device {
   readonly about: About;
   readonly genres: string[];
   readonly years: [number, number] | null;
   /** Whether the history is still there when the page is opened again. */
   readonly keeps: boolean;
+  /** Where the history is, as the end of a sentence. */
+  readonly place: string;
+  readonly folder?: Folder;
 
   history(search?: string): Promise<HistoryEntry[]>;
   /** Import a file, or ask what its columns are. */

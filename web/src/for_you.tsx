@@ -1,6 +1,6 @@
 /** For you: what the model recommends from the history, with its reasons. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Device, Filter, Item, Reason, Recommendation } from "./device";
 import { ImportBox } from "./import_box";
 import { counted, FilmSearch, Said, Title } from "./parts";
@@ -16,10 +16,14 @@ export function ForYou({ device }: { device: Device }) {
   const [said, setSaid] = useState("");
   const [undo, setUndo] = useState<Item | null>(null);
 
+  const latest = useRef({ filter, count }); // an answer that comes late must not replace a newer one
+  if (latest.current.filter !== filter || latest.current.count !== count) latest.current = { filter, count };
   const refresh = async () => {
+    const asked = latest.current;
     const history = await device.history();
     setStarted((before) => before || history.some((each) => each.counts));
-    setFound(await device.recommend(filter, count));
+    const found = await device.recommend(asked.filter, asked.count);
+    if (asked === latest.current) setFound(found);
   };
   useEffect(() => void refresh(), [filter, count]);
 
@@ -82,8 +86,8 @@ function Welcome({ device, onDone }: { device: Device; onDone: () => void }) {
     <>
       <h1>What have you watched?</h1>
       <p>
-        This page recommends films from your history. Your history stays in this browser: the page cannot send it
-        anywhere.
+        This page recommends films from your history. Your history stays {device.place}
+        {device.folder ? "." : ": the page cannot send it anywhere."}
       </p>
       <ImportBox device={device} onChange={() => void count()} />
       <FilmSearch device={device} label="Or name films that you like" action="Add" onChoose={add} />
@@ -101,6 +105,8 @@ function Welcome({ device, onDone }: { device: Device; onDone: () => void }) {
 function Filters(props: { device: Device; filter: Filter; onChange: (filter: Filter) => void }) {
   const { device, filter, onChange } = props;
   const { genre: _, from, to, ...rest } = filter;
+  const [listed, setListed] = useState(0);
+  useEffect(() => void device.folder?.listed().then(setListed), []);
   const set = (name: "from" | "to") => (event: Event) => {
     const text = (event.currentTarget as HTMLInputElement).value;
     const { [name]: _, ...others } = filter;
@@ -136,6 +142,16 @@ function Filters(props: { device: Device; filter: Filter; onChange: (filter: Fil
             <input type="number" min={least} max={most} placeholder={`${most}`} value={to ?? ""} onChange={set("to")} />
           </label>
         </>
+      )}
+      {listed > 0 && (
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={filter.listed ?? false}
+            onChange={(event) => onChange({ ...filter, listed: event.currentTarget.checked })}
+          />
+          Only from my list or library ({listed.toLocaleString("en")})
+        </label>
       )}
     </form>
   );

@@ -1,6 +1,6 @@
 /** My history: import, search, correct, remove, export. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { dateOf } from "./browser_device";
 import type { Device, HistoryEntry, Item } from "./device";
 import { seconds } from "./entry";
@@ -15,10 +15,16 @@ export function HistoryScreen({ device }: { device: Device }) {
   const [hidden, setHidden] = useState<Item[]>([]);
   const [shown, setShown] = useState(STEP);
   const [editing, setEditing] = useState<number | null>(null);
+  const [listed, setListed] = useState(0);
   const [said, setSaid] = useState("");
+  const wanted = useRef(search); // an answer that comes late must not replace a newer one
+  wanted.current = search;
   const refresh = async () => {
-    setEntries((await device.history(search)).reverse());
+    const asked = wanted.current;
+    const found = await device.history(asked);
+    if (asked === wanted.current) setEntries(found.reverse());
     setHidden(await device.hidden());
+    setListed((await device.folder?.listed()) ?? 0);
   };
   useEffect(() => void refresh(), [search]);
   const act = async (text: string, change: Promise<unknown>) => {
@@ -86,6 +92,15 @@ export function HistoryScreen({ device }: { device: Device }) {
               </li>
             ))}
           </ul>
+        </section>
+      )}
+      {listed > 0 && (
+        <section aria-labelledby="list-title">
+          <h2 id="list-title">My list</h2>
+          <p>{counted(listed, "film", "films")} to choose from.</p>
+          <button type="button" onClick={() => void act("The list is deleted.", device.folder!.clearList())}>
+            Delete the list
+          </button>
         </section>
       )}
       <Everything device={device} onForget={() => void act("Everything is deleted.", device.forgetEverything())} />

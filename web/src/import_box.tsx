@@ -9,7 +9,9 @@ const LISTED = 50; // titles that are not in the catalogue
 
 export function ImportBox({ device, onChange }: { device: Device; onChange: () => void }) {
   const [likeFrom, setLikeFrom] = useState("");
+  const [asList, setAsList] = useState(false);
   const [over, setOver] = useState(false);
+  const [reading, setReading] = useState("");
   const [report, setReport] = useState<Report | null>(null);
   const [asked, setAsked] = useState<{ file: File; question: Question } | null>(null);
   const [error, setError] = useState<unknown>(null);
@@ -20,7 +22,9 @@ export function ImportBox({ device, onChange }: { device: Device; onChange: () =
     setReport(null);
     setAsked(null);
     try {
-      const options = likeFrom ? { likeFrom: Number(likeFrom), ...more } : more;
+      const options: ImportOptions = { asList, ...(likeFrom ? { likeFrom: Number(likeFrom) } : {}), ...more };
+      options.onProgress = (entries) => setReading(`${file.name}: ${counted(entries, "entry", "entries")} read …`);
+      setReading(`Reading ${file.name} …`);
       const found = await device.importFile(file, options);
       if ("form" in found) setAsked({ file, question: found });
       else setReport(found);
@@ -28,6 +32,8 @@ export function ImportBox({ device, onChange }: { device: Device; onChange: () =
       void navigator.storage?.persist?.(); // asks the browser not to tidy the history away
     } catch (thrown) {
       setError(thrown);
+    } finally {
+      setReading("");
     }
   };
   const drop = (event: DragEvent) => {
@@ -48,13 +54,16 @@ export function ImportBox({ device, onChange }: { device: Device; onChange: () =
         onDragLeave={() => setOver(false)}
         onDrop={drop}
       >
-        <p>Drop a file here: the zip that Letterboxd hands out, one of its CSV files, MovieLens ratings, any CSV file.</p>
+        <p>
+          Drop a file here: the zip that Letterboxd hands out, one of its CSV files, MovieLens ratings, any CSV file
+          {device.folder ? ", Jellyfin's playback database or backup, the export of ListenBrainz." : "."}
+        </p>
         <label class="file">
           Choose a file
           <input
             ref={input}
             type="file"
-            accept=".zip,.csv,.tsv,.txt,.dat,.data"
+            accept={`.zip,.csv,.tsv,.txt,.dat,.data${device.folder ? ",.db,.json,.jsonl" : ""}`}
             onChange={(event) => {
               const file = event.currentTarget.files?.[0];
               if (file) void take(file);
@@ -62,6 +71,12 @@ export function ImportBox({ device, onChange }: { device: Device; onChange: () =
             }}
           />
         </label>
+        {device.folder && (
+          <label class="check">
+            <input type="checkbox" checked={asList} onChange={(event) => setAsList(event.currentTarget.checked)} />
+            It is a watchlist or library: films to choose from, not a history
+          </label>
+        )}
         <label>
           You like films rated from this on
           <input
@@ -79,6 +94,7 @@ export function ImportBox({ device, onChange }: { device: Device; onChange: () =
           without a rating count.
         </p>
       </div>
+      <Said>{reading}</Said>
       <Failed error={error} />
       {asked && <Columns question={asked.question} onAnswer={(options) => void take(asked.file, options)} />}
       {report && <Outcome device={device} report={report} onChange={onChange} />}

@@ -1,10 +1,16 @@
-/** What left this device: nothing, and how to check that. */
+/** What left this device: of a page without a device nothing, and how to check that. */
 
 import { useState } from "preact/hooks";
+import type { Device } from "./device";
+import { LeftFolder } from "./left_folder";
 
 const NOWHERE = "https://solera.invalid/"; // a name that can never exist
 
-export function LeftScreen(_: unknown) {
+export function LeftScreen({ device }: { device: Device }) {
+  return device.folder ? <LeftFolder folder={device.folder} /> : <LeftNothing />;
+}
+
+function LeftNothing() {
   const [tried, setTried] = useState("");
   const policy = document.querySelector<HTMLMetaElement>('meta[http-equiv="Content-Security-Policy"]')?.content ?? "";
   const attempt = async () => {

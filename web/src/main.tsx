@@ -1,28 +1,37 @@
-/** Start the app: check the model that the page holds, open the person's data, show the screens. */
+/**
+ * Start the app. A page that holds a model is a device of its own: check the model, open the person's data. A page
+ * without one comes from the service of a device, and shows that device.
+ */
 
 import { render } from "preact";
 import { App } from "./app";
 import { BrowserDevice } from "./browser_device";
 import { readBundle } from "./bundle";
 import { PageError } from "./errors";
+import { ServiceDevice, takeToken } from "./service_device";
 import { Store } from "./store";
 import "./style.css";
 
 async function start(): Promise<void> {
   const root = document.getElementById("app") as HTMLElement;
+  const held = document.getElementById("bundle");
   try {
-    const bundle = await readBundle(decodeBase64(document.getElementById("bundle")?.textContent ?? ""));
-    // Pages of one publisher and data set share a history: a new version of the page finds it again.
-    const store = await Store.open(`solera ${bundle.fingerprint} ${String(bundle.manifest.trained["dataset"])}`);
-    const device = new BrowserDevice(bundle, store);
-    document.addEventListener("visibilitychange", () => void store.load());
+    const device = held ? await inBrowser(held.textContent ?? "") : await ServiceDevice.open(takeToken());
     root.textContent = "";
     render(<App device={device} />, root);
   } catch (error) {
     render(<Refused error={error instanceof PageError ? error : new PageError(String(error), "Reload the page.")} />, root);
   }
   document.documentElement.dataset["ready"] = `${Math.round(performance.now())}`; // for measuring
-  if (location.protocol.startsWith("http")) install();
+  if (held && location.protocol.startsWith("http")) install();
+}
+
+async function inBrowser(model: string): Promise<BrowserDevice> {
+  const bundle = await readBundle(decodeBase64(model));
+  // Pages of one publisher and data set share a history: a new version of the page finds it again.
+  const store = await Store.open(`solera ${bundle.fingerprint} ${String(bundle.manifest.trained["dataset"])}`);
+  document.addEventListener("visibilitychange", () => void store.load());
+  return new BrowserDevice(bundle, store);
 }
 
 function Refused({ error }: { error: PageError }) {

@@ -1,11 +1,13 @@
 /** Model: where it comes from, who signed it, and what is known about it. */
 
 import type { ComponentChildren } from "preact";
-import type { Device } from "./device";
+import { useState } from "preact/hooks";
+import type { Device, Folder } from "./device";
+import { Failed } from "./parts";
 
 const NAMES: Record<string, string> = { "hr@10": "HR@10", "ndcg@10": "NDCG@10" };
 
-export function ModelScreen({ device: { about } }: { device: Device }) {
+export function ModelScreen({ device: { about, folder } }: { device: Device }) {
   const figures = Object.keys(NAMES).filter((name) => name in about.figures);
   return (
     <>
@@ -18,7 +20,7 @@ export function ModelScreen({ device: { about } }: { device: Device }) {
         <Row name="Key fingerprint">
           <code>{about.fingerprint}</code>
         </Row>
-        <Row name="Signature">Ed25519, checked in this browser</Row>
+        <Row name="Signature">Ed25519, checked {folder ? "by the device whenever it opens the model" : "in this browser"}</Row>
         <Row name="Method">{about.method}</Row>
         {about.trainedOn && <Row name="Trained on">{about.trainedOn}</Row>}
         <Row name="Films">{about.items.toLocaleString("en")}</Row>
@@ -34,7 +36,48 @@ export function ModelScreen({ device: { about } }: { device: Device }) {
           <code>{about.digest}</code>
         </Row>
       </dl>
+      {folder && <Versions folder={folder} />}
     </>
+  );
+}
+
+/** Another version of the model: a newer one from a file, or the one before. */
+function Versions({ folder }: { folder: Folder }) {
+  const [error, setError] = useState<unknown>(null);
+  const change = async (done: Promise<void>) => {
+    setError(null);
+    try {
+      await done;
+      location.reload(); // films, genres and years are those of the other model
+    } catch (thrown) {
+      setError(thrown);
+    }
+  };
+  return (
+    <section aria-labelledby="versions-title">
+      <h2 id="versions-title">Another version</h2>
+      <p>Get the new bundle from the publisher. Only bundles that are signed with the key above are accepted. Your history stays.</p>
+      <Failed error={error} />
+      <div class="buttons">
+        <label class="file">
+          Update from a bundle
+          <input
+            type="file"
+            accept=".bundle"
+            onChange={(event) => {
+              const file = event.currentTarget.files?.[0];
+              if (file) void change(folder.update(file));
+              event.currentTarget.value = "";
+            }}
+          />
+        </label>
+        {folder.former && (
+          <button type="button" onClick={() => void change(folder.goBack())}>
+            Go back to the model before (catalogue version {folder.former.version})
+          </button>
+        )}
+      </div>
+    </section>
   );
 }
 

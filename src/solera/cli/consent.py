@@ -1,9 +1,9 @@
-"""solera device policy, join and leave: what a device's owner allows."""
+"""solera device policy, join, pause and leave: what a device's owner allows."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -119,7 +119,15 @@ def join(folder: Folder, federation: Federation, json: Json = False) -> None:
 
     Example: solera device join me 3f2a
     """
-    _decide(folder, federation, json, joins=True)
+    _decide(folder, federation, json, "join")
+
+
+def pause(folder: Folder, federation: Federation, json: Json = False) -> None:
+    """Take no part in a federation until you join it again.
+
+    Example: solera device pause me 3f2a
+    """
+    _decide(folder, federation, json, "pause")
 
 
 def leave(folder: Folder, federation: Federation, json: Json = False) -> None:
@@ -127,10 +135,10 @@ def leave(folder: Folder, federation: Federation, json: Json = False) -> None:
 
     Example: solera device leave me 3f2a
     """
-    _decide(folder, federation, json, joins=False)
+    _decide(folder, federation, json, "leave")
 
 
-def _decide(folder: Path, start: str, json: bool, *, joins: bool) -> None:
+def _decide(folder: Path, start: str, json: bool, what: Literal["join", "pause", "leave"]) -> None:
     from solera.core.errors import DeviceError
     from solera.device.device import Device
     from solera.device.ledger import Ledger
@@ -139,14 +147,14 @@ def _decide(folder: Path, start: str, json: bool, *, joins: bool) -> None:
     found = [each for each in ledger.federations() if each["id"].startswith(start)]
     if len(found) != 1:
         known = ", ".join(each["id"][:12] for each in ledger.federations()) or "none has asked yet"
-        what = "no federation" if not found else "more than one federation"
-        raise DeviceError(f"{what} has an id that begins with {start!r}", f"known federations: {known}")
+        number = "no federation" if not found else "more than one federation"
+        raise DeviceError(f"{number} has an id that begins with {start!r}", f"known federations: {known}")
     chosen = found[0]["id"]
-    (ledger.join if joins else ledger.leave)(chosen)
+    {"join": ledger.join, "pause": ledger.pause, "leave": ledger.leave}[what](chosen)
     if json:
         print_json({"federation": chosen, "standing": ledger.standing(chosen)})
         return
-    out.print(f"you have {'joined' if joins else 'left'} federation {chosen}", highlight=False)
+    out.print(f"you have {ledger.standing(chosen)} federation {chosen}", highlight=False)
 
 
 def _shown(value: Any) -> str:

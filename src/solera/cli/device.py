@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.consent import join, leave, policy
+from solera.cli.consent import join, leave, pause, policy
 from solera.cli.device_history import add, correct, history, remove
 from solera.cli.device_import import import_, match
 from solera.cli.device_outbox import forget, outbox
+from solera.cli.device_service import open_, token, watch
 from solera.cli.folder import Folder, User
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
 if TYPE_CHECKING:
-    from solera.device.device import DeviceRecommendation
+    from solera.device.recommending import DeviceRecommendation
 
 app = typer.Typer(
     help="Keep a history and get recommendations on your own device, offline.", invoke_without_command=True
@@ -89,8 +90,26 @@ def update(folder: Folder, bundle: BundleFile, json: Json = False) -> None:
     )
 
 
+@app.command()
+def back(folder: Folder, json: Json = False) -> None:
+    """Use the model again that the last update replaced. Going back twice changes nothing.
+
+    Example: solera device back me
+    """
+    from solera.device.device import Device
+
+    device = Device.open(folder)
+    manifest = device.go_back().manifest
+    if json:
+        print_json(device.status())
+        return
+    said = f"{folder}: {manifest.full_method}, catalogue version {manifest.catalogue_version}"
+    out.print(said, highlight=False)
+
+
 app.command()(add)
 app.command("import")(import_)
+app.command()(watch)
 app.command()(match)
 
 
@@ -104,6 +123,9 @@ def recommend(
             "--why", help="Show which items of the history raised the score of each recommendation most."
         ),
     ] = False,
+    listed: Annotated[
+        bool, typer.Option("--listed", help="Only items that `import --as-list` has put on your list.")
+    ] = False,
     user: User = "me",
     json: Json = False,
 ) -> None:
@@ -111,9 +133,17 @@ def recommend(
 
     Example: solera device recommend me -k 10 --why
     """
+    from solera.device.choices import Choices
     from solera.device.device import Device
 
-    found = Device.open(folder).recommend(k, user=user, reasons=3 if why else 0)
+    device = Device.open(folder)
+    chosen = set(Choices(device.store, user).listed()) if listed else None
+    found = device.recommend(
+        k,
+        user=user,
+        reasons=3 if why else 0,
+        allowed=None if chosen is None else lambda item: item.id in chosen,
+    )
     if json:
         print_json({"device": str(folder), "user": user, "items": [_as_json(one, why) for one in found]})
         return
@@ -122,8 +152,11 @@ def recommend(
     table(f"For {user}", columns, rows)
 
 
-for command in (history, correct, remove, outbox, forget, policy, join, leave):
+app.command("open")(open_)
+for command in (history, correct, remove, outbox, forget, policy, join, pause, leave):
     app.command()(command)
+
+app.add_typer(token, name="token")
 
 
 def _offered(offer: dict[str, Any]) -> str:

@@ -45,6 +45,13 @@ def import_(
             help="Take the nearest title of the same year, give or take one, as the one meant.",
         ),
     ] = False,
+    as_list: Annotated[
+        bool,
+        typer.Option(
+            "--as-list",
+            help="The file lists items to choose from: a watchlist or a library (recommend --listed).",
+        ),
+    ] = False,
     user: User = "me",
     json: Json = False,
 ) -> None:
@@ -68,6 +75,7 @@ def import_(
         user,
         like_from=like_from,
         accept=near_of_year if accept_near else _ask if asks else None,
+        as_list=as_list,
     )
     if json:
         print_json(as_json(report))

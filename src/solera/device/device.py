@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time as clock
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,38 +18,23 @@ from solera.device import outbox
 from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue
-from solera.device.dates import DAY, days_of
+from solera.device.choices import Choices
 from solera.device.folder import DATABASE, bundle_file, install, make_folder, make_private
 from solera.device.history import History, Row, forget_item, user_id
 from solera.device.keys import fingerprint
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
+from solera.device.recommending import DeviceRecommendation, recommend
 from solera.device.store import VERSION, Store
 from solera.device.tensors import Arrays, get_tensors, put_tensors
 from solera.dp.accounting import concentrated_epsilon
 
+if TYPE_CHECKING:
+    from solera.device.model import Model
+
 ME = "me"  # the user of a folder that has one
+_FORMER = "former_bundle"  # the setting that names the bundle before the last update
 NEWEST = "newest_catalogue"  # the setting that says which version a federation's server has
-
-
-class Reason(NamedTuple):
-    """An item of the own history that raised a score, and by how much."""
-
-    item: str
-    title: str
-    part: float
-
-
-class DeviceRecommendation(NamedTuple):
-    """One recommended item; its score is the sum of the reasons, the other items' part and its popularity."""
-
-    rank: int
-    item: str
-    title: str
-    score: float
-    reasons: tuple[Reason, ...] = ()
-    others: float = 0.0
-    popular: float = 0.0
 
 
 class Device:
@@ -77,8 +62,7 @@ class Device:
         """Open an existing device."""
         version = Store.version_of(path / DATABASE)
         if version == 0:
-            hint = f"solera device init {path} --bundle FILE makes one"
-            raise DeviceError(f"{path} contains no device", hint)
+            raise DeviceError(f"{path} contains no device", f"solera device init {path} --bundle FILE")
         if version > VERSION:
             raise DeviceError(
                 f"{path} was written by a newer version of Solera (tables {version}, here {VERSION})",
@@ -123,18 +107,50 @@ class Device:
                 f"{path} has catalogue version {bundle.manifest.catalogue_version}, older than {held}",
                 "ask the publisher for a bundle that is not older",
             )
-        former = bundle_file(self.path, self._settings["bundle"])
         install(bundle, self.path)
-        with self.store.writing() as connection:
-            connection.executemany("UPDATE settings SET value = ?2 WHERE name = ?1", _about(bundle).items())
-            if bundle.manifest.trained:  # and is meant to take the place of what a federation shared
-                connection.execute("DELETE FROM tensors WHERE kind = 'shared'")
-        if former != bundle_file(self.path, bundle.digest):
-            former.unlink(missing_ok=True)
-        self._settings = self.store.settings()
-        for old in ("bundle", "catalogue"):
-            self.__dict__.pop(old, None)
+        self._use(bundle)
         return self.bundle
+
+    @property
+    def former(self) -> Bundle | None:
+        """The bundle that the last update replaced."""
+        digest = self._settings.get(_FORMER)
+        path = bundle_file(self.path, digest) if digest else None
+        return Bundle.open(path, self.key) if path and path.exists() else None
+
+    def go_back(self) -> Bundle:
+        """Use the bundle that the last update replaced. Going back again undoes it."""
+        former = self.former
+        if former is None:
+            raise DeviceError(
+                f"{self.path} has no earlier model", "a device keeps the model that an update replaced"
+            )
+        older = former.manifest.catalogue_version < int(self._settings["catalogue_version"])
+        if older and self.store.rows("SELECT 1 FROM tensors LIMIT 1"):
+            raise DeviceError(
+                "the earlier model has an older catalogue than the federation that this device is in",
+                "use the present one, or make a new device with the earlier bundle",
+            )
+        self._use(former)
+        return self.bundle
+
+    def _use(self, bundle: Bundle) -> None:
+        """Make an installed bundle the one in use. A trained one takes the place of what was shared."""
+        former = self._settings["bundle"]
+        with self.store.writing() as connection:
+            for name, value in _about(bundle).items():
+                self.store.set(name, value)
+            if former != bundle.digest:
+                self.store.set(_FORMER, former)
+            if bundle.manifest.trained:
+                connection.execute("DELETE FROM tensors WHERE kind = 'shared'")
+        self._settings = self.store.settings()
+        kept = {bundle_file(self.path, self._settings.get(name, "")) for name in ("bundle", _FORMER)}
+        for file in self.path.glob("*.bundle"):
+            if file not in kept:
+                file.unlink(missing_ok=True)
+        for old in ("bundle", "catalogue", "_bundled_model"):
+            self.__dict__.pop(old, None)
 
     @property
     def entries(self) -> History:
@@ -173,15 +189,23 @@ class Device:
         row = self.catalogue.number.get(matched(Aliases(self.store, user).by_key(), text, None) or "")
         return self.catalogue.find(text) if row is None else self.catalogue.items[row]
 
-    def recommend(self, k: int = 10, *, user: str = ME, reasons: int = 0) -> list[DeviceRecommendation]:
-        """The k items to show, without those of the history; with the own items that speak most for each."""
-        from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
+    def recommend(
+        self,
+        k: int = 10,
+        *,
+        user: str = ME,
+        reasons: int = 0,
+        allowed: Callable[[Item], bool] | None = None,
+    ) -> list[DeviceRecommendation]:
+        """The k items to show, without those of the history and hidden ones; with the reasons for each.
 
+        Reasons are the items of the history that raised a score most. `allowed` filters the items.
+        """
         known = self.catalogue.number
         times = {item: time for item, time in self.times(user).items() if item in known}
-        history = list(times)
-        if not history:
-            if self.entries.items(user, seen_only=True):
+        seen = self.entries.items(user, seen_only=True)
+        if not times:
+            if seen:
                 raise DeviceError(
                     f"nothing in the history of {user!r} counts: all is seen only, or not in the catalogue",
                     f"solera device add {self.path} TITLE, or import with a lower --like-from",
@@ -190,28 +214,28 @@ class Device:
                 f"user {user!r} has no history yet",
                 f"solera device add {self.path} TITLE, or import a file",
             )
-        rows = np.array([known[item] for item in history], dtype=np.int64)
-        seen = [known[item] for item in self.entries.items(user, seen_only=True) if item in known]
-        model, items = Model(self.bundle, self.shared(user), self.kept(user)), self.catalogue.items
-        when = days_of(list(times.values())), clock.time() / DAY
-        best = model.best(rows, np.array(seen, dtype=np.int64), k, *when)
-        shown = [
-            DeviceRecommendation(rank, items[row].id, items[row].title, score)
-            for rank, (row, score) in enumerate(best, start=1)
-        ]
-        if not reasons:
-            return shown
-        explained = []
-        for one, parts in zip(shown, model.parts(rows, [row for row, _ in best], *when), strict=True):
-            order = np.argsort(-np.array(parts.of_history), kind="stable")[:reasons].tolist()
-            most = tuple(
-                Reason(history[at], items[rows[at]].title, float(parts.of_history[at]))
-                for at in order
-                if parts.of_history[at] > 0
-            )
-            others = sum(parts.of_history) - sum(reason.part for reason in most)
-            explained.append(one._replace(reasons=most, others=others, popular=parts.popular))
-        return explained
+        out = {*seen, *Choices(self.store, user).hidden()}
+        model, items = self.model(user), self.catalogue
+        return recommend(model, items, times, left_out=out, k=k, reasons=reasons, allowed=allowed)
+
+    def similar(self, item: str, k: int = 10, *, user: str = ME) -> list[Item]:
+        """The k items that the model connects most with an item."""
+        items, row = self.catalogue.items, self.catalogue.number[self.catalogue.find(item).id]
+        return [items[each] for each in self.model(user).similar(row, k)]
+
+    def model(self, user: str = ME) -> Model:
+        """The model that the user is served with."""
+        from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
+
+        shared, personal = self.shared(user), self.kept(user)
+        return Model(self.bundle, shared, personal) if shared or personal else self._bundled_model
+
+    @cached_property
+    def _bundled_model(self) -> Model:
+        """The bundle's own model, which is the same for everybody."""
+        from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
+
+        return Model(self.bundle)
 
     def forget(self, *, item: str | None = None, user: str | None = None) -> int:
         """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.

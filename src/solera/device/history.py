@@ -178,7 +178,8 @@ def forget_item(connection: sqlite3.Connection, item: str, user: str | None) -> 
     """Delete an item from the history of one user, or of all."""
     whose, values = ("", (item,)) if user is None else (f" AND user = {_OF_USER}", (item, user))
     connection.execute(f"DELETE FROM interactions WHERE item = ?{whose}", values)
-    connection.execute(f"DELETE FROM aliases WHERE item = ?{whose}", values)
+    for table in ("aliases", "hidden", "listed"):
+        connection.execute(f"DELETE FROM {table} WHERE item = ?{whose}", values)
     _drop_opinions(connection)
 
 

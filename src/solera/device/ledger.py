@@ -18,7 +18,7 @@ from solera.device.store import Store
 
 DAY = 86_400.0
 _JOIN_NEXT = "join_next"  # the setting by which the owner agrees to the next federation that asks
-ASKED, JOINED, LEFT = "asked", "joined", "left"
+ASKED, JOINED, PAUSED, LEFT = "asked", "joined", "paused", "left"
 
 
 class Stage(IntEnum):
@@ -81,6 +81,10 @@ class Ledger:
     def join(self, federation: str) -> None:
         """Record that the owner agrees to the offer."""
         self._enter(federation, JOINED, self.offer(federation))
+
+    def pause(self, federation: str) -> None:
+        """Record that the owner does not take part until joining again."""
+        self._enter(federation, PAUSED, self.offer(federation))
 
     def leave(self, federation: str) -> None:
         """Record that the owner has left."""

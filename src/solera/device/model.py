@@ -172,6 +172,22 @@ class Model:
         """The k best items that are not among the seen ones, with their scores."""
         return best_unseen(self.scores(history, days, asked), seen, k)
 
+    def similar(self, row: int, k: int) -> list[int]:
+        """The k items that the model connects most with an item, best first.
+
+        They are what somebody is recommended whose history is this item alone. Items with two vectors have
+        the cosine instead, in which popularity counts less. Methods that need personal parameters have none.
+        """
+        if not self.method.serves_from_history:
+            return []
+        if not isinstance(self.method, ClosedForm) and remembers(self.method.scorer):
+            vectors = self.method.view.see(self.shared).double()
+            scores = torch.nn.functional.cosine_similarity(vectors, vectors[row], dim=-1)
+        else:
+            scores = self.scores(np.array([row], dtype=np.int64))
+        best = best_unseen(scores, np.array([row], dtype=np.int64), k)
+        return [each for each, score in best if score > 0]
+
     def _alone(
         self, history: Ints, days: Floats | None, asked: float | None
     ) -> tuple[Simulation | OneRound, Ragged]:

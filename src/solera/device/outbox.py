@@ -51,7 +51,10 @@ def record(
 
 
 def messages(store: Store) -> list[dict[str, Any]]:
-    """Everything that has ever left the device, oldest first, with what it told in plain words."""
+    """Everything that has ever left the device, oldest first, with what it told in plain words.
+
+    `people` is the least number of people in the sum that hides an upload, if there is one.
+    """
     rows = store.rows(
         "SELECT time, kind, federation, round, tensors, bytes, sha256, steps FROM outbox ORDER BY id"
     )
@@ -60,13 +63,24 @@ def messages(store: Store) -> list[dict[str, Any]]:
     for row in rows:
         sent = dict(row) | {"tensors": json.loads(row["tensors"]), "steps": json.loads(row["steps"])}
         cover = covers.get((sent["federation"], sent["round"]))
-        found.append(sent | {"told": told(sent, cover)})
+        said = {"told": told(sent, cover), "people": cover if sent["kind"] == "mask" else None}
+        found.append(sent | said | {"protection": protection(sent)})
     return found
 
 
 def is_seen(sent: Mapping[str, Any]) -> bool:
     """Whether a message was an upload that the server could read."""
     return sent["kind"] in ("", "train") and _items(sent) is not None
+
+
+def protection(sent: Mapping[str, Any]) -> str:
+    """How a message is protected from the server, in plain words; empty for messages without a history."""
+    steps = dict(step.split(" ", 1) for step in sent["steps"] if step.startswith(("clip ", "noise ")))
+    said = [f"its length limited to {steps['clip']}"] if "clip" in steps else []
+    said += [f"noise of {steps['noise']} times that length"] if "noise" in steps else []
+    if sent["kind"] == "mask":
+        return ", ".join(["hidden in a sum", *said])
+    return ", ".join(["the server can read it", *said]) if is_seen(sent) else ""
 
 
 def told(sent: Mapping[str, Any], cover: int | None = None) -> str:

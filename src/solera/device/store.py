@@ -10,7 +10,7 @@ from pathlib import Path
 
 from solera.core.errors import DeviceError
 
-VERSION = 4  # of the tables
+VERSION = 5  # of the tables
 _FEDERATED = (  # new in version 3
     # Federations that have asked; standing is 'asked', 'joined' or 'left', offer is in JSON.
     "CREATE TABLE federations (id TEXT PRIMARY KEY, standing TEXT NOT NULL, offer TEXT NOT NULL,"
@@ -33,7 +33,22 @@ _OPINIONS = (  # new in version 4
     " key TEXT NOT NULL, year INTEGER, title TEXT NOT NULL, item TEXT NOT NULL)",
     "CREATE UNIQUE INDEX alias ON aliases (user, key, COALESCE(year, 0))",
 )
-_STEPS = {2: ("DROP TABLE IF EXISTS masked_rounds", *_FEDERATED), 3: _OPINIONS}  # from a version to the next
+_CHOICES = (  # new in version 5
+    # Items that a user does not want to see, and items to choose from: a watchlist or a library.
+    "CREATE TABLE hidden (user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+    " item TEXT NOT NULL, PRIMARY KEY (user, item))",
+    "CREATE TABLE listed (user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+    " item TEXT NOT NULL, source TEXT NOT NULL, PRIMARY KEY (user, item))",
+    # Other programs that may use the service; digest is the SHA-256 of the secret, which is not kept.
+    "CREATE TABLE tokens (id INTEGER PRIMARY KEY, user INTEGER NOT NULL REFERENCES users (id)"
+    " ON DELETE CASCADE, name TEXT NOT NULL, scopes TEXT NOT NULL, digest TEXT NOT NULL UNIQUE,"
+    " time INTEGER NOT NULL, used INTEGER)",
+)
+_STEPS = {  # from a version to the next
+    2: ("DROP TABLE IF EXISTS masked_rounds", *_FEDERATED),
+    3: _OPINIONS,
+    4: _CHOICES,
+}
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -56,6 +71,7 @@ _TABLES = (
     " tensors TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, steps TEXT NOT NULL)",
     *_FEDERATED,
     *_OPINIONS,
+    *_CHOICES,
 )
 
 

@@ -45,7 +45,7 @@ from solera.deploy.node.members import Members
 from solera.deploy.node.membership import Membership
 from solera.deploy.node.work import OWN, SHARED, Cohort, Total, Work, arrays_to_nodes, is_as_good, noted
 from solera.device.device import Device
-from solera.device.ledger import JOINED, LEFT, Ledger
+from solera.device.ledger import JOINED, LEFT, PAUSED, Ledger
 from solera.device.model import method_of
 from solera.device.policy import Policy
 from solera.device.tensors import Arrays
@@ -137,8 +137,8 @@ class Node:
             standing == JOINED and not is_as_good(asked.offer, self.ledger.offer(asked.federation))
         ):
             standing = self.ledger.asked(asked.federation, asked.offer)
-        if standing == LEFT:
-            raise RefusalError(Reason.CONSENT, "the owner of this device has left this federation")
+        if standing in (LEFT, PAUSED):
+            raise RefusalError(Reason.CONSENT, f"the owner of this device has {standing} this federation")
         if standing != JOINED:
             raise RefusalError(
                 Reason.CONSENT, "the owner of this device has not decided about this federation yet"

@@ -22,8 +22,9 @@ from solera.deploy.operate.processes import free_port
 from solera.deploy.server.folder import FederationFolder
 from solera.device import keys as publisher
 from solera.device.bundle import Bundle
-from solera.device.device import Device, DeviceRecommendation
+from solera.device.device import Device
 from solera.device.publish import catalogue_of, start
+from solera.device.recommending import DeviceRecommendation
 
 Figures = dict[str, float]
 _METRICS = ("hr@10", "ndcg@10")

@@ -23,6 +23,7 @@ from solera.deploy.server.replies import Reply
 from solera.deploy.server.round import Stage
 
 _LOG = logging.getLogger(__name__)
+_ENROL = "enrol"
 _POLL = 0.25  # seconds between looks for replies
 _GRACE = 60  # seconds that a message outlives its round, so that a late reply is seen to be late
 
@@ -62,6 +63,7 @@ class Loop:
         self._settings = coordinator.settings
         # Of exchanges that are over: node, kind, beginning.
         self._late: dict[str, tuple[int, str, float]] = {}
+        self._enrolled_late: dict[int, Reply] = {}  # of nodes that are to be in the next round
         self._patience = Patience(self._settings.straggler_wait)
 
     def run(self) -> None:
@@ -88,8 +90,9 @@ class Loop:
         online = self._online(self._settings.min_nodes)
         if coordinator.pending is not None:
             return finish_opening(coordinator, coordinator.pending, self._exchange)
-        invitations = coordinator.invite(online)
-        self._exchange("enrol", invitations, coordinator.enrol)
+        while self._enrolled_late:
+            self._take(*self._enrolled_late.popitem(), coordinator.enrol)
+        self._exchange(_ENROL, coordinator.invite(online), coordinator.enrol)
         if self._settings.secure_aggregation:
             return run_masked(coordinator, attempt, online, self._exchange)
         orders = coordinator.begin(attempt, online & coordinator.progress.ledger.nodes.keys())
@@ -140,6 +143,9 @@ class Loop:
                 if asked in self._late:
                     node, earlier, sent = self._late.pop(asked)
                     self._patience.answered(earlier, node, looked - sent)
+                    if earlier == _ENROL:
+                        self._enrolled_late[node] = reply
+                        continue
                     self._coordinator.reject(node, Reason.LATE, "answered after its round")
                 elif asked in waiting:
                     node = waiting.pop(asked)

@@ -11,11 +11,12 @@ from solera.core.errors import ConfigError, DataError, closest
 from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Item
 from solera.device.catalogue import Catalogue, fits
+from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.importers.entry import Entry, cleaned
 from solera.device.importers.found import COMPARED, LISTED, Found, Key
 from solera.device.importers.jellyfin import read_jellyfin
-from solera.device.importers.letterboxd import read_letterboxd
+from solera.device.importers.letterboxd import read_letterboxd, read_watchlist
 from solera.device.importers.listenbrainz import read_listenbrainz
 from solera.device.importers.source import BAD_ROW, LIKE_FROM, Source
 from solera.device.importers.table import read_own_table
@@ -29,6 +30,8 @@ READERS: dict[str, Callable[[Source, Mapping[str, str]], Iterator[Entry]]] = {
     "jellyfin": read_jellyfin,
     "csv": read_own_table,
 }
+LIST_READERS = READERS | {"letterboxd": read_watchlist}  # of films to choose from
+_STEP = 1_000  # entries between two reports of progress
 
 
 class Unmatched(NamedTuple):
@@ -81,13 +84,16 @@ class Report(NamedTuple):
         return self.entries - self.matched
 
 
-def read_entries(format_: str, source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
+def read_entries(
+    format_: str, source: Source, options: Mapping[str, str], *, as_list: bool = False
+) -> Iterator[Entry]:
     """The entries of a file one by one, their text safe to show. A file without any is an error."""
-    if format_ not in READERS:
+    readers = LIST_READERS if as_list else READERS
+    if format_ not in readers:
         raise ConfigError(f"unknown format {format_!r}", closest(format_, list(READERS)))
     empty = True
     try:
-        for entry in cleaned(source, READERS[format_](source, options)):
+        for entry in cleaned(source, readers[format_](source, options)):
             empty = False
             yield entry
     except OSError as error:
@@ -113,8 +119,13 @@ def import_file(
     *,
     like_from: float | None = None,
     accept: Accept | None = None,
+    as_list: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Report:
     """Import the entries that are in the catalogue, oldest first, in one transaction, without duplicates.
+
+    With `as_list` they become items to choose from, and the history stays as it is. `progress` is told now
+    and then how many entries have been read.
 
     `accept` is given the titles that are not in the catalogue and returns the items that some of them stand
     for. These are remembered for the user's later imports.
@@ -122,21 +133,27 @@ def import_file(
     source, catalogue = Source(path, like_from=like_from), device.catalogue
     match = lru_cache(maxsize=_REMEMBERED)(_matcher(device, user))
     found = Found()
-    for entry in read_entries(format_, source, options):
+    for entry in read_entries(format_, source, options, as_list=as_list):
         found.add(_row(catalogue, match, entry), entry)
+        if found.entries % _STEP == 0:
+            progress(found.entries)
     unmatched = _unmatched(catalogue, found)
     accepted = accept(unmatched) if accept else {}
     with device.store.writing():
         for (title, year), item in accepted.items():
             Aliases(device.store, user).add(title, year, item.id)
             found.accept((title, year), catalogue.number[item.id])
-        added = device.add_all(found.ordered(catalogue), user, format_)
+        if as_list:
+            items = dict.fromkeys(catalogue.items[row].id for row in found.rows)
+            added = Choices(device.store, user).add_listed(items, format_)
+        else:
+            added = device.add_all(found.ordered(catalogue), user, format_)
     return Report(
         entries=found.entries,
         matched=len(found.rows),
         items=len(set(found.rows)),
         added=added,
-        repeated=found.repeated(),
+        repeated=len(found.rows) - len(set(found.rows)) if as_list else found.repeated(),
         rated=found.rated,
         seen_only=found.seen_only(),
         accepted={title: item.title for (title, _), item in accepted.items()},

@@ -1,9 +1,9 @@
-"""Jellyfin: the backup that the Playback Reporting plug-in writes (Settings → Backup → Save).
+"""Jellyfin: what the Playback Reporting plug-in keeps: its backup (Settings → Backup → Save) or its database.
 
-Tab-separated, without a header: DateCreated, UserId, ItemId, ItemType, ItemName, PlaybackMethod, ClientName,
-DeviceName, PlayDuration in seconds. An episode's name is "Series - s01e02 - Title" and counts for the series,
-a track's is "Artist - Title (Album)" and counts for the artist. What was played for less than five
-minutes, or a track for less than half a minute, is left out. Times are taken as UTC.
+The backup is tab-separated, without a header: DateCreated, UserId, ItemId, ItemType, ItemName,
+PlaybackMethod, ClientName, DeviceName, PlayDuration in seconds. An episode's name is "Series - s01e02 -
+Title" and counts for the series, a track's is "Artist - Title (Album)" and counts for the artist. What was
+played for less than five minutes, or a track for less than half a minute, is left out. Times are in UTC.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from solera.core.errors import DataError
 from solera.core.text import clean_text
 from solera.device.importers.entry import Entry, only, seconds, whole
+from solera.device.importers.playback import Play, is_database, plays_of_database
 from solera.device.importers.source import Source
 
 LEAST = {"Movie": 300, "Episode": 300, "Audio": 30}  # seconds of play that count
 _EPISODE = re.compile(r" - s\d+e\d+ - ")
-_COLUMNS = 9
+COLUMNS = 9
 _SHOWN = 10  # users that an error names
 
 
@@ -26,29 +27,35 @@ def read_jellyfin(source: Source, options: Mapping[str, str]) -> Iterator[Entry]
     """One entry per play; of a server with several users, `user` names the one that is meant."""
     only(options, ("user",), "jellyfin")
     meant, users = options.get("user"), set[str]()
+    plays = plays_of_database(source) if is_database(source.path) else _plays_of_backup(source)
+    for where, (date, user_id, type_, name, duration) in plays:
+        user = _known(source, where, user_id, users)
+        try:
+            time, played = seconds(date[:19]), whole(duration or "0")
+        except ValueError as error:
+            source.bad(where, str(error))
+            continue
+        if meant not in (None, user):
+            source.left_out["played by another user"] += 1
+            continue
+        if type_ not in LEAST:
+            source.left_out["neither a film, an episode nor a track"] += 1
+        elif played < LEAST[type_]:
+            source.left_out[f"played for less than {LEAST[type_]} s"] += 1
+        else:
+            yield Entry(_title(type_, name), None, time)
+    _check(source, meant, users)
+
+
+def _plays_of_backup(source: Source) -> Iterator[tuple[str, Play]]:
     with source.text() as text:
         for where, line in source.lines(text):
             fields = line.rstrip("\r\n").split("\t")
-            if len(fields) != _COLUMNS:
-                source.bad(where, f"{len(fields)} columns instead of {_COLUMNS}")
+            if len(fields) != COLUMNS:
+                source.bad(where, f"{len(fields)} columns instead of {COLUMNS}")
                 continue
             date, user, _, type_, name, *_, duration = fields
-            user = _known(source, where, user, users)
-            try:
-                time, played = seconds(date[:19]), whole(duration or "0")
-            except ValueError as error:
-                source.bad(where, str(error))
-                continue
-            if meant not in (None, user):
-                source.left_out["played by another user"] += 1
-                continue
-            if type_ not in LEAST:
-                source.left_out["neither a film, an episode nor a track"] += 1
-            elif played < LEAST[type_]:
-                source.left_out[f"played for less than {LEAST[type_]} s"] += 1
-            else:
-                yield Entry(_title(type_, name), None, time)
-    _check(source, meant, users)
+            yield where, (date, user, type_, name, duration)
 
 
 def _known(source: Source, where: str, user: str, users: set[str]) -> str:

@@ -24,6 +24,7 @@ from solera.device.importers.entry import Entry, liked, only, rating_of, seconds
 from solera.device.importers.source import Source
 
 WATCHED, RATINGS, DIARY, LIKES = FILES = ("watched.csv", "ratings.csv", "diary.csv", "likes/films.csv")
+WATCHLIST = "watchlist.csv"
 _STARS = 5
 _NEEDED = {"Date", "Name", "Year"}
 _OTHERS = "the same film in another file of the export"
@@ -56,10 +57,22 @@ def read_letterboxd(source: Source, options: Mapping[str, str]) -> Iterator[Entr
         yield from _whole_export(source)
         return
     if source.path.stem.startswith("watchlist"):
-        raise DataError(f"{source.path} is a watchlist of films not watched yet", _WHAT)
+        raise DataError(f"{source.path} is a watchlist of films not watched yet", f"{_WHAT}; or --as-list")
     with read_csv(source) as table:
         for name, year, rating, _, time in _rows(source, table, source.path.name):
             yield Entry(name, year, time, liked=liked(rating, source.like_from))
+
+
+def read_watchlist(source: Source, options: Mapping[str, str]) -> Iterator[Entry]:
+    """The films of a watchlist: those to choose from, not seen yet."""
+    only(options, (), "letterboxd")
+    if source.path.suffix.lower() != ".zip":
+        with read_csv(source) as table:
+            yield from (Entry(row[0], row[1]) for row in _rows(source, table, source.path.name))
+        return
+    for file, text in source.unpacked(lambda entry: _inside(entry) == WATCHLIST):
+        for name, year, *_ in _rows(source, table_of(source, text, within=file), WATCHLIST):
+            yield Entry(name, year)
 
 
 def _rows(

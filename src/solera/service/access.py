@@ -1,0 +1,72 @@
+"""Who asks: the owner, who opened the page by its link, or a program with a token."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from solera.core.errors import SoleraError
+from solera.device.tokens import SCOPES, Tokens, digest
+from solera.service.guard import refused
+from solera.service.worker import Worker
+
+OWNER = "owner"
+Endpoint = Callable[[Request], Awaitable[Response]]
+_BEARER = "bearer "
+
+
+class Caller(NamedTuple):
+    """Whose data somebody may use, and how."""
+
+    user: str
+    scopes: tuple[str, ...]
+
+
+class Access:
+    """Checks the token of every request for data."""
+
+    def __init__(self, worker: Worker, secret: str, user: str) -> None:
+        """`secret` is that of the link, which gives the owner access to everything of `user`."""
+        self._worker, self._digest, self._user = worker, digest(secret), user
+
+    async def caller(self, request: Request) -> Caller | None:
+        """Who asks; None without a valid token."""
+        given = request.headers.get("authorization", "")
+        if given[: len(_BEARER)].lower() != _BEARER:
+            return None
+        secret = given[len(_BEARER) :].strip()
+        if hmac.compare_digest(digest(secret), self._digest):
+            return Caller(self._user, (OWNER, *SCOPES))
+        found = await self._worker.run(lambda device: Tokens(device.store).find(secret))
+        return found and Caller(found.user, found.scopes)
+
+    def needs(self, *scopes: str) -> Callable[[Endpoint], Endpoint]:
+        """Let only callers through who have one of the scopes; `request.state.user` says whose data."""
+
+        def wrap(endpoint: Endpoint) -> Endpoint:
+            async def checked(request: Request) -> Response:
+                caller = await self.caller(request)
+                if caller is None:
+                    hint = "open the link of solera device open, or send a token of solera device token"
+                    answer = refused(401, "the token is missing or wrong", hint)
+                    answer.headers["WWW-Authenticate"] = "Bearer"
+                    return answer
+                if not set(scopes) & set(caller.scopes):
+                    needed = " or ".join(scopes)
+                    return refused(403, f"the token has not the scope {needed}", "use another token")
+                request.state.user = caller.user
+                return await endpoint(request)
+
+            return checked
+
+        return wrap
+
+
+async def failed(_: Request, error: Exception) -> Response:
+    """An error that the user can fix, as JSON."""
+    assert isinstance(error, SoleraError)
+    return refused(400, error.message, error.hint)

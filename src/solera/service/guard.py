@@ -1,0 +1,118 @@
+"""The door of the service: who may ask, how much, and what a browser may do with the answer.
+
+A page of another site can send requests to 127.0.0.1. Five things keep it out: the Host must be this
+address (a name that an attacker points at 127.0.0.1 is not), the Origin must be this page's, a browser that
+says Sec-Fetch-Site must say same-origin, every path with data needs a token in a header, which no other site
+knows and no form can send, and no GET changes anything.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+MOST_BYTES = 1 << 18  # of a body
+_LARGER = {"/page/imports": 1 << 28, "/page/model": 1 << 29}  # of bodies that go to the disk at once
+_DATA = ("/page/", "/api/")
+_OURS = ("same-origin", "none")  # none: typed into the address bar
+
+
+class TooLargeError(Exception):
+    """A body has more bytes than its path takes."""
+
+
+class Guard:
+    """ASGI middleware in front of everything else."""
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        """`host` is the only Host that is answered, with the port."""
+        self._app, self._host = app, host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request that is allowed, and refuse any other before its body is read."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # uvicorn closes a connection that nobody accepts
+        most = _LARGER.get(scope["path"], MOST_BYTES)
+        refusal = self._refusal(scope["path"], Headers(scope=scope), most)
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        if refusal is None:
+            try:
+                await self._app(scope, _counted(receive, most), answer)
+                return
+            except TooLargeError:
+                if begun:
+                    raise
+                refusal = _too_large(most)
+        await refusal(scope, receive, answer)
+
+    def _refusal(self, path: str, headers: Headers, most: int) -> JSONResponse | None:
+        if headers.getlist("host") != [self._host]:
+            return refused(421, "this service is not at that address", f"use http://{self._host}/")
+        origins = headers.getlist("origin")
+        if origins and origins != [f"http://{self._host}"]:
+            return refused(403, "another site asks", "open the link that solera device open shows")
+        if path.startswith(_DATA) and any(each not in _OURS for each in headers.getlist("sec-fetch-site")):
+            return refused(403, "another site asks", "open the link that solera device open shows")
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or int(length[:20]) > most:
+            return _too_large(most)
+        return None
+
+
+def refused(status: int, error: str, hint: str) -> JSONResponse:
+    """What is wrong and what to do next. The connection ends, because its body is not read."""
+    return JSONResponse({"error": error, "next": hint}, status, {"Connection": "close"})
+
+
+def _too_large(most: int) -> JSONResponse:
+    return refused(413, f"the body has more than {most:,} bytes", "send less at once")
+
+
+def _counted(receive: Receive, most: int) -> Receive:
+    total = 0
+
+    async def count() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > most:
+            raise TooLargeError
+        return message
+
+    return count
