@@ -90,6 +90,7 @@ class RealFederation:
             first += count
         self.server_process: Any = None
         self.nodes: dict[int, Any] = {}
+        self.ways: dict[int, Address] = {}  # of nodes that reach the server otherwise
 
     def __enter__(self) -> RealFederation:
         return self
@@ -103,7 +104,7 @@ class RealFederation:
 
     def start_node(self, number: int) -> None:
         device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
-        running = supernode.running(device, self.address, key, "misbehaving:app_of")
+        running = supernode.running(device, self.ways.get(number, self.address), key, "misbehaving:app_of")
         self.nodes[number] = self.stack.enter_context(running)
         (device / "supernode.pid").write_text(str(self.nodes[number].supernode.pid))
 

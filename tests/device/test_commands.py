@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from device_commands import run, run_json
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 
-from solera.cli import app
 from solera.core.errors import BundleError, ConfigError, DeviceError
-
-
-def run(*args: object) -> str:
-    done = CliRunner().invoke(app, [str(arg) for arg in args])
-    if done.exception:
-        raise done.exception
-    return done.stdout
-
-
-def run_json(*args: object) -> Any:
-    return json.loads(run(*args, "--json"))
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from device_commands import run, run_json
 from letterboxd_export import zipped
 from typer.testing import CliRunner
 
@@ -16,17 +16,6 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 from solera.cli import app
 from solera.core.errors import ConfigError, DataError, DeviceError
 from solera.device.device import Device
-
-
-def run(*args: object, answers: str | None = None) -> str:
-    done = CliRunner().invoke(app, [str(arg) for arg in args], input=answers, env={"COLUMNS": "200"})
-    if done.exception:
-        raise done.exception
-    return done.stdout
-
-
-def run_json(*args: object) -> Any:
-    return json.loads(run(*args, "--json"))
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ from blocks.settings import (
     preset_table,
     tuned,
 )
+from blocks.transformers import Published, beside_published, read_published, transformer_boards
 
 from solera.bench.records import read_all, read_failures
 from solera.bench.studies import read_studies
@@ -77,6 +78,8 @@ class Kept(NamedTuple):
     poisonings: Poisonings
     private: Private
     by_users: Points
+    transformers: Records
+    published: Sequence[Published]
 
     @classmethod
     def read(cls, root: Path) -> Kept:
@@ -97,6 +100,8 @@ class Kept(NamedTuple):
             read_poisoning(root / RECORDS / "poisoning"),
             Private(read_all(root / RECORDS / "privacy"), asked_for(root / "experiments" / "matrices")),
             read_points(records / "privacy-size"),
+            read_all(records / "transformers"),
+            read_published(root / "experiments" / "published.toml"),
         )
 
 
@@ -109,6 +114,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         root / "docs/reproduction.md",
         root / "docs/results.md",
         root / "docs/comparisons.md",
+        root / "docs/transformers.md",
         root / "docs/privacy.md",
         root / "README.md",
     ):
@@ -124,7 +130,19 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 def fill(block: re.Match[str], kept: Kept) -> str:
     """The block with its contents made anew."""
-    records, tuned_records, asked, found, ablations, attacks, poisonings, private, by_users = kept
+    (
+        records,
+        tuned_records,
+        asked,
+        found,
+        ablations,
+        attacks,
+        poisonings,
+        private,
+        by_users,
+        transformers,
+        others,
+    ) = kept
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
         "options": options,
@@ -144,6 +162,8 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "leaky": lambda dataset: leaky(records, dataset),
         "headline": lambda: headline(tuned_records),
         "overview": lambda known: overview(found, known),
+        "transformers": lambda known: beside_published(transformers, others, known),
+        "transformer boards": lambda: transformer_boards(transformers),
         "tuned": tuned,
         "attacks on single uploads": lambda dataset: attacks_on_single(plain(attacks, dataset)),
         "attacks among touched rows": lambda dataset: attacks_among_touched(plain(attacks, dataset)),

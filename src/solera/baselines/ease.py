@@ -11,11 +11,12 @@ With `recency` below 1, an item of the history counts recency^age instead of 1 w
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from solera.baselines.slist import fading
+from solera.baselines.slist import fading_scores
 from solera.core.arrays import Ints
 from solera.core.content import AttributePrior
 from solera.core.errors import DataError
@@ -26,7 +27,6 @@ from solera.data.ragged import Ragged
 from solera.data.split import Split
 
 MAX_ITEMS = 20_000  # here, items² doubles take 3.2 GB, and the inverse needs several of them
-CHUNK = 32_000_000  # entries of X held densely at once
 
 
 class EaseConfig(BaseModel):
@@ -80,24 +80,16 @@ class Ease:
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """x_u B, where x_u has the items in the user's row of `history` (one row per user of the data)."""
-        if self.recency == 1:
-            return _dense(history.take(users), len(self.weights)) @ self.weights
-        return fading(history.take(users), (self.recency,), len(self.weights), self.timing) @ self.weights
+        known = history.take(users)
+        if self.recency == 1:  # a repeated item counts once
+            return fading_scores(self.weights, known.sorted_unique(), (1.0,), None)
+        return fading_scores(self.weights, known, (self.recency,), self.timing)
 
 
 def _gram(train: Ragged, n_items: int) -> Tensor:
-    """XᵀX in double precision. The counts of a chunk are integers that floats hold exactly."""
-    gram = torch.zeros(n_items, n_items, dtype=torch.float64)
-    step = max(1, CHUNK // n_items)
-    for start in range(0, len(train), step):
-        rows = torch.arange(start, min(start + step, len(train))).numpy()
-        x = _dense(train.take(rows), n_items)
-        gram += x.T @ x
-    return gram
-
-
-def _dense(lists: Ragged, n_items: int) -> Tensor:
-    """The lists as rows of zeros and ones. A repeated item counts once."""
-    x = torch.zeros(len(lists), n_items)
-    x[torch.from_numpy(lists.rows), torch.from_numpy(lists.values)] = 1.0
-    return x
+    """XᵀX of the lists as rows of zeros and ones, in double precision."""
+    gram = np.zeros((n_items, n_items))
+    for user in range(len(train)):
+        items = train.row(user)
+        gram[np.ix_(items, items)] += 1
+    return torch.from_numpy(gram)

@@ -25,6 +25,7 @@ from solera.core.content import AttributePrior
 from solera.core.context import Decays
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
+from solera.core.linear import memory_scores
 from solera.core.next_items import Timing, memory_products, next_item_weights, next_products
 from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
@@ -115,7 +116,7 @@ class SLIST:
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """s B with the memory s of each user's row of `history`."""
-        return fading(history.take(users), self.decays, self.weights.shape[1], self.timing) @ self.weights
+        return fading_scores(self.weights, history.take(users), self.decays, self.timing)
 
 
 def _products(config: SLISTConfig, length: int, days: Floats | None) -> tuple[Floats, Floats]:
@@ -135,18 +136,12 @@ def _add(total: Floats, rows: Ints, columns: Ints, values: Floats) -> None:
         np.add.at(total, place, values)
 
 
-def fading(
-    histories: Ragged, decays: tuple[float, ...], n_items: int, timing: Timing | None = None
+def fading_scores(
+    weights: Tensor, histories: Ragged, decays: tuple[float, ...], timing: Timing | None
 ) -> Tensor:
-    """Memories [histories, decays · n_items]: decay^age of every item, added up for repeated ones."""
-    memory = torch.zeros(len(histories), len(decays) * n_items, dtype=torch.float64)
-    weights = (
-        timing.weights(gaps(histories), decays)
-        if timing
-        else np.power(np.array(decays)[:, None], ages(histories))
-    )
-    rows = torch.from_numpy(histories.rows)
-    for channel, faded in enumerate(weights):
-        columns = torch.from_numpy(histories.values + channel * n_items)
-        memory.index_put_((rows, columns), torch.from_numpy(faded), accumulate=True)
-    return memory.float()
+    """Scores by memories: decay^age of every item, added up for repeated ones."""
+    if timing:
+        memory = timing.weights(gaps(histories), decays)
+    else:
+        memory = np.power(np.array(decays)[:, None], ages(histories))
+    return memory_scores(weights, histories.offsets, histories.values, memory)

@@ -23,7 +23,7 @@ class Effort(Frozen):
     """How many trials there are at least, what they cost together, and how long a run is."""
 
     trials: int = Field(default=24, ge=1, description="at least so many")
-    budget: int = Field(default=500, ge=1, description="passes of all trials together")
+    budget: int = Field(default=350, ge=1, description="passes of all trials together")
     passes: int = Field(default=100, ge=1, description="of a run at most")
     patience: int = Field(default=10, ge=1, description="passes without a better validation figure")
     rung: int = Field(default=5, ge=1, description="validations after which a trial is first compared")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from solera.cli.demo import demo, figures
+from solera.cli.invitation import invite
 from solera.cli.output import Json, err, help_if_alone, out, print_json, privacy_line
 from solera.cli.progress import open_progress
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_without_command=True)
 app.callback()(help_if_alone)
 app.command()(demo)
+app.command()(invite)
 
 DifferentialPrivacy = Annotated[
     str | None,

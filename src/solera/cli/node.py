@@ -9,17 +9,25 @@ from typing import Annotated
 import typer
 
 from solera.cli.federation import ShowCommands
+from solera.cli.invitation import accept, leave
 from solera.cli.output import err, help_if_alone, out
 from solera.cli.server import OPEN
 
 app = typer.Typer(help="A device's part in a federation over a network.", invoke_without_command=True)
 app.callback()(help_if_alone)
+app.command()(accept)
+app.command()(leave)
 
 
 @app.command()
 def start(
     device: Annotated[Path, typer.Argument(help="Folder of the device.")],
-    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the server.")],
+    superlink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the server (default: of the accepted invitation)."
+        ),
+    ] = None,
     ca: Annotated[Path | None, typer.Option(help="ca.pem, the federation's certificate authority.")] = None,
     key: Annotated[Path | None, typer.Option(help="The node's own secret key, nodes/NAME.")] = None,
     insecure: Annotated[
@@ -44,17 +52,27 @@ def start(
     has asked. What it never does, whatever a server asks for: `solera device policy`. With a roster, nothing
     is sent but sums over many nodes, under masks: see docs/secure-aggregation.md.
 
+    Example: solera node start me
+
     Example: solera node start me --superlink recommender.example.org:8000 --ca ca.pem --key node-1 --join
     """
     from solera.core.errors import ConfigError
     from solera.deploy.common.flower import Address
     from solera.deploy.common.private_files import private_files
+    from solera.deploy.node.accepted import accepted
     from solera.deploy.node.membership import pin
     from solera.deploy.operate import supernode
     from solera.deploy.operate.processes import ended_by_signals
     from solera.device.device import Device
     from solera.device.ledger import Ledger
 
+    invited = accepted(device) if superlink is None else None
+    if invited:
+        superlink, ca, key = invited.terms.server, ca or invited.ca, key or invited.key
+    if superlink is None:
+        raise ConfigError(
+            f"{device} has accepted no invitation", "give --superlink; or accept one: solera node accept"
+        )
     if insecure == (ca is not None or key is not None) or (ca is None) != (key is None):
         raise ConfigError(
             "give either --ca and --key, or --insecure", "ask the server's operator for ca.pem and a key"

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
+from solera.core.arrays import Floats, Ints
 from solera.core.content import NO_PRIOR, AttributePrior
 
 _BLOCK = 256  # rows per block
 _LOW = 1 / 3  # rank, as a fraction of n, up to which the factors are faster than the full matrix
 _ZERO = 1e-10  # residual that counts as zero, relative to the largest diagonal entry
+
+
+def memory_scores(weights: Tensor, offsets: Ints, items: Ints, memory: Floats) -> Tensor:
+    """Scores [histories, n_items] of histories in ragged form, whose items weigh `memory` [channels, …].
+
+    The weights [channels · n_items, n_items] of its items are added up. A history has few of all items: this
+    is faster than a product of matrices, and a score does not depend on who is scored at the same time.
+    """
+    channels = len(memory)
+    places = items.astype(np.int64)[:, None] + np.arange(channels) * (len(weights) // channels)
+    at, starts, by = (
+        torch.from_numpy(np.ascontiguousarray(each)).to(weights.device)
+        for each in (places.ravel(), offsets[:-1] * channels, memory.T.ravel())
+    )
+    return embedding_bag(at, weights, starts, mode="sum", per_sample_weights=by.to(weights.dtype))
 
 
 def without_diagonal(gram: Tensor, reg: float, prior: AttributePrior = NO_PRIOR) -> Tensor:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from solera.core.arrays import Ints
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.fixed_point import rounded
-from solera.core.neighbours import WEIGHTS
 from solera.core.spec import Params
-from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.one_round import Change, OneRound, contribution_of, memory_weights
+from solera.engine.one_round import Change, OneRound, contribution_of
 from solera.engine.ranks import EXACT_BITS, Ranks, Share
 from solera.engine.sums import Sum
 
@@ -48,30 +43,6 @@ class DistributedOneRound(OneRound):
         ranks = self.share.ranks
         totals.add_on_first(ranks)
         return ranks.from_first(None if ranks.rank else super()._solved(totals, clients))
-
-    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
-        """As in one process, but a client's scores do not depend on who is scored with it, to the last bit.
-
-        A product of matrices rounds otherwise for other numbers of rows.
-        """
-        if self.method.neighbours:
-            return super().serve(known)
-        weights, scorer, n_items = self.state.shared[WEIGHTS], self.method.scorer, self.data.n_items
-
-        def scores(clients: Ints) -> Tensor:
-            histories = known.take(clients)
-            places = histories.values[:, None].astype(np.int64) + np.arange(scorer.channels) * n_items
-            memory = torch.from_numpy(memory_weights(self.method, histories).T.ravel())
-            starts = torch.from_numpy(histories.offsets[:-1] * scorer.channels)
-            return embedding_bag(
-                torch.from_numpy(places.ravel()),
-                weights,
-                starts,
-                mode="sum",
-                per_sample_weights=memory.to(weights),
-            )
-
-        return scores
 
     def _rounding(self, own: Ints, clients: int) -> Change | None:
         """What rounds contributions so that the sum over all clients is exact; None if it is anyway."""

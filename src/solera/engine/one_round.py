@@ -17,6 +17,7 @@ from torch import Tensor
 from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
+from solera.core.linear import memory_scores
 from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours
 from solera.core.protection import SumStep
 from solera.core.spec import Params
@@ -126,7 +127,13 @@ class OneRound:
         if sparse:
             return lambda clients: self._sparse_scores(sparse, known.take(clients))
         weights = self.state.shared[WEIGHTS]
-        return lambda clients: self._memory(known.take(clients)).to(weights) @ weights
+
+        def scores(clients: Ints) -> Tensor:
+            histories = known.take(clients)
+            memory = memory_weights(self.method, histories)
+            return memory_scores(weights, histories.offsets, histories.values, memory)
+
+        return scores
 
     def _neighbours(self, shared: Params) -> Neighbours | None:
         return Neighbours.of(shared, self.method.scorer.channels, self._dtype)
@@ -143,16 +150,6 @@ class OneRound:
         """Continue from a saved state."""
         self._neighbours(shared)  # checks them
         self.state = Solution({name: value.to(self._device) for name, value in shared.items()})
-
-    def _memory(self, histories: Ragged) -> Tensor:
-        """Memories [clients, channels · items]. A repeated item is counted every time."""
-        scorer, n_items = self.method.scorer, self.data.n_items
-        memory = torch.zeros(len(histories), scorer.channels * n_items, dtype=torch.float64)
-        rows = torch.from_numpy(histories.rows)
-        for channel, weights in enumerate(memory_weights(self.method, histories)):
-            columns = torch.from_numpy(histories.values + channel * n_items)
-            memory.index_put_((rows, columns), torch.from_numpy(weights), accumulate=True)
-        return memory
 
 
 def contribution_of(method: ClosedForm, histories: Ragged, client: int) -> Contribution:

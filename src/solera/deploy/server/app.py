@@ -17,6 +17,7 @@ from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.masked_round import finish_opening, run_masked
+from solera.deploy.server.replies import Replies
 
 _LOG = logging.getLogger(__name__)
 _POLL = 0.25  # seconds between looks for replies
@@ -56,6 +57,7 @@ class Loop:
     def __init__(self, grid: Grid, coordinator: Coordinator) -> None:
         self._grid, self._coordinator = grid, coordinator
         self._settings = coordinator.settings
+        self._replies = Replies(grid, self._settings.deadline)
         self._late: dict[str, int] = {}  # messages of rounds that are over, and who owes the replies
 
     def run(self) -> None:
@@ -124,7 +126,7 @@ class Loop:
         end = time.monotonic() + deadline
         while waiting and not enough() and time.monotonic() < end:
             time.sleep(_POLL)
-            for message in self._grid.pull_messages([*waiting, *self._late]):
+            for message in self._replies.arrived([*waiting, *self._late]):
                 asked = message.metadata.reply_to_message_id
                 if asked in self._late:
                     self._coordinator.reject(self._late.pop(asked), Reason.LATE, "answered after its round")

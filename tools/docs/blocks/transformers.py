@@ -1,0 +1,87 @@
+"""Closed forms and transformers beside published figures, from records and experiments/published.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+from blocks.markdown import NONE_YET, table
+
+from solera.bench.blocks import HISTORIES, NOT_RUN, Block, blocks
+from solera.bench.comparisons import comparison_tables
+from solera.bench.cost_tables import cost_table
+from solera.bench.records import History, Record
+from solera.bench.tables import main_table
+
+DATASETS = ("ml-1m", "ml-1m-5core", "beauty", "toys", "sports")
+
+
+class Published(NamedTuple):
+    """What others publish for one model: HR@10 and NDCG@10 by data set."""
+
+    model: str
+    source: str
+    figures: dict[str, tuple[float, float]]
+
+
+def read_published(path: Path) -> list[Published]:
+    """All entries of the file, if there is one."""
+    if not path.exists():
+        return []
+    return [
+        Published(
+            each.pop("model"), each.pop("source"), {name: (of["hr"], of["ndcg"]) for name, of in each.items()}
+        )
+        for each in tomllib.loads(path.read_text("utf-8"))["figure"]
+    ]
+
+
+def beside_published(records: Sequence[Record], others: Sequence[Published], known: str) -> str:
+    """HR@10 / NDCG@10 of every model by data set: federated, then centralized, then published."""
+    history = next(history for history, words in HISTORIES.items() if words == known)
+    found = {block.dataset: block for block in blocks(records) if block.protocol == "strict"}
+    shown = [name for name in DATASETS if name in found]
+    if not shown:
+        return NONE_YET
+    rows = {row.label: row.central for name in shown for row in found[name].rows}
+    ours = [
+        (
+            f"{label}, centralized" if central else f"**{label}**",
+            *(_cell(found[at], label, history) for at in shown),
+        )
+        for label, central in sorted(rows.items(), key=lambda row: (row[1], row[0]))
+    ]
+    theirs = [
+        (f"*{each.model}* ({each.source})", *(_pair(each.figures.get(name)) for name in shown))
+        for each in others
+        if any(name in each.figures for name in shown)
+    ]
+    return table(("HR@10 / NDCG@10", *shown), [*ours, *(theirs if history == "validation" else ())])
+
+
+def transformer_boards(records: Sequence[Record]) -> str:
+    """Every data set: figures, what a client pays, and every comparison with a centralized model."""
+    parts = []
+    for block in blocks(records):
+        parts += [f"### {block.dataset}", main_table(replace(block, missing={})).grid()]
+        parts += ["What a client pays:", cost_table(block).grid()]
+        for each in comparison_tables(block):
+            parts += [f"Paired differences in NDCG@10, {each.title.rpartition(', ')[2]}:", each.grid()]
+    return "\n\n".join(parts) or NONE_YET
+
+
+def _cell(block: Block, label: str, history: History) -> str:
+    row = next((row for row in block.rows if row.label == label), None)
+    tests = [record.test(history) for record in row.records] if row else []
+    measured = [each.full for each in tests if each]
+    if not measured:
+        return NOT_RUN
+    return _pair((mean(each["hr@10"] for each in measured), mean(each["ndcg@10"] for each in measured)))
+
+
+def _pair(figures: tuple[float, float] | None) -> str:
+    return f"{figures[0]:.4f} / {figures[1]:.4f}" if figures else ""
