@@ -11,82 +11,75 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
-from flwr.superlink.grid import http_grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from solera.deploy.server.replies import Replies
+from solera.deploy.server.replies import Replies, Reply
 
 
-def reply(question: str) -> Any:
-    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=question))
+def message(question: str, error: str = "") -> Any:
+    metadata = SimpleNamespace(reply_to_message_id=question, message_id=f"to {question}")
+    problem = SimpleNamespace(code=1, reason=error)
+    return SimpleNamespace(metadata=metadata, has_content=lambda: not error, error=problem)
 
 
 class PlayedGrid(HttpGrid):
-    """Announces replies; those in `unfinished` are not whole until they are let go."""
+    """Announces each reply once, as Flower does."""
 
-    def __init__(self, announced: list[str], unfinished: tuple[str, ...] = ()) -> None:
-        self.announced, self.unfinished = announced, dict.fromkeys(unfinished)
-        self.whole = threading.Event()
-        self.asked: list[str] = []
-        self.fails = 0
+    def __init__(self, announced: list[str]) -> None:
+        self.announced = announced
 
     @property
     def _runtime_client(self) -> Any:
         def pull(request: Any) -> Any:
             there = [each for each in self.announced if each in request.message_ids]
-            return SimpleNamespace(messages_list=[reply(each) for each in there])
+            self.announced = [each for each in self.announced if each not in there]
+            return SimpleNamespace(messages_list=list(map(message, there)), message_object_trees=there)
 
         return SimpleNamespace(PullMessages=pull)
 
-    def pull_messages(self, message_ids: Any) -> list[Any]:
-        (question,) = message_ids
-        self.asked.append(question)
-        if self.fails:
-            self.fails -= 1
+
+class PlayedReplies(Replies):
+    """Replies that are whole at once, but for some."""
+
+    late = threading.Event()
+
+    def _whole(self, name: str, tree: Any) -> Any:
+        if tree == "late":
+            self.late.wait(10)
+        if tree == "never":
+            raise ObjectPullError("an array", "timeout")
+        if tree == "broken":
             raise OSError("the line is down")
-        if question in self.unfinished:
-            self.whole.wait(10)
-        self.announced.remove(question)
-        return [reply(question)]
+        return message(tree, "out of memory" if tree == "failed" else "")
 
 
-def gathered(replies: Replies, asked: list[str], count: int) -> list[str]:
-    found: list[str] = []
+def gathered(replies: Replies, asked: list[str], count: int) -> dict[str, Reply]:
+    found: dict[str, Reply] = {}
     end = time.monotonic() + 5
     while len(found) < count and time.monotonic() < end:
-        left = [each for each in asked if each not in found]
-        found += [message.metadata.reply_to_message_id for message in replies.arrived(left)]
+        found |= {each.question: each for each in replies.arrived(set(asked) - found.keys())}
         time.sleep(0.01)
-    return sorted(found)
-
-
-@pytest.fixture(autouse=True)
-def flower_as_it_was(monkeypatch):
-    monkeypatch.setattr(http_grid, "pull_objects", vars(http_grid)["pull_objects"])
+    return found
 
 
 def test_an_unfinished_upload_holds_up_nobody():
-    grid = PlayedGrid(["a", "b", "c"], unfinished=("a",))
-    replies = Replies(grid, seconds=7)
-    assert gathered(replies, ["a", "b", "c", "d"], 2) == ["b", "c"]
-    grid.whole.set()
-    assert gathered(replies, ["a", "d"], 1) == ["a"]
-    assert sorted(grid.asked) == ["a", "b", "c"], "each is fetched once"
+    replies = PlayedReplies(PlayedGrid(["late", "b", "c"]), seconds=7)
+    assert set(gathered(replies, ["late", "b", "c", "not answered"], 2)) == {"b", "c"}
+    replies.late.set()
+    assert gathered(replies, ["late", "not answered"], 1)["late"].message
+    assert replies.arrived(["not answered"]) == []
 
 
-def test_a_failed_fetch_is_tried_again():
-    grid = PlayedGrid(["a"])
-    grid.fails = 2
-    assert gathered(Replies(grid, seconds=7), ["a"], 1) == ["a"]
-    assert grid.asked == ["a"] * 3
-
-
-def test_flower_gives_an_upload_up_at_the_deadline():
-    Replies(PlayedGrid([]), seconds=7)
-    assert vars(http_grid)["pull_objects"].keywords == {"max_time": 7}
+def test_what_is_not_whole_says_why():
+    asked = ["never", "broken", "failed", "b"]
+    found = gathered(PlayedReplies(PlayedGrid([*asked]), seconds=7), asked, 4)
+    assert [each for each in asked if found[each].message] == ["b"]
+    assert "was not finished" in found["never"].error
+    assert found["broken"].error == "the reply could not be fetched: the line is down"
+    assert found["failed"].error == "1: out of memory"
 
 
 def test_in_a_simulation_flower_does_all():
-    grid: Any = SimpleNamespace(pull_messages=lambda asked: [reply(each) for each in asked])
-    found = Replies(grid, seconds=7).arrived(["a", "b"])
-    assert [each.metadata.reply_to_message_id for each in found] == ["a", "b"]
+    grid: Any = SimpleNamespace(pull_messages=lambda asked: [message(each) for each in asked])
+    assert [each.question for each in Replies(grid, seconds=7).arrived(["a", "b"])] == ["a", "b"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from solera.core.errors import RunError, SoleraError
@@ -17,7 +17,7 @@ from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.masked_round import finish_opening, run_masked
-from solera.deploy.server.replies import Replies
+from solera.deploy.server.replies import Replies, Reply
 
 _LOG = logging.getLogger(__name__)
 _POLL = 0.25  # seconds between looks for replies
@@ -126,19 +126,19 @@ class Loop:
         end = time.monotonic() + deadline
         while waiting and not enough() and time.monotonic() < end:
             time.sleep(_POLL)
-            for message in self._replies.arrived([*waiting, *self._late]):
-                asked = message.metadata.reply_to_message_id
+            for reply in self._replies.arrived([*waiting, *self._late]):
+                asked = reply.question
                 if asked in self._late:
                     self._coordinator.reject(self._late.pop(asked), Reason.LATE, "answered after its round")
                 elif asked in waiting:
-                    self._take(waiting.pop(asked), message, take)
+                    self._take(waiting.pop(asked), reply, take)
         self._late |= waiting
 
-    def _take(self, node: int, message: Message, take: Callable[[int, Packet], None]) -> None:
+    def _take(self, node: int, reply: Reply, take: Callable[[int, Packet], None]) -> None:
         try:
-            if not message.has_content():
-                raise RefusalError(Reason.FAILED, f"{message.error.code}: {message.error.reason}"[:500])
-            take(node, from_content(message.content))
+            if reply.message is None:
+                raise RefusalError(Reason.FAILED, reply.error[:500])
+            take(node, from_content(reply.message.content))
         except RefusalError as error:
             _LOG.warning("node %s: %s: %s", node, error.reason, error.message)
             self._coordinator.reject(node, error.reason, error.message)
