@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from solera.core.errors import DeployError
 from solera.core.files import PRIVATE, write_atomically
 from solera.deploy.common import flower
@@ -23,6 +25,7 @@ _JOINED = "SuperNode ID: "
 _DROPPED = ". Ignoring message "  # what a SuperNode says when a run ends while it receives a message
 _SECRET = "worker.secret"
 _JOIN = 300.0  # seconds that a node may take to join, on a machine that is busy, while the server answers
+_LEAVING = 3.0  # seconds that another node of the device may take to end
 _ASK = 10.0  # seconds between looks whether it does
 _SILENCES = 3  # looks in a row after which it does not; a busy server may miss one
 
@@ -82,18 +85,19 @@ def running(
     reachability.check(address)
     home = private_folder(flower.home_of(device))
     close(home)
-    port, secret = free_port(), _new_secret(home)
-    environment = flower.environment(home)
-    line = flower.supernode(device, address, key, port, secret)
-    process = Process(line, environment, home / "supernode.log")
-    answers = flower.worker(device, port, secret, app, process.pid)
-    worker = Process(answers, environment, home / "worker.log")
-    try:
-        _wait(process, address, key)
-        yield Running(process, worker)
-    finally:
-        worker.stop()
-        process.stop()
+    with _alone(home):
+        port, secret = free_port(), _new_secret(home)
+        environment = flower.environment(home)
+        line = flower.supernode(device, address, key, port, secret)
+        process = Process(line, environment, home / "supernode.log")
+        answers = flower.worker(device, port, secret, app, process.pid)
+        worker = Process(answers, environment, home / "worker.log")
+        try:
+            _wait(process, address, key)
+            yield Running(process, worker)
+        finally:
+            worker.stop()
+            process.stop()
 
 
 def kept_running(device: Path, address: Address, key: Path | None) -> Generator[Running]:
@@ -128,6 +132,20 @@ def _wait(process: Process, address: Address, key: Path | None) -> None:
                     raise
             asked = time.monotonic()
         time.sleep(0.2)
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Lock the device against a second node. The lock ends with the process."""
+    try:
+        held = FileLock(home / "node.lock", timeout=_LEAVING, mode=PRIVATE).acquire(poll_interval=0.2)
+    except Timeout:
+        raise DeployError(
+            "another program runs the node of this device",
+            "end the other one, solera node start or the page of solera device open",
+        ) from None
+    with held:
+        yield
 
 
 def _new_secret(home: Path) -> Path:
