@@ -1,0 +1,77 @@
+/**
+ * A person takes part in a federation from the page of a device, in Chromium.
+ *
+ * node tests/take_part.mjs LINK INVITATION [PICTURES]
+ *
+ * LINK is that of `solera device open`. One line of JSON is printed after every step; the next step begins when a line
+ * comes in. PICTURES is a folder for pictures of the screen.
+ */
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { launch } from "./chromium.mjs";
+
+const WAIT = 150_000; // processes start and load torch
+const [link, invitation, pictures] = process.argv.slice(2);
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const browser = await launch();
+const page = await browser.newPage({ viewport: { width: 1280, height: 860 } });
+page.setDefaultTimeout(WAIT);
+const complaints = [];
+page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+page.on("pageerror", (error) => complaints.push(error.message));
+const part = page.locator("section.part");
+const press = (name) => part.getByRole("button", { name, exact: true }).click();
+const says = (text) => part.locator(".state", { hasText: text }).waitFor();
+
+async function take(name) {
+  for (const colorScheme of pictures ? ["light", "dark"] : []) {
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(() => scrollTo(0, 0));
+    await page.screenshot({ path: join(pictures, `${name}-1280-${colorScheme}.png`) });
+  }
+}
+
+async function done(step) {
+  console.log(JSON.stringify({ step, part: await part.innerText(), page: await page.locator("main").innerText() }));
+  await lines.next();
+}
+
+await page.goto(link);
+await page.getByRole("link", { name: "What left this device" }).click();
+await part.getByLabel("Link of the invitation").fill("solera-invitation:nonsense");
+await press("Read the invitation");
+await part.getByRole("alert").waitFor();
+complaints.length = 0; // Chromium names the answer that refused it
+await part.getByLabel("Link of the invitation").fill(readFileSync(invitation, "utf8"));
+await press("Read the invitation");
+await part.locator(".asked").waitFor();
+await take("part-asked");
+await done("asked");
+
+await press("Agree and take part");
+await says("Connected. Waiting for the server to begin.");
+await done("connected");
+
+await says("Taking part.");
+await part.getByText("2 uploads so far").waitFor();
+await page.locator(".sent").getByText("your upload, which the server can read").nth(1).waitFor();
+await page.locator(".sent").getByText("that the trained model has arrived").waitFor();
+await take("part-taking");
+await done("uploaded");
+
+await press("Pause");
+await says("Paused.");
+await press("Go on");
+await says("Taking part.");
+await press("Stop");
+await says("Stopped.");
+await press("Leave");
+await press("Yes, leave and delete the key");
+await part.getByText("You have left.").waitFor();
+await part.getByLabel("Link of the invitation").waitFor();
+await done("left");
+console.log(JSON.stringify({ step: "end", complaints }));
+await browser.close();
+process.exit(0);
