@@ -222,13 +222,12 @@ def test_without_the_extra_the_page_says_what_installs_it(folder, link, monkeypa
 
 
 def test_a_device_has_one_node(folder, monkeypatch):
-    monkeypatch.setattr(supernode.reachability, "check", lambda address: None)
     monkeypatch.setattr(supernode, "_LEAVING", 0.0)
     home = folder / "flower"
     home.mkdir()
-    second = supernode.running(folder, Address("127.0.0.1", 1), None)
+    second = supernode.kept_running(folder, Address("127.0.0.1", 1), None)
     with supernode._alone(home), pytest.raises(DeployError, match="another program runs the node"):
-        second.__enter__()
+        next(second)
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,10 @@ function Invited({ part, act }: { part: Part; act: Act }) {
           <div class="asked">
             <h3>{asked.federation} asks you to take part</h3>
             <Terms asked={asked} />
-            <p>Your device will connect to {asked.server} whenever this page is running, until you stop it or leave.</p>
+            <p>
+              This is what the federation announces. What holds are the limits of this device, below. Your device will
+              connect to {asked.server} as long as <code>solera device open</code> runs, until you stop it or leave.
+            </p>
             <div class="buttons">
               <button type="button" class="main" onClick={() => void act("You have agreed.", part.agree(text))}>
                 Agree and take part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from solera.core.errors import ConfigError
+from solera.core.errors import ConfigError, SoleraError
 from solera.core.frozen import Frozen
 from solera.device.device import Device
 from solera.service.access import OWNER, Access, Endpoint
@@ -66,8 +67,9 @@ class FederationRoutes:
         if self._keeper is not None:
             from solera.service.taking_part import is_wanted  # noqa: PLC0415
 
-            if await self._worker.run(is_wanted):
-                self._keeper.start()
+            with suppress(SoleraError):  # the page shows it
+                if await self._worker.run(is_wanted):
+                    self._keeper.start()
 
     async def close(self) -> None:
         """End the node."""

@@ -43,7 +43,7 @@ class NodeKeeper:
 
     def start(self) -> None:
         """Keep the node running."""
-        if self._task is None:
+        if self._task is None or self._task.done():
             self.status = Status("connecting")
             self._task = asyncio.create_task(self._keep())
 
@@ -64,6 +64,10 @@ class NodeKeeper:
                 await asyncio.sleep(_SILENT)
             except SoleraError as error:
                 self.status = Status("failed", error)
+                await asyncio.sleep(_ENDED)
+            except OSError as error:
+                problem = DeployError(f"the node cannot be started: {error.strerror}", "see the disk's space")
+                self.status = Status("failed", problem)
                 await asyncio.sleep(_ENDED)
 
     async def _run(self) -> None:

@@ -85,27 +85,27 @@ def running(
     reachability.check(address)
     home = private_folder(flower.home_of(device))
     close(home)
-    with _alone(home):
-        port, secret = free_port(), _new_secret(home)
-        environment = flower.environment(home)
-        line = flower.supernode(device, address, key, port, secret)
-        process = Process(line, environment, home / "supernode.log")
-        answers = flower.worker(device, port, secret, app, process.pid)
-        worker = Process(answers, environment, home / "worker.log")
-        try:
-            _wait(process, address, key)
-            yield Running(process, worker)
-        finally:
-            worker.stop()
-            process.stop()
+    port, secret = free_port(), _new_secret(home)
+    environment = flower.environment(home)
+    line = flower.supernode(device, address, key, port, secret)
+    process = Process(line, environment, home / "supernode.log")
+    answers = flower.worker(device, port, secret, app, process.pid)
+    worker = Process(answers, environment, home / "worker.log")
+    try:
+        _wait(process, address, key)
+        yield Running(process, worker)
+    finally:
+        worker.stop()
+        process.stop()
 
 
 def kept_running(device: Path, address: Address, key: Path | None) -> Generator[Running]:
-    """The node whenever it has been started, for ever; an error if it ends."""
-    while True:
-        with running(device, address, key) as node:
-            yield node
-            node.watch(key)
+    """The node whenever it has been started, for ever; an error if it ends, or if there is another."""
+    with _alone(private_folder(flower.home_of(device))):
+        while True:
+            with running(device, address, key) as node:
+                yield node
+                node.watch(key)
 
 
 def _wait(process: Process, address: Address, key: Path | None) -> None:
@@ -138,7 +138,8 @@ def _wait(process: Process, address: Address, key: Path | None) -> None:
 def _alone(home: Path) -> Iterator[None]:
     """Lock the device against a second node. The lock ends with the process."""
     try:
-        held = FileLock(home / "node.lock", timeout=_LEAVING, mode=PRIVATE).acquire(poll_interval=0.2)
+        lock = FileLock(home / "node.lock", timeout=_LEAVING, mode=PRIVATE, thread_local=False)
+        held = lock.acquire(poll_interval=0.2)
     except Timeout:
         raise DeployError(
             "another program runs the node of this device",
