@@ -105,7 +105,9 @@ def test_a_person_takes_part_from_the_page(tmp_path, key, monkeypatch):
                 assert {each["standing"] for each in Ledger(mine.store).federations()} == {"left"}
                 assert not any(map(psutil.pid_exists, started))
                 person.goes_on()
-                assert person.has("end")["complaints"] == []
+                assert (
+                    person.has("end")["complaints"] == []
+                )  # of the browser, and of axe at the width of a phone
                 assert person.process.wait(30) == 0
             finally:
                 person.process.kill()

@@ -10,6 +10,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import axe from "axe-core";
 import { launch } from "./chromium.mjs";
 
 const WAIT = 150_000; // processes start and load torch
@@ -33,6 +34,24 @@ async function take(name) {
   }
 }
 
+/** What is wrong with the screen for screen readers, and on a phone. */
+async function check(until, text) {
+  const phone = await browser.newPage({ viewport: { width: 390, height: 844 }, bypassCSP: true });
+  await phone.goto(link);
+  await phone.getByRole("link", { name: "What left this device" }).click();
+  if (text) {
+    await phone.getByLabel("Link of the invitation").fill(text);
+    await phone.getByRole("button", { name: "Read the invitation" }).click();
+  }
+  await phone.locator(until).waitFor();
+  await phone.evaluate(axe.source);
+  const found = await phone.evaluate(async () => (await globalThis.axe.run()).violations);
+  complaints.push(...found.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`));
+  const width = await phone.evaluate(() => document.documentElement.scrollWidth);
+  if (width > 390) complaints.push(`the screen is ${width} pixels wide`);
+  await phone.close();
+}
+
 async function done(step) {
   console.log(JSON.stringify({ step, part: await part.innerText(), page: await page.locator("main").innerText() }));
   await lines.next();
@@ -44,10 +63,12 @@ await part.getByLabel("Link of the invitation").fill("solera-invitation:nonsense
 await press("Read the invitation");
 await part.getByRole("alert").waitFor();
 complaints.length = 0; // Chromium names the answer that refused it
-await part.getByLabel("Link of the invitation").fill(readFileSync(invitation, "utf8"));
+const text = readFileSync(invitation, "utf8");
+await part.getByLabel("Link of the invitation").fill(text);
 await press("Read the invitation");
 await part.locator(".asked").waitFor();
 await take("part-asked");
+await check(".asked", text);
 await done("asked");
 
 await press("Agree and take part");
@@ -59,6 +80,7 @@ await part.getByText("2 uploads so far").waitFor();
 await page.locator(".sent").getByText("your upload, which the server can read").nth(1).waitFor();
 await page.locator(".sent").getByText("that the trained model has arrived").waitFor();
 await take("part-taking");
+await check(".state");
 await done("uploaded");
 
 await press("Pause");
