@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ pytest.importorskip("starlette", reason="needs the page extra")
 
 from starlette.testclient import TestClient
 
+from commands import is_running
 from solera.core.errors import DeployError
 from solera.deploy.common.flower import Address
 from solera.deploy.common.invitation import Asked
@@ -25,7 +28,7 @@ from solera.device.outbox import BECAUSE
 from solera.device.publish import start
 from solera.service import node_keeper
 from solera.service.app import service
-from solera.service.node_keeper import _why
+from solera.service.node_keeper import NodeKeeper, _why
 
 HOST, SECRET, FEDERATION = "127.0.0.1:8470", "secret", "a" * 64
 
@@ -244,3 +247,67 @@ def test_why_a_node_has_ended(tmp_path, said, message, silent):
     found = _why(process)
     assert message in found.message
     assert isinstance(found, node_keeper.reachability.SilenceError) is silent
+
+
+@pytest.fixture
+def fake_node(tmp_path, monkeypatch) -> Path:
+    """A file whose text says what `solera node start` does in its place."""
+    program = tmp_path / "node.sh"
+    program.write_text(f"#!/bin/sh\n. {tmp_path}/does\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(node_keeper.sys, "executable", str(program))
+    monkeypatch.setattr(node_keeper, "accepted", lambda folder: SimpleNamespace(address=None))
+    monkeypatch.setattr(node_keeper.reachability, "check", lambda address: None)
+    monkeypatch.setattr(node_keeper, "_ENDED", 0.1)
+    return tmp_path / "does"
+
+
+async def reached(keeper: NodeKeeper, state: str) -> None:
+    end = time.monotonic() + 20
+    while keeper.status.state != state:
+        assert time.monotonic() < end, keeper.status
+        await asyncio.sleep(0.01)
+
+
+def test_a_node_that_ends_is_started_again_and_stopping_ends_it(tmp_path, fake_node):
+    async def follow() -> None:
+        fake_node.write_text("echo 'error: the server does not know the key' >&2; exit 2\n")
+        keeper = NodeKeeper(tmp_path)
+        keeper.start()
+        await reached(keeper, "failed")
+        assert keeper.status.problem.message == "the server does not know the key"
+        fake_node.write_text(
+            f"echo $$ > {tmp_path}/pid; echo 'node 7 takes part; Ctrl-C ends it'; sleep 60\n"
+        )
+        await reached(keeper, "connected")
+        keeper.start()  # again changes nothing
+        pid = int((tmp_path / "pid").read_text())
+        assert is_running(pid)
+        await keeper.stop()
+        assert keeper.status.state == "off"
+        assert not is_running(pid)
+
+    asyncio.run(follow())
+
+
+def test_a_server_that_falls_silent_is_waited_for(tmp_path, fake_node, monkeypatch):
+    answers: list[bool] = [True]
+
+    def check(address: None) -> None:
+        if not answers[-1]:
+            raise node_keeper.reachability.SilenceError("no server answers")
+
+    async def follow() -> None:
+        fake_node.write_text("echo 'node 7 takes part; Ctrl-C ends it'; sleep 60\n")
+        keeper = NodeKeeper(tmp_path)
+        keeper.start()
+        await reached(keeper, "connected")
+        answers.append(False)
+        await reached(keeper, "waiting")
+        answers.append(True)
+        await reached(keeper, "connected")
+        await keeper.stop()
+
+    monkeypatch.setattr(node_keeper.reachability, "check", check)
+    monkeypatch.setattr(node_keeper, "_ASK", 0.0)
+    asyncio.run(follow())
