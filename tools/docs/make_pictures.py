@@ -209,8 +209,8 @@ def troubles() -> Picture:
 # The rooms of the package: one may use those below it, and those to its left.
 LAYERS = (
     (("api", "from Python"), ("cli", "commands, thin")),
-    (("deploy", "over Flower"), ("bench", "measures"), ("report", "pages")),
-    (("device", "on one's own machine"), ("service", "its page"), ("privacy", "attacks, masks")),
+    (("deploy", "over Flower"), ("service", "a device's page"), ("bench", "measures"), ("report", "pages")),
+    (("device", "on one's own machine"), ("privacy", "attacks, masks")),
     (("runs", "train, keep, resume, recommend"), ("testing", "what every method must satisfy")),
     (("engine", "reference, block"), ("evaluate", "protocols, ranking"), ("baselines", "centralized")),
     (

@@ -4,6 +4,7 @@
  */
 
 import type { Item } from "./bundle";
+import type { Part } from "./part";
 import type { Columns, TableForm } from "./table";
 
 export type { Item };
@@ -142,6 +143,7 @@ export interface Left {
 /** What a device's folder has beyond a page without a device: lists, federations, updates. */
 export interface Folder {
   readonly former: Former | null;
+  readonly part: Part;
   listed(): Promise<number>;
   clearList(): Promise<void>;
   left(): Promise<Left>;

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { dateOf } from "./browser_device";
 import type { Federation, Folder, Left, Limit, Sent } from "./device";
 import { counted, Failed, Said } from "./parts";
+import { TakePart } from "./take_part";
 
 const STEP = 50;
 const STANDINGS = {
@@ -41,12 +42,13 @@ export function LeftFolder({ folder }: { folder: Folder }) {
           </>
         ) : (
           <>
-            <strong>Nothing.</strong> Nothing is sent unless you start <code>solera node start</code>.
+            <strong>Nothing.</strong> Nothing is sent unless you take part in a federation.
           </>
         )}
       </p>
       <Said>{said}</Said>
       <Failed error={error} />
+      <TakePart part={folder.part} onNews={() => void folder.left().then(setLeft)} />
       {left.federations.length > 0 && (
         <section aria-labelledby="federations-title">
           <h2 id="federations-title">Federations</h2>

@@ -18,6 +18,7 @@ import type {
   Unmatched,
 } from "./device";
 import { PageError } from "./errors";
+import { type Part, partOf } from "./part";
 import { formOf, KINDS, type TableForm, usersOf } from "./table";
 
 const LOOK = 250; // milliseconds between two looks at an import
@@ -81,6 +82,7 @@ export class ServiceDevice implements Device, Folder {
   readonly years: [number, number] | null;
   readonly place: string;
   readonly former: Former | null;
+  readonly part: Part;
   private last: Job | null = null;
 
   private constructor(
@@ -92,6 +94,7 @@ export class ServiceDevice implements Device, Folder {
     this.genres = state.genres;
     this.years = state.years;
     this.former = state.former;
+    this.part = partOf(ask);
     this.place = `in the folder ${state.folder} of this computer`;
   }
 

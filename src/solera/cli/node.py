@@ -106,7 +106,7 @@ def start(
                 soft_wrap=True,
             )
         supernode.check_key(key)
-        with ended_by_signals():
+        with ended_by_signals(), supernode.alone(device):
             try:
                 serve(device, address, key, _say)
             except KeyboardInterrupt:

@@ -6,10 +6,12 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from solera.core.text import clean_text
 from solera.device.store import Store
 
+BECAUSE = "because "  # the step of a refusal: why
 _KEYS = "keys for hiding uploads, and nothing about your history"
 _TOLD = {
     "advertise": _KEYS,
@@ -68,6 +70,37 @@ def messages(store: Store) -> list[dict[str, Any]]:
     return found
 
 
+class Latest(NamedTuple):
+    """What has left the device since a time, in short."""
+
+    messages: int
+    uploads: int
+    round: int | None  # of the newest message that belongs to one
+    time: int | None  # of the newest message
+    declined: str | None  # why the newest message was a refusal, if it was
+
+
+def latest(store: Store, since: int) -> Latest:
+    """Counts, and what the newest message says."""
+    (counts,) = store.rows(
+        "SELECT COUNT(*) AS messages, SUM(kind IN ('train', 'mask')) AS uploads FROM outbox WHERE time >= ?",
+        since,
+    )
+    newest = store.rows(
+        "SELECT time, kind, steps FROM outbox WHERE time >= ? ORDER BY id DESC LIMIT 1", since
+    )
+    rounds = store.rows(
+        "SELECT round FROM outbox WHERE time >= ? AND round >= 0 ORDER BY id DESC LIMIT 1", since
+    )
+    return Latest(
+        counts["messages"],
+        counts["uploads"] or 0,
+        rounds[0]["round"] if rounds else None,
+        newest[0]["time"] if newest else None,
+        _reason(json.loads(newest[0]["steps"])) if newest and newest[0]["kind"] == "declined" else None,
+    )
+
+
 def is_seen(sent: Mapping[str, Any]) -> bool:
     """Whether a message was an upload that the server could read."""
     return sent["kind"] in ("", "train") and _items(sent) is not None
@@ -106,7 +139,14 @@ def told(sent: Mapping[str, Any], cover: int | None = None) -> str:
         return (
             "your upload, which the server can read" if sent_any else "that there was nothing to train with"
         )
+    if kind == "declined" and (reason := _reason(sent["steps"])):
+        return f"{_TOLD[kind]}: {reason}"
     return _TOLD.get(kind, "a message of an older version; see --raw")
+
+
+def _reason(steps: Sequence[str]) -> str:
+    """Why a message was a refusal; empty in records of older versions."""
+    return next((clean_text(step.removeprefix(BECAUSE)) for step in steps if step.startswith(BECAUSE)), "")
 
 
 def _items(sent: Mapping[str, Any]) -> tuple[int, bool] | None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from solera.core.errors import SoleraError
 from solera.service.access import Access, Endpoint, failed
 from solera.service.api import ApiRoutes
+from solera.service.federation import FederationRoutes
 from solera.service.guard import Guard
 from solera.service.imports import Imports
 from solera.service.openapi import described
@@ -33,16 +34,19 @@ _FILES = {  # by path: no other file of the disk can be asked for
 def service(folder: Path, user: str, secret: str, host: str) -> ASGIApp:
     """The service of a device. `secret` is the token of the link, `host` the address with its port."""
     worker, imports = Worker(folder), Imports(folder)
-    access = Access(worker, secret, user)
+    access, federation = Access(worker, secret, user), FederationRoutes(worker)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await federation.open()
         yield
+        await federation.close()
         imports.close()
         worker.close()
 
     routes = [Route(path, _file(name, kind), methods=["GET"]) for path, (name, kind) in _FILES.items()]
     routes += [*PageRoutes(worker, imports).routes(access), *ApiRoutes(worker).routes(access)]
+    routes += federation.routes(access)
     routes.append(Route("/api/openapi.json", _describe, methods=["GET"]))
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={SoleraError: failed})
     app.router.redirect_slashes = False

@@ -36,6 +36,7 @@ HEADERS = {
 }
 MOST_BYTES = 1 << 18  # of a body
 _LARGER = {"/page/imports": 1 << 28, "/page/model": 1 << 29}  # of bodies that go to the disk at once
+_LARGER["/page/invitation"] = 1 << 21  # a list of nodes may be in it
 _DATA = ("/page/", "/api/")
 _OURS = ("same-origin", "none")  # none: typed into the address bar
 

@@ -47,6 +47,7 @@ from solera.deploy.node.work import OWN, SHARED, Cohort, Total, Work, arrays_to_
 from solera.device.device import Device
 from solera.device.ledger import JOINED, LEFT, PAUSED, Ledger
 from solera.device.model import method_of
+from solera.device.outbox import BECAUSE
 from solera.device.policy import Policy
 from solera.device.tensors import Arrays
 from solera.dp.mechanism import Clip
@@ -100,9 +101,10 @@ class Node:
         is in them: they stay in the log.
         """
         told = isinstance(error, RefusalError | SecAggError | ConfigError)
-        reply = declined(error.message if told else "this node could not answer; its log says why")
+        reason = error.message if told else "this node could not answer; its log says why"
+        reply = declined(reason)
         try:
-            self.members.record(reply, (), "declined")
+            self.members.record(reply, (f"{BECAUSE}{reason}",), "declined")
         except DeviceError as unwritable:  # then nothing but this fixed sentence leaves
             _LOG.warning("the refusal could not be recorded: %s", unwritable)
             return declined("this node could not answer, nor record that it did not")

@@ -10,7 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from solera.core.errors import DeployError
+from solera.core.files import PRIVATE
 from solera.deploy.common import flower
 from solera.deploy.common.flower import Address
 from solera.deploy.common.private_files import close, private_folder
@@ -19,6 +22,7 @@ from solera.deploy.operate.processes import Process
 
 _JOINED = re.compile(r"node (\d+) takes part")
 _JOIN = 300.0  # seconds that a node may take to join, on a machine that is busy, while the server answers
+_LEAVING = 3.0  # seconds that another node of the device may take to end
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,22 @@ def _wait(process: Process, address: Address) -> None:
                 f"see its log, {process.log}",
             )
         time.sleep(0.1)
+
+
+@contextmanager
+def alone(device: Path) -> Iterator[None]:
+    """Lock the device against a second node. The lock ends with the process."""
+    home = private_folder(flower.home_of(device))
+    try:
+        lock = FileLock(home / "node.lock", timeout=_LEAVING, mode=PRIVATE, thread_local=False)
+        held = lock.acquire(poll_interval=0.2)
+    except Timeout:
+        raise DeployError(
+            "another program runs the node of this device",
+            "end the other one, solera node start or the page of solera device open",
+        ) from None
+    with held:
+        yield
 
 
 def why_ended(process: Process) -> DeployError:

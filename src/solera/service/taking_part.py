@@ -1,0 +1,86 @@
+"""What the page shows of an invitation and of the federation that a device takes part in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from solera.core.text import clean_text
+from solera.deploy.common.invitation import Asked, Invitation
+from solera.deploy.node import accepted
+from solera.device import outbox
+from solera.device.device import Device
+from solera.device.ledger import JOINED, PAUSED, Ledger
+from solera.device.policy import Policy
+
+_WANTED = "node_wanted"  # the setting by which the node starts with the service
+
+
+def asked(device: Device, text: str) -> dict[str, Any]:
+    """What an invitation asks for, in words. Nothing of it is kept."""
+    found = Invitation.parse(text)
+    return _in_words(device, found.federation, found.server, found.asked)
+
+
+def agree(device: Device, text: str) -> None:
+    """Keep an invitation, and agree to the federation that asks next."""
+    accepted.accept(device.path, Invitation.parse(text))
+    Ledger(device.store).join_next()
+    want(device, True)
+
+
+def leave(device: Device) -> None:
+    """Remove the household's key and the server's address. Whatever this device has joined is left."""
+    ledger = Ledger(device.store)
+    ledger.join_next(False)
+    _change(ledger, (JOINED, PAUSED), ledger.leave)
+    want(device, False)
+    accepted.leave(device.path)
+
+
+def pause(device: Device, paused: bool) -> None:
+    """Decline everything that this device has joined, or take part in it again."""
+    ledger = Ledger(device.store)
+    if paused:
+        _change(ledger, (JOINED,), ledger.pause)
+    else:
+        _change(ledger, (PAUSED,), ledger.join)
+
+
+def want(device: Device, wanted: bool) -> None:
+    """Remember whether the node is to run while the service does."""
+    device.store.set(_WANTED, "yes" if wanted else "")
+
+
+def is_wanted(device: Device) -> bool:
+    """Whether the node is to run."""
+    return device.store.settings().get(_WANTED) == "yes" and accepted.accepted(device.path) is not None
+
+
+def state(device: Device) -> dict[str, Any]:
+    """The accepted invitation, what the owner has decided, and what has left the device since."""
+    there = accepted.accepted(device.path)
+    if there is None:
+        return {"accepted": None}
+    standings = {each["standing"] for each in Ledger(device.store).federations()}
+    latest = outbox.latest(device.store, since=int(there.ca.stat().st_mtime))
+    return {
+        "accepted": _in_words(device, there.terms.federation, there.terms.server, there.terms.asked),
+        "joined": JOINED in standings,
+        "paused": PAUSED in standings,
+    } | latest._asdict()
+
+
+def _in_words(device: Device, federation: str, server: str, asked: Asked) -> dict[str, Any]:
+    return {
+        "federation": clean_text(federation),
+        "server": clean_text(server),
+        "asks": list(asked.sentences()),
+        "declines": accepted.conflicts(asked, Policy.read(device.store)),
+    }
+
+
+def _change(ledger: Ledger, standings: tuple[str, ...], to: Callable[[str], None]) -> None:
+    for each in ledger.federations():
+        if each["standing"] in standings:
+            to(each["id"])
