@@ -23,6 +23,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from solera.deploy.common.frames import LARGEST, RECEIVE, SEND, exchange, pack, unpack
@@ -89,7 +90,7 @@ class Post:
         return replies
 
     @property
-    def _client(self):  # type: ignore[no-untyped-def]
+    def _client(self) -> RuntimeHttpClient:
         assert isinstance(self._grid, HttpGrid)
         return self._grid._runtime_client
 
