@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from unittest import mock
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from mutations import array, bytes_of, json_of, structure
 
+from solera.deploy.common import messages
 from solera.deploy.common.messages import from_content, to_content
 from solera.deploy.common.protocol import MESSAGE, Packet
 
@@ -34,6 +36,35 @@ def odd_packet(draw: random.Random, good: Packet) -> Packet:
 def odd_record(draw: random.Random, packet: Packet) -> RecordDict:
     """The same as Flower carries it, and what may be wrong there."""
     content = to_content(packet)
+    if draw.random() < 0.5:
+        return _odd_texts(draw, content)
+    with mock.patch.object(messages, "_SMALL", -1):  # as larger arrays travel
+        return _odd_arrays(draw, packet, to_content(packet))
+
+
+def _odd_texts(draw: random.Random, content: RecordDict) -> RecordDict:
+    """Wrong texts or bytes of a record that holds everything."""
+    texts = dict(content["fields"])
+    match draw.randrange(8):
+        case 0 | 1:
+            name = draw.choice(("fields", "arrays"))
+            texts[name] = json_of(draw, str(texts[name]).encode()).decode("latin-1")
+        case 2:
+            texts["bytes"] = bytes_of(draw, texts["bytes"])
+        case 3:
+            shape = draw.choice(([-1], [0], [0, 2**63], [10**12], [3, -1], [], [1] * 70, "3", [1.0], [True]))
+            dtype = draw.choice(("<f4", "<f8", "<i4", "|u1", "O", "<U9", "", "V8", "<M8", 4, None))
+            texts["arrays"] = json.dumps([[draw.choice(("rows", 3, None)), dtype, shape]])
+        case 4:
+            texts[draw.choice(("more", "fields"))] = draw.choice((b"x", 1, "{}"))
+        case _:
+            pass
+    content["fields"] = ConfigRecord(texts)
+    return content
+
+
+def _odd_arrays(draw: random.Random, packet: Packet, content: RecordDict) -> RecordDict:
+    """Wrong arrays beside a record of fields."""
     match draw.randrange(8):
         case 0:
             content["fields"] = ConfigRecord(

@@ -68,7 +68,7 @@ def from_content(content: RecordDict) -> Packet:
             if packed
             else {name: _from_array(array) for name, array in numbers.items()}
         )
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise RefusalError(Reason.MALFORMED, f"cannot be read: {error}"[:200]) from None
     if not isinstance(fields, dict):
         raise RefusalError(Reason.MALFORMED, "the fields are not a JSON object")

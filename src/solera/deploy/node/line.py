@@ -146,6 +146,12 @@ class Line:
         """The number that the server knows the node by; 0 before it has joined."""
         return 0 if self._node is None else self._node.node_id
 
+    @property
+    def _joined(self) -> Node:
+        """The node, once it has joined."""
+        assert self._node is not None
+        return self._node
+
     def join(self) -> None:
         """Join the server, waiting until it is there."""
         if self._registers and self._node is None:
@@ -215,13 +221,13 @@ class Line:
             if missing:
                 parts |= pull_objects(
                     missing,
-                    make_pull_object_fn_protobuf(self._trying(self._client.PullObject), self._node, run),
+                    make_pull_object_fn_protobuf(self._trying(self._client.PullObject), self._joined, run),
                     max_time=_PARTS_TIME,
                     initial_backoff=0.1,
                     backoff_cap=2.0,
                 )
                 confirm = self._trying(self._client.ConfirmMessageReceived)
-                make_confirm_message_received_fn_protobuf(confirm, self._node, run)(tree.object_id)
+                make_confirm_message_received_fn_protobuf(confirm, self._joined, run)(tree.object_id)
             message = inflate_object_from_contents(tree.object_id, parts)
         except (ObjectPullError, httpx.HTTPStatusError) as error:
             _LOG.warning("a message did not come whole: %s", error)
@@ -247,7 +253,7 @@ class Line:
             try:
                 taken = self._give(asked, contents) or self._try(self._client.PushMessages, asked)
                 push = make_push_object_fn_protobuf(
-                    self._trying(self._client.PushObject), self._node, run, taken.session_id
+                    self._trying(self._client.PushObject), self._joined, run, taken.session_id
                 )
                 missing = [(name, contents[name]) for name in taken.objects_to_push if name in contents]
                 push_object_contents_from_iterable(missing, push)
@@ -275,9 +281,9 @@ class Line:
         if not self._express or sum(map(len, contents.values())) > LARGEST:
             return None
         body = pack(request, contents)
-        return PushMessagesResponse.FromString(
-            self._try(lambda text: exchange(self._client, GIVE, text), body)
-        )
+        taken = PushMessagesResponse()
+        taken.ParseFromString(self._try(lambda text: exchange(self._client, GIVE, text), body))
+        return taken
 
     def _known(self, ask: Callable[[], Any]) -> Any:
         """Ask the server; join again if it has forgotten the node, e.g. because its database is new."""

@@ -136,13 +136,13 @@ class Tally:
         self.working = threading.Lock()  # one answer is made at a time: they share a processor anyway
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
 
     def add(self, what: str, seconds: float = 0.0) -> None:
         """Count one."""
         with self._lock:
             self.counts[what] += 1
-            self.seconds[what] += seconds
+            self.seconds[what] = self.seconds.get(what, 0.0) + seconds
 
     def to_json(self) -> str:
         """All counts."""

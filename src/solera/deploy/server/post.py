@@ -21,6 +21,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
+from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from solera.deploy.common.frames import LARGEST, RECEIVE, SEND, exchange, pack, unpack
@@ -93,7 +94,7 @@ class Post:
         return PullAppMessagesResponse.FromString(head), parts
 
     @property
-    def _client(self):  # type: ignore[no-untyped-def]
+    def _client(self) -> RuntimeHttpClient:
         assert isinstance(self._grid, HttpGrid)
         return self._grid._runtime_client
 
