@@ -115,11 +115,11 @@ if __name__ == "__main__":
     parser.add_argument("alpha", type=float)
     parser.add_argument("options", nargs="*", help="of fedsasrec, e.g. dropout=0.3")
     parser.add_argument("--rounds", type=int, default=160)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     torch.set_num_threads(1)
     run = Run.open(given.closed, data=load(given.data))
-    shared = run._simulation.state.shared  # type: ignore[union-attr]
-    method = run._simulation.method  # type: ignore[union-attr]
+    shared = run._simulation.state.shared
+    method = run._simulation.method
     assert NEIGHBOURS not in shared, "train fedslist without neighbours"
     assert isinstance(method.config, FedSLISTConfig)
     if given.alpha:
