@@ -34,6 +34,7 @@ from solera.evaluate import split
 
 WINDOWS = (30.0, 365.0)
 POWERS = (0.05, 0.15, 0.3, 0.5)
+LEAST = 1e-3  # entries of T below this are left out
 USERS = 1000  # ranked at most, of validation and of test
 
 
@@ -78,7 +79,7 @@ def sums(
         )
         following = next_products(length, decays, int(options["horizon"]), float(options["horizon_decay"]))
         following = following.reshape(len(rows), length)
-        one, other = np.nonzero(following)
+        one, other = np.nonzero(following > LEAST)
         table.append((rows[one], items[other], following[one, other], first + other))
     r, c, v, p = (np.concatenate(parts) for parts in zip(*table, strict=True))
     return total, (r, c, v, p)
