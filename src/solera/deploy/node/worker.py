@@ -17,7 +17,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from solera.deploy.common.flower import WORKER_APP
-from solera.deploy.common.json_log import log_as_json
+from solera.deploy.common.json_log import in_round, log_as_json
 from solera.deploy.node import masked_round  # noqa: F401 - loads torch once, before the first message
 
 _LOG = logging.getLogger("solera.node")
@@ -130,6 +130,7 @@ def answer(runtime: str, token: str, app: ClientApp, tasks: Tasks | None = None)
     heartbeat.start()
     status, details = SubStatus.COMPLETED, ""
     context: Context | None = None
+    round_ = ExitStack()
     try:
         try:
             message, context, _run, _program = pull_task_input(client)
@@ -139,6 +140,7 @@ def answer(runtime: str, token: str, app: ClientApp, tasks: Tasks | None = None)
             _LOG.warning("a message did not come whole: %r", error)
             status, details = SubStatus.FAILED, _FAILED
             return
+        round_.enter_context(in_round(message.metadata.group_id))
         began = time.perf_counter()
         try:
             reply = app(message=message, context=context)
@@ -150,6 +152,7 @@ def answer(runtime: str, token: str, app: ClientApp, tasks: Tasks | None = None)
         _LOG.info("answered", extra={"fields": {"kind": kind, "seconds": round(seconds, 4)}})
         push_message(client, reply, context)
     finally:
+        round_.close()
         push_task_output(client=client, context=context, sub_status=status, details=details)
         heartbeat.stop()
         client.close()
