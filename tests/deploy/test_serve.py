@@ -219,6 +219,20 @@ def test_a_run_that_fails_is_told_and_tried_at_the_next_time(world):
     assert (made.done, made.loop.serving.failures) == (1, 0)
 
 
+def test_what_fails_outside_a_run_is_tried_again_after_a_minute(world):
+    made = world()
+    made.step()
+    standing = made.path / "versions" / "1" / "shared.safetensors"
+    content = standing.read_bytes()
+    standing.write_bytes(b"")
+    for _ in range(5):
+        made.step(seconds=3)
+    assert len(made.events("failed")) == 1
+    standing.write_bytes(content)
+    made.step(seconds=60)
+    assert made.loop.serving.told == {100: 1, 101: 1, 102: 1}
+
+
 def verdicts(monkeypatch, hits: dict[int, bool] | bool) -> None:
     """Let devices find all items or none, and flip nothing."""
     monkeypatch.setattr(node_evaluation, "is_hit", lambda model, history, top: hits)

@@ -10,6 +10,7 @@ import typer
 from solera.cli.demo import demo, figures
 from solera.cli.output import Json, err, help_if_alone, out, print_json, privacy_line
 from solera.cli.progress import open_progress
+from solera.cli.serve import backup, restore, rollback, serve, status
 
 if TYPE_CHECKING:
     from solera.deploy.server.folder import FederationFolder
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_without_command=True)
 app.callback()(help_if_alone)
 app.command()(demo)
+for _command in (serve, status, rollback, backup, restore):
+    app.command()(_command)
 
 DifferentialPrivacy = Annotated[
     str | None,

@@ -14,11 +14,13 @@ from solera.core.errors import DeployError
 from solera.core.files import PRIVATE, write_atomically
 from solera.deploy.common import flower
 from solera.deploy.common.credential import read_token
+from solera.deploy.common.settings import check_roster
 from solera.deploy.operate import reachability, submit
 from solera.deploy.operate.control import Control, control
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.plan import ServePlan
 from solera.deploy.server.serving import Serving
+from solera.deploy.server.versions import Version, Versions
 from solera.device.bundle import Bundle
 
 SERVE_APP = "solera.deploy.server.serve_app:app"
@@ -31,9 +33,14 @@ Tell = Callable[[dict[str, Any]], None]  # a line of events.jsonl or history.jso
 
 def prepare(folder: Path, plan: ServePlan) -> FederationFolder:
     """Create the federation if there is none, and leave the settings for the server's app."""
-    federation = FederationFolder(folder)
+    federation, settings = FederationFolder(folder), plan.settings()
+    roster = submit.roster_of(folder, None) if settings.secure_aggregation else None
+    if roster is not None:
+        check_roster(len(roster.nodes), settings)
     if not federation.exists:
-        federation = FederationFolder.create(folder, Bundle.open(plan.bundle), plan.settings())
+        federation = FederationFolder.prepare(folder, Bundle.open(plan.bundle), plan.given(), resume=False)
+    if roster is not None:
+        federation.keep_roster(roster)
     write_atomically(folder / _PLAN, plan.model_dump_json(indent=2) + "\n", PRIVATE)
     return federation
 
@@ -82,6 +89,18 @@ def _follow(asked: Control, number: int, lines: list[submit.History], tell: Tell
             for line in each.new():
                 tell(line)
         time.sleep(1.0)
+
+
+def roll_back(folder: Path, to: int | None, reason: str = "by hand") -> Version:
+    """Publish an earlier version, and let training continue from it."""
+    federation, versions = FederationFolder.open(folder), Versions(folder)
+    with federation.alone():
+        withdrawn = versions.standing.canary or versions.standing.published
+        version = versions.roll_back(reason, time.time(), to)
+        saved = versions.load(version.number)
+        federation.save(federation.progress, saved.shared, saved.personal)
+        federation.event("version", version=withdrawn, outcome="rolled back", reason=reason)
+    return version
 
 
 @contextmanager

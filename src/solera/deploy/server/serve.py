@@ -26,6 +26,7 @@ from solera.device.bundle import Bundle
 from solera.device.publish import trained_on_devices
 
 _LOG = logging.getLogger(__name__)
+_REST = 60.0  # seconds until something that failed is tried again
 _ASK_AGAIN = 600.0  # seconds until a node that did not take a version, or did not enrol, is asked again
 BUNDLE = "published.bundle"
 
@@ -64,6 +65,7 @@ class ServeLoop:
         self._schedule = plan.schedule.schedule()
         self._versions = Versions(path)
         self._asked: dict[tuple[int, int], float] = {}  # node and version: when it was last sent
+        self._rest_until = 0.0
         self.serving = Serving.read(path) or Serving(born=self._seconds())
         self.serving.smallest_cohort = plan.schedule.smallest_cohort
 
@@ -71,6 +73,11 @@ class ServeLoop:
         """Look once: do what is due, or deliver versions to nodes that lack them."""
         online = self._network.online()
         self.serving.online, self.serving.beat = len(online), self._seconds()
+        if self._seconds() >= self._rest_until:
+            self._look(online)
+        self.serving.write(self._folder.path)
+
+    def _look(self, online: Collection[int]) -> None:
         canary, newest = self._versions.standing.canary, self._newest()
         if newest is not None and newest.outcome == "candidate" and self.serving.until is None:
             self._say("evaluating")
@@ -84,7 +91,6 @@ class ServeLoop:
         else:
             self._train_if_due(online)
         self._deliver_where_lacking(self._network.online())
-        self.serving.write(self._folder.path)
 
     def stop(self) -> None:
         """Record that the loop has ended on purpose."""
@@ -283,6 +289,7 @@ class ServeLoop:
                 do()
         except SoleraError as error:
             _LOG.warning("%s", error.message)
+            self._rest_until = self._seconds() + _REST
             try:
                 self._folder.event("failed", message=error.message, hint=error.hint)
             except RunError:  # a full disk takes no event either
