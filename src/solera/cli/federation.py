@@ -11,6 +11,7 @@ from solera.cli.demo import demo, figures
 from solera.cli.invitation import invite
 from solera.cli.output import Json, err, help_if_alone, out, print_json, privacy_line
 from solera.cli.progress import open_progress
+from solera.cli.serve import backup, restore, rollback, serve, status
 
 if TYPE_CHECKING:
     from solera.deploy.server.folder import FederationFolder
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Train on devices over a network, with Flower.", invoke_without_command=True)
 app.callback()(help_if_alone)
 app.command()(demo)
-app.command()(invite)
+for _command in (invite, serve, status, rollback, backup, restore):
+    app.command()(_command)
 
 DifferentialPrivacy = Annotated[
     str | None,

@@ -18,6 +18,7 @@ _TOLD = {
     "share": _KEYS,
     "confirm": "a signature on the list of devices in the sum, and nothing about your history",
     "unmask": "what opens the sum over all devices, and nothing about your upload alone",
+    "evaluate": "whether the model would have found your last item, with an answer that is false at random",
     "finish": "that the trained model has arrived",
     "declined": "that this device does not take part in what the server asked for",
 }

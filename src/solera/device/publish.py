@@ -204,6 +204,33 @@ def extend(old: Bundle, more: Sequence[Item], output: Path, key: Path) -> Bundle
     return write(about, [*held, *more], output, key, catalogue_version=version)
 
 
+def trained_on_devices(
+    old: Bundle, shared: Params, output: Path, key: Path, trained: dict[str, Any]
+) -> Bundle:
+    """Write a bundle of the same method and catalogue, with the parameters that a federation has trained."""
+    manifest, method = old.manifest, method_of(old)
+    if method.tailored:
+        raise BundleError(
+            f"the server of {method.name!r} keeps a table for every client, so there is no model to publish",
+            "leave publisher_key out",
+        )
+    tensors = {name: shared[name] for name in method.shared_shapes(manifest.items)}
+    compact = isinstance(method, ClosedForm)
+    if isinstance(method, ClosedForm):
+        tensors = compacted(method, tensors, manifest.items)
+    about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
+    return write(
+        about,
+        old.catalogue(),
+        output,
+        key,
+        catalogue_version=manifest.catalogue_version,
+        format_=COMPACT_FORMAT if compact else FORMAT,
+        tensors=tensors,
+        trained=trained,
+    )
+
+
 def catalogue_of(data: Interactions, genres: Mapping[str, tuple[str, ...]] | None = None) -> list[Item]:
     """The items of a data set, in its order, with genres by id if they are known."""
     titles = [data.title(item) for item in range(data.n_items)]

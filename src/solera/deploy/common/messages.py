@@ -21,6 +21,7 @@ TYPES = {
     "enrol": "query.enrol",
     "train": "train.round",
     "finish": "query.finish",
+    "evaluate": "query.evaluate",
     "advertise": "query.advertise",
     "share": "query.share",
     "mask": "train.masked",

@@ -158,7 +158,8 @@ class Order(Fields):
     `accepted` names the last of the node's updates that the server has taken, `numbers` are those by which
     the users draw. The arrays are of catalogue `version`; the server's own is `newest`. With a `clip`, what a
     user sends is made no longer than that, and every user counts 1. `bound` does the same, and every user
-    counts as the method says.
+    counts as the method says. With `hold_back`, users train without their last item, on which they can
+    be evaluated, and the device recommends with the last published state, not with the one it trains from.
     """
 
     round: Number | None
@@ -170,6 +171,7 @@ class Order(Fields):
     numbers: Numbers
     clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     bound: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    hold_back: bool = False
 
     @property
     def token(self) -> str:
@@ -189,6 +191,25 @@ class Answer(Fields):
     trained: Numbers
     slots: Numbers
     peak: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class Evaluation(Fields):
+    """Server to node: how often would this state have ranked the users' held-back items high?
+
+    The arrays are of catalogue `version`. Every user answers by randomized response with this ε.
+    """
+
+    version: Version
+    slots: Numbers
+    top: int = Field(ge=1, le=1000)
+    epsilon: float = Field(gt=0, le=2, allow_inf_nan=False)
+
+
+class Verdict(Fields):
+    """Node to server: how many users answered, and how many of them with yes, after the flips."""
+
+    users: Number
+    yes: Number
 
 
 class Step(Fields):

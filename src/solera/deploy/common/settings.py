@@ -60,6 +60,9 @@ class Settings(Frozen):
         description="L2 norm up to which one user's change is taken; without it, every number is cut off"
         " at a bound that follows from what the users send",
     )
+    hold_back: bool = Field(
+        default=False, description="train without every user's last item, and publish versions explicitly"
+    )
     dp: DP | None = Field(default=None, description="differential privacy of a user, over all rounds")
 
     def threshold_of(self, members: int, roster: int) -> int:

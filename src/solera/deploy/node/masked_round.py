@@ -26,6 +26,7 @@ from solera.core.upload import PLAIN
 from solera.deploy.common.protocol import MESSAGE, MaskedAnswer, Order, Packet, Reason, RefusalError, Step
 from solera.deploy.common.uploads import Shape, check_arrays
 from solera.deploy.node.approval import Approval
+from solera.deploy.node.evaluation import Evaluating
 from solera.deploy.node.membership import Membership
 from solera.deploy.node.node import Node
 from solera.deploy.secure.masked import values_of
@@ -45,6 +46,7 @@ MASKED = "masked"  # the step, in the outbox
 def open_node(device: Device, threads: int = 0) -> Node:
     """The node of a device; with masks, if the device has a roster pinned."""
     node, membership = Node(device, threads), Membership.read(device.store)
+    Evaluating(node)
     if membership is not None:
         Masking(node, membership)
     return node

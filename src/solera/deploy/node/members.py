@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,8 +12,9 @@ import torch
 from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Packet
+from solera.deploy.node.work import without_last
 from solera.device.bundle import CATALOGUE
-from solera.device.dates import days_of
+from solera.device.dates import DAY, days_of
 from solera.device.device import NEWEST, Device
 from solera.device.tensors import Arrays, put_tensors
 
@@ -57,8 +59,8 @@ class Members:
         )
         return {int(row["slot"]): row["name"] for row in rows}
 
-    def histories(self, users: Sequence[str]) -> Ragged:
-        """Histories of the users, as items of the catalogue, oldest first."""
+    def histories(self, users: Sequence[str], *, hold_back: bool = False) -> Ragged:
+        """Histories of the users, as items of the catalogue, oldest first; without the item held back."""
         number = self.device.catalogue.number
         held = [
             {number[item]: time for item, time in self.device.times(user).items() if item in number}
@@ -67,7 +69,9 @@ class Members:
         days = [days_of(list(times.values())) for times in held if times]
         known = [each for each in days if each is not None]
         lists = Ragged.from_lists([list(times) for times in held])
-        return replace(lists, days=np.concatenate(known)) if known and len(known) == len(days) else lists
+        if known and len(known) == len(days):
+            lists = replace(lists, days=np.concatenate(known))
+        return without_last(lists) if hold_back else lists
 
     def personal(self, user: str) -> Params:
         """A user's own parameters as the server believes them to be."""
@@ -119,6 +123,12 @@ class Members:
             kind=kind,
             federation=str(sent.fields.get("federation", self.federation)),
         )
+
+    def sent_today(self, kind: str) -> int:
+        """How many messages of a kind left the device in the last 24 hours."""
+        since = int(time.time() - DAY)
+        rows = self._store.rows("SELECT COUNT(*) FROM outbox WHERE kind = ? AND time > ?", kind, since)
+        return int(rows[0][0])
 
     def tell_newest(self, version: int) -> None:
         """Remember which catalogue the server has, for `solera device status`."""

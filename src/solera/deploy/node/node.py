@@ -173,7 +173,7 @@ class Node:
         )
         wire = _DOUBLE if order.clip else self._wire
         reply = Packet(answer.model_dump(), self._packed(work.total, cohort.histories, wire))
-        shared = self.shared_by_owner(order, packet.arrays, here)
+        shared = {} if order.hold_back else self.shared_by_owner(order, packet.arrays, here)
         steps = (*noted(order), PLAIN)
         with self.device.store.writing():
             self.ledger.plain(order.federation, order.round or 0, order.attempt)
@@ -237,13 +237,13 @@ class Node:
     def cohort(self, order: Order, here: dict[int, str]) -> Cohort:
         """The requested users who can train: present, with some but not all items."""
         places = [place for place, slot in enumerate(order.slots) if slot in here]
-        histories = self.members.histories([here[order.slots[place]] for place in places])
+        users = [here[order.slots[place]] for place in places]
+        histories = self.members.histories(users, hold_back=order.hold_back)
         able = np.flatnonzero((histories.lengths > 0) & (histories.lengths < self.n_items))
-        places = [places[each] for each in able]
         return Cohort(
-            places=places,
-            users=[here[order.slots[place]] for place in places],
-            numbers=np.array([order.numbers[place] for place in places], dtype=np.int64),
+            places=[places[each] for each in able],
+            users=[users[each] for each in able],
+            numbers=np.array([order.numbers[places[each]] for each in able], dtype=np.int64),
             histories=histories.take(able),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,15 @@ class Work:
     total: Total
     kept: dict[str, Arrays]
     peaks: list[float]  # the largest number of each, in what they send
+
+
+def without_last(histories: Ragged) -> Ragged:
+    """Histories without their last item, where there are at least two."""
+    lengths = histories.lengths
+    last = np.zeros(len(histories.values), dtype=bool)
+    last[histories.offsets[1:][lengths > 1] - 1] = True
+    kept = Ragged.of_lengths(lengths - (lengths > 1), histories.values[~last])
+    return kept if histories.days is None else replace(kept, days=histories.days[~last])
 
 
 def is_as_good(now: dict[str, Any], then: dict[str, Any]) -> bool:

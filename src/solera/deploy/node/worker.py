@@ -17,27 +17,34 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from solera.deploy.common.flower import WORKER_APP
-from solera.deploy.common.json_log import log_as_json
+from solera.deploy.common.json_log import in_round, log_as_json
+from solera.deploy.common.protocol import Packet
 from solera.deploy.node.answers import Answers
 
 _LOG = logging.getLogger("solera.node")
+
+
+def _answer(kind: str, packet: Packet, answers: Answers) -> Packet | None:
+    began = time.perf_counter()
+    reply: Packet | None = None
+    try:
+        reply = answers(kind, packet)
+    except Exception:  # the node goes on, whatever a message does to it
+        _LOG.exception("no answer to %s", kind)
+    seconds = time.perf_counter() - began
+    _LOG.info("answered", extra={"fields": {"kind": kind, "seconds": round(seconds, 4)}})
+    return reply
 
 
 def work(pipe: Connection, answers: Answers) -> None:
     """Answer messages until the other end of the pipe is closed. None stands for an answer that failed."""
     while True:
         try:
-            kind, packet = pipe.recv()
+            kind, packet, round_ = pipe.recv()
         except EOFError:
             return
-        began = time.perf_counter()
-        try:
-            reply = answers(kind, packet)
-        except Exception:  # the node goes on, whatever a message does to it
-            _LOG.exception("no answer to %s", kind)
-            reply = None
-        seconds = time.perf_counter() - began
-        _LOG.info("answered", extra={"fields": {"kind": kind, "seconds": round(seconds, 4)}})
+        with in_round(round_):
+            reply = _answer(kind, packet, answers)
         try:
             pipe.send(reply)
         except BrokenPipeError:

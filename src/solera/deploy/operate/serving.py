@@ -25,7 +25,7 @@ from flwr.app import Message
 from solera.core.errors import DeployError, SoleraError
 from solera.deploy.common import flower
 from solera.deploy.common.flower import WORKER_APP, Address
-from solera.deploy.common.json_log import log_as_json
+from solera.deploy.common.json_log import current_round, in_round, log_as_json
 from solera.deploy.common.messages import KINDS, from_content, to_content
 from solera.deploy.common.private_files import close, private_files, private_folder
 from solera.deploy.common.protocol import Packet, RefusalError, declined
@@ -67,7 +67,7 @@ class Worker:
         try:
             if self._pipe is None or self._process is None or not self._process.is_running:
                 self._pipe = self._started()
-            self._pipe.send((kind, packet))
+            self._pipe.send((kind, packet, current_round()))
             reply: Packet | None = self._pipe.recv()
         except (EOFError, OSError) as error:  # it was killed
             _LOG.warning("the process that answers has ended: %r", error)
@@ -138,7 +138,8 @@ def reply_to(message: Message, answers: Callable[[str, Packet], Packet | None]) 
     if kind is None or not message.has_content():
         return failure(message)
     try:
-        reply = answers(kind, from_content(message.content))
+        with in_round(message.metadata.group_id):
+            reply = answers(kind, from_content(message.content))
     except RefusalError as error:  # what came cannot be read
         reply = declined(error.message)
     return failure(message) if reply is None else Message(to_content(reply), reply_to=message)

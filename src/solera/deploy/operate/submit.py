@@ -116,11 +116,16 @@ def follow(
 
 
 class History:
-    """The lines of history.jsonl that were not there before."""
+    """The lines of a journal that were not there before; with `all_lines`, those that were as well."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, all_lines: bool = False) -> None:
         self._path = path
-        self._at = path.stat().st_size if path.exists() else 0
+        self._at = path.stat().st_size if path.exists() and not all_lines else 0
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the file is shorter than what was read of it, as after a restore."""
+        return (self._path.stat().st_size if self._path.exists() else 0) < self._at
 
     def new(self) -> list[Round]:
         """The rounds finished since the last call; a line still being written waits for the next."""

@@ -12,6 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from solera.core.errors import RunError, SoleraError
+from solera.deploy.common.json_log import current_round, in_round, round_id
 from solera.deploy.common.messages import from_content, to_message
 from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.server.coordinator import Coordinator
@@ -68,10 +69,19 @@ class Loop:
 
     def run(self) -> None:
         """Run the remaining rounds, then send the final state to all nodes."""
+        self.rounds(self._coordinator.rounds)
+        online = self._online(least=0)
+        self.exchange("finish", self._coordinator.farewells(online), lambda node, packet: None)
+
+    def rounds(self, until: int, may_start: Callable[[], bool] = lambda: True) -> None:
+        """Run rounds until so many are done, as long as the next one may start."""
         coordinator = self._coordinator
-        while coordinator.progress.rounds_done < coordinator.rounds:
+        while coordinator.progress.rounds_done < until and may_start():
             for attempt in range(self._settings.attempts):
-                entry = self._round(attempt)
+                with in_round(
+                    round_id(coordinator.identity.federation, coordinator.progress.number, attempt)
+                ):
+                    entry = self._round(attempt)
                 if entry is not None:
                     break
             else:
@@ -81,24 +91,22 @@ class Loop:
                     "because of too few replies",
                     "see events.jsonl for why, then run again with --resume",
                 )
-        online = self._online(least=0)
-        self._exchange("finish", coordinator.farewells(online), lambda node, packet: None)
 
     def _round(self, attempt: int) -> dict[str, object] | None:
         coordinator = self._coordinator
         self._patience.begin_round()
         online = self._online(self._settings.min_nodes)
         if coordinator.pending is not None:
-            return finish_opening(coordinator, coordinator.pending, self._exchange)
+            return finish_opening(coordinator, coordinator.pending, self.exchange)
         while self._enrolled_late:
             self._take(*self._enrolled_late.popitem(), coordinator.enrol)
-        self._exchange(_ENROL, coordinator.invite(online), coordinator.enrol)
+        self.exchange(_ENROL, coordinator.invite(online), coordinator.enrol)
         if self._settings.secure_aggregation:
-            return run_masked(coordinator, attempt, online, self._exchange)
+            return run_masked(coordinator, attempt, online, self.exchange)
         orders = coordinator.begin(attempt, online & coordinator.progress.ledger.nodes.keys())
         now = coordinator.round
         assert now is not None
-        self._exchange("train", orders, coordinator.take, lambda: now.enough)
+        self.exchange("train", orders, coordinator.take, lambda: now.enough)
         return coordinator.close()
 
     def _online(self, least: int) -> set[int]:
@@ -115,7 +123,7 @@ class Loop:
                 )
             time.sleep(1)
 
-    def _exchange(
+    def exchange(
         self,
         kind: str,
         packets: dict[int, Packet],
@@ -126,7 +134,7 @@ class Loop:
         if not packets:
             return
         deadline = self._settings.deadline
-        group = str(self._coordinator.progress.rounds_done + 1)
+        group = current_round() or str(self._coordinator.progress.rounds_done + 1)
         ttl = deadline + _GRACE
         messages = [to_message(node, kind, p, ttl=ttl, group=group) for node, p in packets.items()]
         waiting = dict(zip(self._post.push(messages), packets, strict=True))

@@ -199,7 +199,7 @@ class Coordinator(FederationServer):
         self.folder.close_opening()
         entry_ = {
             "round": now.number + 1,
-            "rounds": self.rounds,
+            "rounds": max(self.rounds, now.number + 1),
             "attempt": now.attempt,
             "clients": now.users,
             "wanted": now.wanted,

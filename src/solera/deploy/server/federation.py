@@ -133,13 +133,13 @@ class FederationServer:
         if len(set(slots)) != len(slots):
             raise RefusalError(Reason.MEMBERS, "a user is listed twice")
 
-    def farewells(self, online: Collection[int]) -> dict[int, Packet]:
-        """Messages with the final state for all online nodes."""
+    def farewells(self, online: Collection[int], state: ServerState | None = None) -> dict[int, Packet]:
+        """Messages with the final state, or another one, for all online nodes."""
         packets = {}
         for node, entry in self.progress.ledger.nodes.items():
             if node in online:
                 order = self._order(node, None, 0, list(entry.numbers.items()))
-                packets[node] = self._packet(order)
+                packets[node] = self._packet(order, state)
         return packets
 
     def arrays(self) -> Arrays:
@@ -189,11 +189,13 @@ class FederationServer:
             numbers=[client for _, client in pairs],
             clip=self.private.clip if self.private and number is not None else None,
             bound=self.bound if number is not None else None,
+            hold_back=self.settings.hold_back and number is not None,
         )
 
-    def _packet(self, order: Order) -> Packet:
+    def _packet(self, order: Order, state: ServerState | None = None) -> Packet:
         n_items = self.bundles[order.version].manifest.items
-        return Packet(order.model_dump(), self.state.arrays_for(order.round, order.numbers, n_items))
+        fields = order.model_dump(exclude=None if order.hold_back else {"hold_back"})
+        return Packet(fields, (state or self.state).arrays_for(order.round, order.numbers, n_items))
 
     def _same_federation(self, federation: str) -> None:
         if federation != self.identity.federation:

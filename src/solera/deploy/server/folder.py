@@ -31,6 +31,7 @@ from solera.core.federated import AnyMethod
 from solera.core.files import PRIVATE, replacing_file, replacing_folder, write_atomically
 from solera.core.spec import Params
 from solera.deploy.common.journal import Journal, unwritable
+from solera.deploy.common.json_log import current_round
 from solera.deploy.common.settings import Settings
 from solera.deploy.secure.roster import ROSTER, Roster
 from solera.deploy.server.openings import Opening, RoundProgress, drop_opening, read_opening, write_opening
@@ -172,11 +173,12 @@ class FederationFolder:
 
     def event(self, kind: str, **what: Any) -> None:
         """Append a line to the event log."""
-        Journal(self.path / "events.jsonl").append({"time": round(time.time(), 3), "event": kind, **what})
+        line = {"time": round(time.time(), 3), "event": kind, **what}
+        Journal(self.path / "events.jsonl").append(line | _of_round())
 
     def add_round(self, entry: dict[str, Any]) -> None:
         """Append a round that counted to the history, with the time."""
-        line = entry | {"time": round(time.time(), 3)}
+        line = entry | {"time": round(time.time(), 3)} | _of_round()
         Journal(self.path / "history.jsonl").append(line, sync=True)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
@@ -236,6 +238,12 @@ class FederationFolder:
             return None
         return self._read(found[-1] / "progress.json", RoundProgress), SavedState.read(found[-1])
 
+    @property
+    def progress(self) -> RoundProgress:
+        """Progress in the latest checkpoint, without its tensors."""
+        found = self._checkpoints()
+        return self._read(found[-1] / "progress.json", RoundProgress) if found else RoundProgress()
+
     def _checkpoints(self) -> list[Path]:
         return sorted(
             self.path.glob(f"{_CHECKPOINT}[0-9]*"), key=lambda path: int(path.name[len(_CHECKPOINT) :])
@@ -246,6 +254,10 @@ class FederationFolder:
             return kind.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
+
+
+def _of_round() -> dict[str, str]:
+    return {"round_id": current_round()} if current_round() else {}
 
 
 def _check_continues(old: Bundle, new: Bundle) -> None:

@@ -122,6 +122,16 @@ def statement(settings: Settings, method: AnyMethod) -> dict[str, Any] | None:
     return deployed(settings.dp, releases(method, settings.rounds)) if settings.dp else None
 
 
+def spent(settings: Settings, method: AnyMethod, released: int) -> float:
+    """ε of the rounds released so far; that of all rounds is the most it can become."""
+    assert settings.dp is not None
+    if not released:
+        return 0.0
+    so_far = settings.dp.model_copy(update={"epsilon": None}).resolved(releases(method, released))
+    assert so_far.epsilon is not None
+    return so_far.epsilon
+
+
 def check_progress(rounds_done: int, history: list[dict[str, Any]]) -> None:
     """Refuse to release a round a second time, from a checkpoint that is older than the last one."""
     released = len({line["round"] for line in history})
