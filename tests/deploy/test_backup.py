@@ -90,7 +90,7 @@ def private(local):
     pytest.importorskip("dp_accounting")
     from solera.dp.settings import DP
 
-    return local("fedmf", {"embedding_size": 4}, rounds=6, dp=DP.parse("epsilon=50,delta=1e-5,clip=1"))
+    return local("fedmf", {"embedding_size": 4}, rounds=6, dp=DP.parse("noise=2,delta=1e-5,clip=1"))
 
 
 def test_rounds_after_the_backup_stay_spent(private, tmp_path):

@@ -116,7 +116,7 @@ def test_epsilon_grows_with_the_rounds_up_to_the_whole(local):
     pytest.importorskip("dp_accounting")
     from solera.dp.settings import DP
 
-    made = local("fedmf", {"embedding_size": 4}, rounds=2, dp=DP.parse("epsilon=50,delta=1e-5,clip=1"))
+    made = local("fedmf", {"embedding_size": 4}, rounds=2, dp=DP.parse("noise=2,delta=1e-5,clip=1"))
     registry = Exporter(made.server.path).registry
     seen = [registry.get_sample_value("solera_epsilon", {"kind": "spent"})]
     for _ in range(2):
@@ -127,6 +127,7 @@ def test_epsilon_grows_with_the_rounds_up_to_the_whole(local):
 
 
 @real
+@pytest.mark.slow
 def test_the_alert_rules_are_valid_and_fire(tmp_path):
     """Each rule is given one series of figures that must make it fire, and one that must not."""
     state = 'solera_serving_state{{job="solera",instance="a",state="{}"}}'

@@ -366,9 +366,9 @@ def test_with_dp_the_loop_ends_with_the_budget(local):
     pytest.importorskip("dp_accounting")
     from solera.dp.settings import DP
 
-    made = local("fedmf", {"embedding_size": 4}, rounds=2, dp=DP.parse("epsilon=50,delta=1e-5,clip=1"))
+    made = local("fedmf", {"embedding_size": 4}, rounds=2, dp=DP.parse("noise=2,delta=1e-5,clip=1"))
     plan = {"schedule": {"every": "1h", "smallest_cohort": 2, "rounds": 1}}
-    served = World(made, plan | {"federation": {"dp": "epsilon=50,delta=1e-5,clip=1", "rounds": 2}})
+    served = World(made, plan | {"federation": {"dp": "noise=2,delta=1e-5,clip=1", "rounds": 2}})
     for _ in range(8):
         served.step(minutes=30)
     assert served.done == 2

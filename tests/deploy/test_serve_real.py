@@ -50,7 +50,9 @@ def test_a_served_federation(tmp_path, key, monkeypatch):
         command = [sys.executable, "-m", "solera", "federation", "serve", str(real.folder), "--json"]
         command += ["--settings", str(tmp_path / "serve.toml")]
         began = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+        log = tmp_path / "serve.log"
+        with log.open("w") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file, env=environment())
         try:
             wait_until(lambda: len(real.history) >= 2)
             assert process.poll() is None
@@ -59,13 +61,14 @@ def test_a_served_federation(tmp_path, key, monkeypatch):
             done = len(real.history)
             wait_until(lambda: len(real.history) >= done + 2)
             process.send_signal(signal.SIGTERM)
-            told, _ = process.communicate(timeout=60)
+            process.wait(timeout=60)
         finally:
+            print(log.read_text())
             process.kill()
         assert process.returncode == 0
         rounds = [line["round"] for line in real.history]
         assert rounds == list(range(1, len(rounds) + 1))  # none twice, none left out
-        lines = [json.loads(line) for line in told.splitlines()]
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert lines[-1] == {"event": "stopped"}
         assert sum("round_id" in line for line in lines) > 2
         versions = Versions(real.folder)

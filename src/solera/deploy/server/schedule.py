@@ -41,9 +41,18 @@ class Cron:
         parts = text.split()
         if len(parts) != len(_FIELDS):
             raise ConfigError(f"the cron expression {text!r} has {len(parts)} fields, not 5", _HINT)
-        sets = [_values(part, *field) for part, field in zip(parts, _FIELDS, strict=True)]
-        weekdays = frozenset(day % 7 for day in sets[4])
-        made = cls(*sets[:4], weekdays, parts[2].startswith("*"), parts[4].startswith("*"))
+        minutes, hours, days, months, weekdays = (
+            _values(part, *field) for part, field in zip(parts, _FIELDS, strict=True)
+        )
+        made = cls(
+            minutes,
+            hours,
+            days,
+            months,
+            weekdays=frozenset(day % 7 for day in weekdays),
+            any_day=parts[2].startswith("*"),
+            any_weekday=parts[4].startswith("*"),
+        )
         made.next_after(datetime(2024, 1, 1, tzinfo=UTC))  # 31 February never comes
         return made
 
