@@ -24,12 +24,13 @@ page.on("console", (message) => ["error", "warning"].includes(message.type()) &&
 page.on("pageerror", (error) => complaints.push(error.message));
 const part = page.locator("section.part");
 const press = (name) => part.getByRole("button", { name, exact: true }).click();
+const told = (hasText) => page.locator(".sent > li > p", { hasText });
 const says = (text) => part.locator(".state", { hasText: text }).waitFor();
 
 async function take(name) {
   for (const colorScheme of pictures ? ["light", "dark"] : []) {
     await page.emulateMedia({ colorScheme });
-    await page.evaluate(() => scrollTo(0, 0));
+    await part.evaluate((each) => each.scrollIntoView());
     await page.screenshot({ path: join(pictures, `${name}-1280-${colorScheme}.png`) });
   }
 }
@@ -58,6 +59,7 @@ async function done(step) {
 }
 
 await page.goto(link);
+await page.getByRole("alert").waitFor(); // the model has not been trained yet
 await page.getByRole("link", { name: "What left this device" }).click();
 await part.getByLabel("Link of the invitation").fill("solera-invitation:nonsense");
 await press("Read the invitation");
@@ -77,8 +79,8 @@ await done("connected");
 
 await says("Taking part.");
 await part.getByText("2 uploads so far").waitFor();
-await page.locator(".sent").getByText("your upload, which the server can read").nth(1).waitFor();
-await page.locator(".sent").getByText("that the trained model has arrived").waitFor();
+await told("your upload, which the server can read").nth(1).waitFor();
+await told("that the trained model has arrived").waitFor();
 await take("part-taking");
 await check(".state");
 await done("uploaded");
