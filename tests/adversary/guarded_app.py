@@ -8,7 +8,7 @@ from typing import Any
 from solera.deploy.edge.guard import Guard, listen
 
 
-async def app(scope: Any, receive: Any, send: Any) -> None:
+async def answer(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "http":
         await receive()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
@@ -16,4 +16,5 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 if __name__ == "__main__":
+    app: Any = answer
     listen(Guard(app, b"token", lambda key: False), port=int(sys.argv[1]), lifespan="off", log_config=None)

@@ -177,7 +177,7 @@ def test_final_runs_count_passes_over_all_users_where_trials_had_a_sample():
     entry = Tuning("fedsasrec", RunConfig(method="fedsasrec", dataset="toy"), seeds=(0,))
     options = {"clients_per_round": 100}
     assert entry.with_options(options, users=300).rounds == 300
-    found = study("fedsasrec", trial(0.1, **options), users=1000)
+    found = study("fedsasrec", trial(0.1, clients_per_round=100), users=1000)
     assert [final.config.rounds for final in entry.finals(found)] == [1000]
 
 

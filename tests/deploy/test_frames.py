@@ -72,7 +72,7 @@ BAD = {
     "text for bytes": (record([["a", "<f4", [2]]], "12345678"), Reason.MALFORMED),
     "another field": (record([["a", "<f4", [2]]], secret="x"), Reason.NAMES),
     "both ways": (
-        RecordDict({**record([["a", "<f4", [2]]]), "arrays": ArrayRecord()}),  # type: ignore[dict-item]
+        RecordDict({**record([["a", "<f4", [2]]]), "arrays": ArrayRecord()}),
         Reason.NAMES,
     ),
 }

@@ -74,7 +74,8 @@ def make(app: Any = echo, is_trusted: bool = True, **bounds: Any) -> Limits:
 
 
 def test_who_reaches_what():
-    guard = Guard(echo, TOKEN, lambda key: False)
+    app: Any = echo
+    guard = Guard(app, TOKEN, lambda key: False)
     right, wrong = {"authorization": f"Bearer {TOKEN.decode()}"}, {"authorization": "Bearer 0123"}
     for path in ("/v1/fleet/pull-messages", "/health"):
         assert status(guard, scope_of(path, ELSEWHERE)) == 200

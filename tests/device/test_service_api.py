@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,9 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 pytest.importorskip("starlette", reason="needs the page extra")
 pytest.importorskip("uvicorn", reason="needs the page extra")
 
-from open_service import opened
 from typer.testing import CliRunner
 
+from open_service import opened
 from programs import program
 from solera.cli import app
 from solera.core.errors import DeviceError
@@ -98,14 +99,15 @@ def test_every_described_path_is_served_and_the_file_is_fresh(service, capsys):
 def test_interactions_are_added_all_or_none(service):
     secret = token(service, "add", user="somebody")
     good = [{"item": "7", "time": 5}, {"title": "Film 8", "year": 1968, "liked": False}, {"item": "nothing"}]
-    for bad in (
+    wrong: tuple[Any, ...] = (
         {},
         {"interactions": []},
         {"interactions": [*good, {"item": "1", "title": "Film 1"}]},
         {"interactions": [*good, {"item": "1", "time": 10**15}]},
         {"interactions": [{"item": "1"}] * 1001},
         {"interactions": good, "user": "me"},
-    ):
+    )
+    for bad in wrong:
         assert service.ask("POST", "/api/v1/interactions", bad, token=secret).status == 400
     device = Device.open(service.folder)
     assert device.entries.entries("somebody") == []

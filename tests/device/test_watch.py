@@ -23,7 +23,8 @@ def listen(item: int, second: int) -> str:
 
 
 def test_changes_are_seen_once(tmp_path):
-    path, looks = tmp_path / "growing", []
+    path = tmp_path / "growing"
+    looks: list[int] = []
 
     def wait() -> None:
         looks.append(len(looks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -44,7 +45,7 @@ def odd_record(draw: random.Random, packet: Packet) -> RecordDict:
 
 def _odd_texts(draw: random.Random, content: RecordDict) -> RecordDict:
     """Wrong texts or bytes of a record that holds everything."""
-    texts = dict(content["fields"])
+    texts: dict[str, Any] = dict(content["fields"])
     match draw.randrange(8):
         case 0 | 1:
             name = draw.choice(("fields", "arrays"))
