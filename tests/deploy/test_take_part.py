@@ -19,7 +19,7 @@ from solera.core.errors import DeployError
 from solera.deploy.common.flower import Address
 from solera.deploy.common.invitation import Asked
 from solera.deploy.node.accepted import accepted
-from solera.deploy.operate import supernode
+from solera.deploy.operate import reachability, supernode
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.operate.processes import Process, free_port
 from solera.device.device import Device
@@ -246,7 +246,7 @@ def test_why_a_node_has_ended(tmp_path, said, message, silent):
     process._popen.wait(20)
     found = _why(process)
     assert message in found.message
-    assert isinstance(found, node_keeper.reachability.SilenceError) is silent
+    assert isinstance(found, reachability.SilenceError) is silent
 
 
 @pytest.fixture
@@ -255,9 +255,9 @@ def fake_node(tmp_path, monkeypatch) -> Path:
     program = tmp_path / "node.sh"
     program.write_text(f"#!/bin/sh\n. {tmp_path}/does\n")
     program.chmod(0o700)
-    monkeypatch.setattr(node_keeper.sys, "executable", str(program))
+    monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(node_keeper, "accepted", lambda folder: SimpleNamespace(address=None))
-    monkeypatch.setattr(node_keeper.reachability, "check", lambda address: None)
+    monkeypatch.setattr(reachability, "check", lambda address: None)
     monkeypatch.setattr(node_keeper, "_ENDED", 0.1)
     return tmp_path / "does"
 
@@ -295,7 +295,7 @@ def test_a_server_that_falls_silent_is_waited_for(tmp_path, fake_node, monkeypat
 
     def check(address: None) -> None:
         if not answers[-1]:
-            raise node_keeper.reachability.SilenceError("no server answers")
+            raise reachability.SilenceError("no server answers")
 
     async def follow() -> None:
         fake_node.write_text("echo 'node 7 takes part; Ctrl-C ends it'; sleep 60\n")
@@ -308,6 +308,6 @@ def test_a_server_that_falls_silent_is_waited_for(tmp_path, fake_node, monkeypat
         await reached(keeper, "connected")
         await keeper.stop()
 
-    monkeypatch.setattr(node_keeper.reachability, "check", check)
+    monkeypatch.setattr(reachability, "check", check)
     monkeypatch.setattr(node_keeper, "_ASK", 0.0)
     asyncio.run(follow())
