@@ -75,8 +75,8 @@ class Node:
         self._wire = np.dtype("<f8" if manifest.precision == "double" else "<f4")
         self._train = BlockTraining(threads)
         self.membership: Membership | None = None  # of a node that can mask
-        kinds = {"enrol": self.enrol, "train": self.train, "finish": self.finish}
-        self.kinds: dict[str, Callable[[Packet], Packet]] = kinds
+        self.kinds: dict[str, Callable[[Packet], Packet]] = {"enrol": self.enrol, "train": self.train}
+        self.kinds["finish"] = self.finish
 
     def answer(self, kind: str, packet: Packet) -> Packet:
         """The reply to an invitation ("enrol"), a round ("train") or its end ("finish"), or a refusal.
