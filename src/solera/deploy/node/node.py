@@ -34,12 +34,7 @@ from solera.deploy.common.protocol import (
     RefusalError,
     declined,
 )
-from solera.deploy.common.uploads import (
-    check_arrays,
-    pack_matrices,
-    pack_single,
-    pack_sums,
-)
+from solera.deploy.common.uploads import check_arrays, pack_matrices, pack_single, pack_sums
 from solera.deploy.node.approval import check_day
 from solera.deploy.node.members import Members
 from solera.deploy.node.membership import Membership
