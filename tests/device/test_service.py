@@ -16,9 +16,9 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 pytest.importorskip("starlette", reason="needs the page extra")
 pytest.importorskip("uvicorn", reason="needs the page extra")
 
-from open_service import OpenService, opened
 from typer.testing import CliRunner
 
+from open_service import OpenService, opened
 from solera.cli import app
 from solera.device.bundle import Bundle
 from solera.device.device import Device

@@ -14,7 +14,6 @@ pytest.importorskip("starlette", reason="needs the page extra")
 pytest.importorskip("uvicorn", reason="needs the page extra")
 
 from open_service import OpenService, opened
-
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.tokens import Tokens
