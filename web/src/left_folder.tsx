@@ -148,7 +148,7 @@ function Limits({ limits, onSave }: { limits: Limit[]; onSave: (change: Record<s
   return (
     <section aria-labelledby="limits-title">
       <h2 id="limits-title">What this device allows</h2>
-      <p>These limits hold whatever a server asks for. A node that is running reads them when it starts again.</p>
+      <p>These limits hold whatever a server asks for.</p>
       <form onSubmit={save}>
         <fieldset class="limits">
           <legend>Limits</legend>
@@ -166,7 +166,7 @@ function Limits({ limits, onSave }: { limits: Limit[]; onSave: (change: Record<s
                     min="0"
                     placeholder={usual === null ? "no limit" : `${usual}`}
                     value={now === null ? "" : Number(now)}
-                    onChange={(event) => set(name, event.currentTarget.value === "" ? usual : Number(event.currentTarget.value))}
+                    onInput={(event) => set(name, event.currentTarget.value === "" ? usual : Number(event.currentTarget.value))}
                   />
                 )}
               </label>

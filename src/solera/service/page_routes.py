@@ -170,6 +170,9 @@ class PageRoutes:
         except (ValueError, AttributeError, RecursionError):
             raise ConfigError("columns or like_from cannot be read", "choose them again") from None
         order = Order(given.get("name", ""), columns, like_from, given.get("as_list") == "yes")
+        await self._worker.run(
+            lambda device: None
+        )  # what was asked for before, such as a deletion, comes first
         job = await self._imports.begin(request, order, request.state.user)
         return JSONResponse(job.as_json(), 202)
 
