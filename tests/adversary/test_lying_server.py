@@ -365,7 +365,7 @@ def test_less_protection_than_was_agreed_to(five, reached):
     store = federation.devices[VICTIM].store
     Policy(allow_plain=True).write(store)
     invitation = Packet(
-        {"protocol": 2, "federation": federation.coordinator.identity.federation, "masked": False}
+        {"protocol": 3, "federation": federation.coordinator.identity.federation, "masked": False}
     )
     answer = open_node(federation.devices[VICTIM], 1).answer("enrol", invitation)
     assert "has not decided about" in answer.fields["declined"]

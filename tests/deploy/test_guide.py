@@ -113,7 +113,10 @@ def test_every_reason_and_every_metric_is_explained():
     assert [reason for reason in Reason if f"`{reason}`" not in GUIDE] == []
     text = generate_latest(Exporter(Path("none")).registry).decode()
     names = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
-    shown = GUIDE.replace("`…_users_wanted`", "solera_last_round_users_wanted")
+    running = Path(__file__).parents[2] / "docs" / "running.md"
+    shown = (GUIDE + running.read_text(encoding="utf-8")).replace(
+        "`…_users_wanted`", "solera_last_round_users_wanted"
+    )
     shown = shown.replace("`…_nodes`", "solera_last_round_nodes")
     assert len(names) > 12
     assert [name for name in names if name not in shown] == []

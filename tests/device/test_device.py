@@ -157,6 +157,8 @@ def test_the_outbox_records_what_is_sent(device):
         "bytes": 3,
         "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
         "steps": ["clip 1.0", "noise 0.5"],
+        "people": None,
+        "protection": "",
     }
     device.forget(user="me")
     assert len(device.outbox()) == 1

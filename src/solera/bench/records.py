@@ -80,7 +80,7 @@ class RunRequest(Frozen):
 
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     for key in (key for key in one if key in other):
-        if key in ("options", "first", "second"):  # the last two: parts of a blend
+        if isinstance(one[key], Mapping) and key in ("options", "first", "second"):  # also parts of a blend
             yield from _difference(one[key], other[key])
         elif one[key] != other[key]:
             yield f"{key} {one[key]!r} instead of {other[key]!r}"

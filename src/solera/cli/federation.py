@@ -117,7 +117,7 @@ def run(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="How long a round waits for nodes that hang, once two thirds have answered [default: 10].",
+            help="How long a round waits for nodes that hang, once two thirds have answered (10).",
         ),
     ] = None,
     min_replies: Annotated[
