@@ -241,6 +241,7 @@ def test_a_server_that_is_asked_to_end_leaves_nothing_behind(federation: Federat
         submit.run(federation.folder, print)
 
 
+@pytest.mark.slow
 def test_a_node_before_its_server(spare: Path, keys: Path, start: Callable[..., Process], tmp_path: Path):
     """It waits, and joins when the server is there."""
     port = free_port()
