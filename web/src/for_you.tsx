@@ -135,11 +135,11 @@ function Filters(props: { device: Device; filter: Filter; onChange: (filter: Fil
         <>
           <label>
             From year
-            <input type="number" min={least} max={most} placeholder={`${least}`} value={from ?? ""} onChange={set("from")} />
+            <input type="number" min={least} max={most} placeholder={`${least}`} defaultValue={from ?? ""} onChange={set("from")} />
           </label>
           <label>
             To year
-            <input type="number" min={least} max={most} placeholder={`${most}`} value={to ?? ""} onChange={set("to")} />
+            <input type="number" min={least} max={most} placeholder={`${most}`} defaultValue={to ?? ""} onChange={set("to")} />
           </label>
         </>
       )}

@@ -7,7 +7,7 @@ import { modelOf } from "../src/model";
 import { erf } from "../src/transformer";
 import { bytes } from "./example";
 
-const MILLISECONDS = 100;
+const MILLISECONDS = 250; // on a machine that does other things, too; `npm run measure` has the figures of the page
 
 test("erf has its known values", () => {
   const known: [number, number][] = [
