@@ -50,7 +50,7 @@ def trained(ratings: Path, out: Path, workers: int, method: str, *more: str) -> 
 @pytest.mark.parametrize(
     ("method", "ranks"),
     [
-        ("pfedrec", (2,)),
+        pytest.param("pfedrec", (2,), marks=pytest.mark.slow),
         pytest.param("pfedrec", (3, 5), marks=pytest.mark.slow),
         pytest.param("fedmf", (2, 3, 5), marks=pytest.mark.slow),
         pytest.param("fedrap", (2, 3, 5), marks=pytest.mark.slow),
