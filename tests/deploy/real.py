@@ -91,6 +91,7 @@ class RealFederation:
         self.server_process: Any = None
         self.nodes: dict[int, Any] = {}
         self.ways: dict[int, Address] = {}  # of nodes that reach the server otherwise
+        self.behind: set[int] = set()  # nodes whose way is an edge
 
     def __enter__(self) -> RealFederation:
         return self
@@ -105,7 +106,8 @@ class RealFederation:
     def start_node(self, number: int) -> None:
         device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
         way = self.ways.get(number, self.address)
-        running = supernode.running(device, way, key, "misbehaving:answers_of")
+        server_ca = self.address.ca if number in self.behind else None
+        running = supernode.running(device, way, key, "misbehaving:answers_of", server_ca)
         self.nodes[number] = self.stack.enter_context(running)
 
     def start(self) -> None:
@@ -120,8 +122,8 @@ class RealFederation:
     def prepare(self, **settings: Any) -> None:
         FederationFolder.create(self.folder, self.bundle, _settings(settings))
 
-    def run(self) -> None:
-        submit.run(self.folder, lambda entry: None, nodes=len(self.nodes))
+    def run(self, connections: int | None = None) -> None:
+        submit.run(self.folder, lambda entry: None, nodes=connections or len(self.nodes))
 
     @property
     def history(self) -> list[dict[str, Any]]:

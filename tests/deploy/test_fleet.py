@@ -11,7 +11,7 @@ import pytest
 from commands import solera
 from solera.core.errors import ConfigError
 from solera.deploy.operate.fleet import FleetSettings, behaviours_of
-from solera.deploy.operate.fleet_nodes import _lie
+from solera.deploy.operate.fleet_nodes import _lie, edge_of
 from solera.deploy.operate.server_load import _program
 
 
@@ -37,6 +37,29 @@ def test_a_lie_is_not_what_was_sent():
 def test_programs_of_a_server():
     assert _program(["python", "-m", "solera.deploy.edge.guard", "--host"]) == "SuperLink"
     assert _program(["python", "/bin/flwr-serverapp", "--token-file", "x"]) == "server's app"
+
+
+def test_every_edge_has_its_part_of_the_nodes():
+    assert Counter(edge_of(number, 1000, 10) for number in range(1000)) == dict.fromkeys(range(10), 100)
+    assert sorted(Counter(edge_of(number, 7, 3) for number in range(7)).values()) == [2, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_fleet_behind_edges_that_misbehaves(masked):
+    """Nodes that are silent, old or lie are left out alone; under masks, whom a lie spoils is not known."""
+    shares = ("silent", "old") if masked else ("silent", "old", "lying")
+    given = [word for name in shares for word in ("--share", f"{name}=0.09")]
+    more = ["--masked"] if masked else []
+    done = solera(
+        *("fleet", "--nodes", 12, "--edges", 3, "--rounds", 2, *more, *given, "--json"), timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [each["round"] for each in found["rounds"]] == [1, 2]
+    assert all(found["done"][name] >= 1 for name in shares)
+    for each in found["rounds"]:
+        assert {stage["messages"] for stage in each["stages"].values()} == {6}
 
 
 @pytest.mark.slow

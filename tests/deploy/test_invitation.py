@@ -9,21 +9,23 @@ import zlib
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
-from solera.cli import app
+from device_commands import run, run_json
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import SCHEME, Asked, Invitation
 from solera.deploy.node.accepted import accept, accepted, conflicts, leave
 from solera.deploy.operate.inviting import invitation, write_qr
 from solera.deploy.secure.roster import ROSTER, make_roster
+from solera.device.device import Device
+from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 
 SERVER = "recommender.example.org:8000"
 PLAIN = Asked(masked=False)
+SMALL = {"embedding_size": 4}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,13 @@ def keys(tmp_path_factory) -> Path:
 @pytest.fixture
 def made(keys) -> Invitation:
     return invitation(keys, "node-2", SERVER, "films", Asked(masked=True, least_nodes=20, epsilon=8))
+
+
+@pytest.fixture
+def device(local) -> Device:
+    found: Device = local("fedmf", SMALL).devices[100]
+    Ledger(found.store).join_next(False)
+    return found
 
 
 def test_a_link_and_a_file_hold_the_same(made, tmp_path):
@@ -72,35 +81,66 @@ def test_what_the_policy_forbids():
     ]
 
 
-def test_accepting_keeps_files_that_others_cannot_read(made, tmp_path):
-    kept = accept(tmp_path, made)
-    assert accepted(tmp_path) == kept
+def test_accepting_keeps_files_that_others_cannot_read(made, device):
+    kept = accept(device, made)
+    assert accepted(device.path) == kept
     assert kept.key.read_text() == made.key
     assert (kept.address.host, kept.address.ca) == ("recommender.example.org", kept.ca.resolve())
     for path in (kept.folder, *kept.folder.iterdir()):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
     assert made.key not in (kept.folder / "invitation.json").read_text()
-    accept(tmp_path, made)  # again changes nothing
-    assert leave(tmp_path) is not None
-    assert accepted(tmp_path) is None
-    assert leave(tmp_path) is None
+    accept(device, made)  # again changes nothing
+    leave(device)
+    assert not kept.folder.exists()
+    assert accepted(device.path) is None
+    leave(device)  # again changes nothing
 
 
-def test_a_second_federation_has_to_wait(made, keys, tmp_path):
-    accept(tmp_path, made)
+def test_whoever_has_left_takes_part_again_by_accepting_and_by_nothing_else(local, keys):
+    federation = local("fedmf", SMALL)
+    device, name = federation.devices[100], federation.coordinator.identity.federation
+    ledger, invited = Ledger(device.store), invitation(keys, "node-2", SERVER, "films", PLAIN)
+    accept(device, invited)
+    assert federation.round()["nodes"] == 3
+    accept(device, invited)
+    assert not ledger.joins_next  # it takes part already: no yes is left for somebody else
+    leave(device)
+    assert [federation.round()["nodes"] for _ in range(3)] == [2, 2, 2]
+    assert ledger.standing(name) == "left"
+    accept(device, invited)
+    federation.run(rounds=1)
+    assert federation.round()["nodes"] == 3
+    assert ledger.standing(name) == "joined"
+    assert not ledger.joins_next
+
+
+@pytest.mark.parametrize("change", ["leave", "pause"])
+def test_a_yes_that_nobody_has_used_is_taken_back(device, made, change):
+    ledger = Ledger(device.store)
+    ledger.asked("f" * 32, {})
+    accept(device, made)
+    getattr(ledger, change)("f" * 32)
+    assert not ledger.joins_next
+    ledger.join_next()
+    leave(device)
+    assert not ledger.joins_next
+
+
+def test_a_second_federation_has_to_wait(made, keys, device):
+    accept(device, made)
     other = invitation(keys, "node-3", "elsewhere.example.org:8000", "books", PLAIN)
     with pytest.raises(DeployError, match="takes part in 'films'"):
-        accept(tmp_path, other)
-    assert accepted(tmp_path).terms.federation == "films"
+        accept(device, other)
+    assert accepted(device.path).terms.federation == "films"
 
 
-def test_a_changed_roster_or_key_is_refused(made, tmp_path):
+def test_a_changed_roster_or_key_is_refused(made, device):
     signed = json.loads(made.roster)
     signed["nodes"]["node-4"] = signed["nodes"].pop("node-3")
     for wrong in ({"roster": json.dumps(signed)}, {"key": "no key"}):
         with pytest.raises(DeployError):
-            accept(tmp_path, made.model_copy(update=wrong))
-        assert accepted(tmp_path) is None
+            accept(device, made.model_copy(update=wrong))
+        assert accepted(device.path) is None
 
 
 def broken() -> list[str]:
@@ -134,13 +174,6 @@ def test_qr_code(keys, made, tmp_path):
         write_qr("a", tmp_path / "b.gif")
 
 
-def run(*args: object, answers: str | None = None) -> str:
-    done = CliRunner().invoke(app, [str(arg) for arg in args], input=answers, env={"COLUMNS": "200"})
-    if done.exception:
-        raise done.exception
-    return done.stdout
-
-
 def test_the_commands(keys, tmp_path):
     (tmp_path / "items.csv").write_text("id,title\na,Alien\nb,Brazil\n")
     run("bundle", "keygen", "-o", tmp_path / "p")
@@ -158,16 +191,17 @@ def test_the_commands(keys, tmp_path):
     run("device", "init", tmp_path / "me", "--bundle", tmp_path / "b", "--key", f"{tmp_path}/p.pub")
     with pytest.raises(ConfigError, match="accepted no invitation"):
         run("node", "start", tmp_path / "me")
-    link = json.loads(
-        run("federation", "invite", keys, "node-1", "--server", SERVER, "-o", tmp_path / "i", "--json")
-    )["link"]
+    invited = run_json("federation", "invite", keys, "node-1", "--server", SERVER, "-o", tmp_path / "i")
     assert "nothing was changed" in run("node", "accept", tmp_path / "me", tmp_path / "i", answers="n\n")
     assert accepted(tmp_path / "me") is None
-    said = run("node", "accept", tmp_path / "me", link, answers="y\n")
+    said = run("node", "accept", tmp_path / "me", invited["link"], answers="y\n")
     assert "The server sees what your device uploads." in said
     assert accepted(tmp_path / "me").terms.server == SERVER
     lines = run("node", "start", tmp_path / "me", "--show-commands")
     assert SERVER in lines and str(tmp_path / "me" / "federation" / "ca.pem") in lines
-    assert json.loads(run("node", "leave", tmp_path / "me", "--json"))["server"] == SERVER
+    assert run_json("node", "leave", tmp_path / "me")["server"] == SERVER
+    opened = Device.open(tmp_path / "me")
+    assert not Ledger(opened.store).joins_next
+    opened.close()
     with pytest.raises(DeployError, match="no invitation"):
         run("node", "leave", tmp_path / "me")

@@ -64,6 +64,7 @@ class SuperLink:
         self.errors = errors or {}
         self.asked: list[str] = []
         self.taken: dict[str, bytes] = {}
+        self.received: list[str] = []  # what the node says that it has
 
     def answer(self, path: str, request: Any, **_: Any) -> Any:
         name = path.rpartition("/")[2]
@@ -101,6 +102,7 @@ class SuperLink:
         if not self.guarded:
             raise refusal(404)
         if path == TAKE:
+            self.received += message.message_ids
             found = self.answer("pull-messages", message)
             return pack(found, {name: part.deflate() for name, part in self.parts.items()})
         head, parts = unpack(body)
@@ -157,6 +159,16 @@ def test_a_message_with_all_its_parts(joined):
     assert link.asked == ["activate-node", "pull-messages"]
     assert link.head.metadata.reply_to_message_id == message.metadata.message_id
     assert len(link.taken) == 3
+
+
+def test_a_node_tells_what_it_has_received_and_takes_it_once(joined):
+    link = SuperLink(sent())
+    link.guarded = True
+    line, tree = joined(link), link.tree
+    assert line.receive() is not None
+    link.tree = tree  # the server gives it once more
+    assert line.receive() is None
+    assert link.received == ["", tree.object_id]
 
 
 def test_a_server_that_is_gone_for_a_while(joined):
@@ -240,7 +252,7 @@ def test_waiting_for_a_server_that_is_not_there_yet(monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         address = Address("127.0.0.1", taken.getsockname()[1])
-        waiting = threading.Thread(target=serving._wait_for, args=(address, said.append), daemon=True)
+        waiting = threading.Thread(target=serving.wait_for_server, args=(address, said.append), daemon=True)
         waiting.start()
         time.sleep(0.2)
         assert waiting.is_alive()
@@ -257,7 +269,7 @@ def test_a_wrong_server_ends_the_wait(monkeypatch):
 
     monkeypatch.setattr(reachability, "check", check)
     with pytest.raises(DeployError, match="certificate"):
-        serving._wait_for(ADDRESS, print)
+        serving.wait_for_server(ADDRESS, print)
 
 
 def process(said: str = "", is_running: bool = True) -> Any:

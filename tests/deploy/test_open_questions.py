@@ -12,9 +12,10 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest, PushAppMessagesResponse
 
 from solera.deploy.common.flower import WAIT_HEADER
+from solera.deploy.common.frames import TAKE
 from solera.deploy.edge.waiting import Arrivals, Noticing, Waiting
 
-ASK, PUSH, PART = "/v1/fleet/pull-messages", "/v1/runtime/push-messages", "/v1/runtime/push-object"
+PUSH, PART = "/v1/runtime/push-messages", "/v1/runtime/push-object"
 
 
 class Flower:
@@ -28,7 +29,7 @@ class Flower:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body = (await receive())["body"]
         answer: Any = b""
-        if scope["path"] == ASK:
+        if scope["path"] == TAKE:
             self.asked += 1
             node = PullMessagesRequest.FromString(body).node.node_id
             answer = PullMessagesResponse()
@@ -66,7 +67,7 @@ class Edge:
     async def ask(self, node: int, wait: str = "5") -> int:
         """How many messages the node got."""
         body = PullMessagesRequest(node=Node(node_id=node)).SerializeToString()
-        answer = await self.call(self.nodes, ASK, body, wait)
+        answer = await self.call(self.nodes, TAKE, body, wait)
         return len(PullMessagesResponse.FromString(answer[1]["body"]).messages_list)
 
     async def push(self, *nodes: int) -> None:
@@ -115,7 +116,7 @@ def test_who_is_refused_does_not_wait():
         edge = Edge()
         edge.flower.status = 401
         body = PullMessagesRequest(node=Node(node_id=1)).SerializeToString()
-        answer = await asyncio.wait_for(edge.call(edge.nodes, ASK, body, "5"), 1)
+        answer = await asyncio.wait_for(edge.call(edge.nodes, TAKE, body, "5"), 1)
         assert answer[0]["status"] == 401
 
     asyncio.run(go())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("flwr", reason="needs the deploy extra")
@@ -19,6 +21,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from solera.deploy.common.frames import RECEIVE, pack
 from solera.deploy.server import replies
 from solera.deploy.server.post import Post
 from solera.deploy.server.replies import Reply
@@ -136,3 +139,23 @@ def test_an_unfinished_upload_holds_up_nobody(post, late):
 def test_in_a_simulation_flower_does_all():
     grid: Any = SimpleNamespace(pull_messages=lambda asked: [reply(each) for each in asked])
     assert [each.question for each in Post(grid, seconds=7).pull(["a", "b"])] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("status", "asked"), [(503, 3), (500, 1)])
+def test_a_busy_server_is_asked_again(monkeypatch, status, asked):
+    refused = httpx.Response(status, request=httpx.Request("POST", "http://h"))
+    errors = [httpx.HTTPStatusError("no", request=refused.request, response=refused)] * 2
+    paths = []
+
+    def exchange(client: Any, path: str, body: bytes) -> bytes:
+        paths.append(path)
+        if errors:
+            raise errors.pop()
+        return pack(PullAppMessagesResponse(), {})
+
+    monkeypatch.setattr("solera.deploy.server.post.exchange", exchange)
+    monkeypatch.setattr("solera.deploy.common.retries.time.sleep", lambda seconds: None)
+    made = Post(PlayedGrid([]), seconds=7)
+    with nullcontext() if status == 503 else pytest.raises(httpx.HTTPStatusError):
+        assert made.pull(["a"]) == []
+    assert paths == [RECEIVE] * asked

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from device_commands import run, run_json
 
 pytest.importorskip("cryptography", reason="needs the device extra")

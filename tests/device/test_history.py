@@ -7,9 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from device_commands import run, run_json
 from letterboxd_export import zipped
 from typer.testing import CliRunner
+
+from device_commands import run, run_json
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 
-from solera.cli import app
+from device_commands import run
 from solera.core.errors import BundleError, ConfigError, DataError, DeviceError
 from solera.deploy.node.members import Members
 from solera.device.bundle import Bundle, Item
@@ -18,13 +17,6 @@ from solera.device.device import Device
 from solera.device.items import read_items
 
 ITEMS = 'id,title,year\n7,"Matrix, The",1999\nm-2,Alien,\n3,Heat (1995),1995\n'
-
-
-def run(*args: object) -> str:
-    done = CliRunner().invoke(app, [str(arg) for arg in args])
-    if done.exception:
-        raise done.exception
-    return done.stdout
 
 
 @pytest.fixture

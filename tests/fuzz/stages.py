@@ -37,7 +37,7 @@ from packets import received
 from federation import FIVE, ITEMS, Local
 from solera.core.errors import SoleraError
 from solera.deploy.common.authority import make_keys
-from solera.deploy.common.protocol import MESSAGE, Enrolment, Invitation, Packet, RefusalError, Step
+from solera.deploy.common.protocol import MESSAGE, Enrolment, Offer, Packet, RefusalError, Step
 from solera.deploy.common.uploads import check_arrays
 from solera.deploy.node.masked_round import open_node
 from solera.deploy.node.node import Node
@@ -273,7 +273,7 @@ class Fuzzed:
         what = f"read {'reply' if up else 'request'} {kind}"
         if kind == "enrol":
             _, _, request, reply = here.made.sent[0]
-            model = Enrolment if up else Invitation
+            model = Enrolment if up else Offer
             self.count(what, lambda: model.of(received(draw, reply if up else request)))
             return
         good = (here.replies if up else here.requests)[kind][NODE]

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
 import solera
 from in_process import solera as command
+from made_ratings import random_histories
 from solera.core.errors import ConfigError, RunError
 from solera.data.split import history
 from solera.runs import Run
@@ -20,13 +20,7 @@ from solera.runs.blend import WEIGHTS, mixed, standardised
 
 @pytest.fixture(scope="module")
 def data():
-    draw = np.random.default_rng(0)
-    rows = [
-        (f"u{user}", f"i{item}", 1, time)
-        for user in range(40)
-        for time, item in enumerate(draw.permutation(30)[: draw.integers(6, 14)])
-    ]
-    return solera.load(pl.DataFrame(rows, schema=["user", "item", "rating", "time"], orient="row"))
+    return random_histories(users=40, items=30)
 
 
 @pytest.fixture(scope="module")

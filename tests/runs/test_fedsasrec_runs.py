@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 import solera
+from made_ratings import random_histories
 
 OPTIONS: dict[str, Any] = {
     "embedding_size": 8,
@@ -21,13 +21,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def data():
-    draw = np.random.default_rng(0)
-    rows = [
-        (f"u{user}", f"i{item}", 1, time)
-        for user in range(30)
-        for time, item in enumerate(draw.permutation(25)[: draw.integers(6, 14)])
-    ]
-    return solera.load(pl.DataFrame(rows, schema=["user", "item", "rating", "time"], orient="row"))
+    return random_histories(users=30, items=25)
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,7 @@ class Kept(NamedTuple):
 
     records: Records
     newest: Records  # by equal tuning where there are such
+    papers: Records  # of the papers' tables
     asked: dict[Place, list[str]]
     boards: Sequence[Board]
     ablations: Records
@@ -93,6 +94,7 @@ class Kept(NamedTuple):
         return cls(
             earlier[0],
             newest(equal[0], earlier[0]),
+            read_all(records / "papers"),
             asked,
             boards(equal, earlier, asked),
             read_all(root / RECORDS / "ablations"),
@@ -133,6 +135,7 @@ def fill(block: re.Match[str], kept: Kept) -> str:
     (
         records,
         tuned_records,
+        papers,
         asked,
         found,
         ablations,
@@ -160,7 +163,7 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "beyond": lambda: where_recorded(found, beyond_table, "Beyond accuracy"),
         "ablation": lambda dataset, first: ablation(ablations, dataset, first),
         "leaky": lambda dataset: leaky(records, dataset),
-        "headline": lambda: headline(tuned_records),
+        "headline": lambda: headline(tuned_records, papers),
         "overview": lambda known: overview(found, known),
         "transformers": lambda known: beside_published(transformers, others, known),
         "transformer boards": lambda: transformer_boards(transformers),

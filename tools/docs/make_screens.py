@@ -2,11 +2,12 @@
 
 python tools/docs/make_screens.py
 
-Needs Chromium, Node.js with `npm ci` done in web/, and Pillow. All films and people are invented.
+Needs Chromium, Node.js with `npm ci` done in web/, the data sets, and Pillow. All films are invented.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images"
 PROGRAMS = {"page": "tests/screens.mjs", "service": "tests/service_screens.mjs"}
+JOINING = (sys.executable, "-m", "pytest", "-q", "-m", "slow", "tests/deploy/test_take_part_real.py")
 COLOURS = 32
 
 
@@ -28,7 +30,11 @@ def main() -> int:
         for name, program in PROGRAMS.items():
             taken, pictures = Path(scratch) / name, PICTURES / name
             pictures.mkdir(parents=True, exist_ok=True)
+            taken.mkdir()
             subprocess.run(["node", program, example, taken], cwd=ROOT / "web", check=True)
+            if name == "service":
+                taking = os.environ | {"SOLERA_PICTURES": str(taken)}
+                subprocess.run(JOINING, cwd=ROOT, check=True, env=taking)
             for picture in sorted(taken.glob("*.png")):
                 compress(picture, pictures / f"{picture.stem}.webp")
     return 0

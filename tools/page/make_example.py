@@ -39,6 +39,7 @@ from solera.device.importers import import_file, read_entries
 from solera.device.importers.entry import seconds
 from solera.device.importers.source import Source
 from solera.device.keys import make_keys
+from solera.device.model import Model
 from solera.device.page import write_page
 from solera.device.publish import catalogue_of, export
 from solera.device.vectors import vectors_of
@@ -83,6 +84,7 @@ MODELS = {
 }
 BLENDS = {"blend": ("fedslist", "fedsasrec"), "blend-double": ("fedsasrec-hstu", "fedease-whole")}
 HISTORIES = 1_000  # random ones for every model
+SIMILAR = 10
 WATCHED = [  # title, year, date, stars; as the exports have them
     ("The Quiet Between Stars", 2021, "2024-02-03", "4.5"),
     ("Colony Nine Does Not Answer", 1965, "2024-02-10", "4"),
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write everything into a folder."""
     folder, data_sets = Path(arguments[0]), arguments[1:]
     folder.mkdir(parents=True, exist_ok=True)
-    vectors: dict[str, Any] = {"titles": title_vectors(), "models": {}}
+    vectors: dict[str, Any] = {"titles": title_vectors(), "models": {}, "similar": {}}
     with tempfile.TemporaryDirectory() as scratch:
         publisher = Publisher(folder, Path(scratch))
         bundles = publisher.publish("", watching(), MODELS, BLENDS, films())
@@ -111,6 +113,9 @@ def main(arguments: Sequence[str]) -> int:
             bundles |= publisher.publish(f"{name}-", load(name), {"fedslist": MODELS["fedslist"]}, {})
     for name, bundle in bundles.items():
         vectors["models"][name] = vectors_of(bundle, HISTORIES)["cases"]
+        model = Model(bundle)
+        rows = range(0, model.n_items, model.n_items // 12)
+        vectors["similar"][name] = [(row, model.similar(row, SIMILAR)) for row in rows]
     write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_device(folder / "device", bundles["fedslist"])
     write_exports(folder / "exports")

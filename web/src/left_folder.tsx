@@ -6,7 +6,8 @@ import type { Federation, Folder, Left, Limit, Sent } from "./device";
 import { counted, Failed, Said } from "./parts";
 import { TakePart } from "./take_part";
 
-const STEP = 50;
+const FIRST = 10; // messages that are shown at once
+const MORE = 50;
 const STANDINGS = {
   asked: "It asks you to take part. Nothing is sent before you agree.",
   joined: "You take part.",
@@ -16,7 +17,7 @@ const STANDINGS = {
 
 export function LeftFolder({ folder }: { folder: Folder }) {
   const [left, setLeft] = useState<Left | null>(null);
-  const [shown, setShown] = useState(STEP);
+  const [shown, setShown] = useState(FIRST);
   const [error, setError] = useState<unknown>(null);
   const [said, setSaid] = useState("");
   useEffect(() => void folder.left().then(setLeft), []);
@@ -48,17 +49,6 @@ export function LeftFolder({ folder }: { folder: Folder }) {
       </p>
       <Said>{said}</Said>
       <Failed error={error} />
-      <TakePart part={folder.part} onNews={() => void folder.left().then(setLeft)} />
-      {left.federations.length > 0 && (
-        <section aria-labelledby="federations-title">
-          <h2 id="federations-title">Federations</h2>
-          <ul class="federations">
-            {left.federations.map((each) => (
-              <FederationRow key={each.id} federation={each} folder={folder} act={act} />
-            ))}
-          </ul>
-        </section>
-      )}
       {messages.length > 0 && (
         <section aria-labelledby="sent-title">
           <h2 id="sent-title">Every message, newest first</h2>
@@ -68,10 +58,21 @@ export function LeftFolder({ folder }: { folder: Folder }) {
             ))}
           </ol>
           {messages.length > shown && (
-            <button type="button" onClick={() => setShown(shown + STEP)}>
+            <button type="button" onClick={() => setShown(shown + MORE)}>
               Show more
             </button>
           )}
+        </section>
+      )}
+      <TakePart part={folder.part} onNews={() => void folder.left().then(setLeft)} />
+      {left.federations.length > 0 && (
+        <section aria-labelledby="federations-title">
+          <h2 id="federations-title">Federations</h2>
+          <ul class="federations">
+            {left.federations.map((each) => (
+              <FederationRow key={each.id} federation={each} folder={folder} act={act} />
+            ))}
+          </ul>
         </section>
       )}
       <Limits limits={left.policy} onSave={(change) => void act("The limits are changed.", folder.setPolicy(change))} />

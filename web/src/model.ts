@@ -154,9 +154,7 @@ class SparseWeights implements Model {
   }
 
   similar(item: number): Float64Array {
-    const memory = new Float64Array(this.items * this.decays.length);
-    memory[item * this.decays.length] = 1;
-    return this.times(memory);
+    return this.scores([item]);
   }
 }
 
@@ -198,7 +196,7 @@ class WholeMatrix implements Model {
   }
 
   similar(item: number): Float64Array {
-    return Float64Array.from(this.weights.subarray(item * this.items, (item + 1) * this.items));
+    return this.scores([item]);
   }
 }
 

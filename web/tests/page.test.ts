@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { open, type Opened, serve } from "./browser";
 import { CHROMIUM, launch } from "./chromium.mjs";
 import { path } from "./example";
+import { correctMoonquake, exported, removeColdInk, save } from "./history";
 
 let browser: Browser;
 beforeAll(async () => {
@@ -85,24 +86,12 @@ describe.skipIf(!CHROMIUM)("the page", () => {
     const { page, context } = await withHistory({ acceptDownloads: true });
     await page.getByRole("link", { name: "My history" }).click();
     await page.getByRole("heading", { name: "9 entries" }).waitFor();
-    await page.getByLabel("Search my history").fill("moonq");
-    await page.getByRole("heading", { name: "1 entry" }).waitFor();
-    await page.getByRole("button", { name: "Correct" }).click();
-    await page.getByLabel("It was another film").fill("second");
-    await page.getByRole("button", { name: "Take Second Sun (1990)" }).click();
-    await page.getByLabel("Date", { exact: true }).fill("2023-12-31");
+    await correctMoonquake(page);
     await page.getByLabel("Recommend from it").uncheck();
-    await page.getByRole("button", { name: "Save" }).click();
-    await page.getByLabel("Search my history").fill("second sun");
+    await save(page);
     await page.getByText("2023-12-31 · letterboxd · seen only").waitFor();
-    await page.getByLabel("Search my history").fill("");
-    await page.getByRole("button", { name: "Remove Cold Ink (1995)" }).click();
-    await page.getByRole("heading", { name: "8 entries" }).waitFor();
-    const download = page.waitForEvent("download");
-    await page.getByRole("button", { name: "Export history.csv" }).click();
-    const saved = path("history.csv");
-    await (await download).saveAs(saved);
-    const lines = readFileSync(saved, "utf8").trim().split("\n");
+    await removeColdInk(page, 8);
+    const { saved, lines } = await exported(page, "history.csv");
     expect(lines[0]).toBe("item,title,time,source,counts");
     expect(lines[1]).toMatch(/^f\d+,Second Sun \(1990\),2023-12-31,letterboxd,no$/);
     expect(lines.length).toBe(9);

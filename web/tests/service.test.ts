@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { open, type Opened } from "./browser";
 import { CHROMIUM, launch } from "./chromium.mjs";
 import { path } from "./example";
+import { correctMoonquake, exported, removeColdInk, save } from "./history";
 import { openDevice } from "./service.mjs";
 
 const WAIT = 60_000; // the first recommendation loads torch
@@ -72,23 +73,11 @@ describe.skipIf(!CHROMIUM)("the service", { timeout: 3 * WAIT }, () => {
 
     await go(page, "My history");
     await page.getByRole("heading", { name: "11 entries" }).waitFor();
-    await page.getByLabel("Search my history").fill("moonq");
-    await page.getByRole("heading", { name: "1 entry" }).waitFor();
-    await page.getByRole("button", { name: "Correct" }).click();
-    await page.getByLabel("It was another film").fill("second");
-    await page.getByRole("button", { name: "Take Second Sun (1990)" }).click();
-    await page.getByLabel("Date", { exact: true }).fill("2023-12-31");
-    await page.getByRole("button", { name: "Save" }).click();
-    await page.getByLabel("Search my history").fill("second sun");
+    await correctMoonquake(page);
+    await save(page);
     await page.getByText("2023-12-31 · letterboxd").waitFor();
-    await page.getByLabel("Search my history").fill("");
-    await page.getByRole("button", { name: "Remove Cold Ink (1995)" }).click();
-    await page.getByRole("heading", { name: "10 entries" }).waitFor();
-    const download = page.waitForEvent("download");
-    await page.getByRole("button", { name: "Export history.csv" }).click();
-    const saved = path("service-history.csv");
-    await (await download).saveAs(saved);
-    const lines = readFileSync(saved, "utf8").trim().split("\n");
+    await removeColdInk(page, 10);
+    const { lines } = await exported(page, "service-history.csv");
     expect(lines[0]).toBe("item,title,time,source,counts");
     expect(lines.length).toBe(11);
     expect(lines.join("\n")).toContain("Second Sun (1990),2023-12-31,letterboxd,yes");

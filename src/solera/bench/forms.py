@@ -32,7 +32,7 @@ class Table:
 
     def grid(self) -> str:
         """In Markdown, head and rows alone."""
-        rows = [self.head, *(tuple(map(_text, row)) for row in self.rows)]
+        rows = [self.head, *(tuple(map(text, row)) for row in self.rows)]
         first, *others = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
         return "\n".join((first, "|---" * len(self.head) + "|", *others))
 
@@ -50,7 +50,7 @@ class Table:
 
     def latex(self) -> str:
         """A `table` for the package booktabs."""
-        rows = [self.head, *(tuple(map(_text, row)) for row in self.rows)]
+        rows = [self.head, *(tuple(map(text, row)) for row in self.rows)]
         first, *others = (" & ".join(map(_latex, row)) + r" \\" for row in rows)
         return "\n".join(
             (
@@ -73,12 +73,13 @@ class Table:
         texts = {"md": self.markdown(), "csv": self.csv(), "tex": self.latex()}
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{self.name}.{suffix}" for suffix in texts]
-        for path, text in zip(paths, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
+        for path, content in zip(paths, texts.values(), strict=True):
+            path.write_text(content, encoding="utf-8")
         return paths
 
 
-def _text(cell: Cell) -> str:
+def text(cell: Cell) -> str:
+    """A cell as it is shown."""
     match cell:
         case Spread(mean, None):
             return f"{mean:.4f}"

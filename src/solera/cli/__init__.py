@@ -18,6 +18,7 @@ from solera.cli import (
     bundle,
     data,
     device,
+    edge,
     federation,
     methods,
     node,
@@ -72,6 +73,7 @@ app.add_typer(device.app, name="device", rich_help_panel=DEVICES)
 app.add_typer(federation.app, name="federation", rich_help_panel=DEVICES)
 app.add_typer(server.app, name="server", rich_help_panel=DEVICES)
 app.add_typer(node.app, name="node", rich_help_panel=DEVICES)
+app.add_typer(edge.app, name="edge", rich_help_panel=DEVICES)
 for measure in (
     bench_speed.engine,
     bench_speed.methods,

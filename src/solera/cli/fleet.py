@@ -14,6 +14,7 @@ def fleet(
     nodes: Annotated[int, typer.Option(help="Nodes, each with a key of its own.", min=2)] = 50,
     rounds: Annotated[int, typer.Option(help="Rounds.", min=1)] = 3,
     per_round: Annotated[int, typer.Option(help="Nodes needed in a round; 0 for all.", min=0)] = 0,
+    edges: Annotated[int, typer.Option(help="Edges that the nodes are behind; 0 for none.", min=0)] = 0,
     masked: Annotated[bool, typer.Option("--masked", help="Rounds with secure aggregation.")] = False,
     share: Annotated[
         list[str] | None,
@@ -49,6 +50,7 @@ def fleet(
         nodes=nodes,
         rounds=rounds,
         per_round=per_round,
+        edges=edges,
         masked=masked,
         shares={name: float(value) for name, value in parse_pairs(share or [], "--share silent=0.1").items()},
         users=users,
@@ -78,12 +80,16 @@ def fleet(
         print_json(report.to_dict())
         return
     table(
-        f"{nodes} nodes, {'masked' if masked else 'plain'} rounds",
-        ("round", "nodes", "seconds", "by exchange"),
+        f"{nodes} nodes{f' behind {edges} edges' if edges else ''}, {'masked' if masked else 'plain'} rounds",
+        ("round", "nodes", "messages", "bytes up", "bytes down", "seconds", "by exchange"),
         [
             (
                 str(each["round"]),
                 str(each["nodes"]),
+                *(
+                    f"{sum(stage[what] for stage in each['stages'].values()):,}"
+                    for what in ("messages", "up", "down")
+                ),
                 f"{each['seconds']:.1f}",
                 ", ".join(f"{kind} {stage['seconds']:.1f}" for kind, stage in each["stages"].items()),
             )

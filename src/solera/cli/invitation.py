@@ -79,7 +79,6 @@ def accept(
     from solera.deploy.node.accepted import accept as keep
     from solera.deploy.node.accepted import conflicts
     from solera.device.device import Device
-    from solera.device.ledger import Ledger
     from solera.device.policy import Policy
 
     found = Invitation.read(invitation)
@@ -98,8 +97,7 @@ def accept(
             out.print("nothing was changed")
             return
         with private_files():
-            keep(folder, found)
-            Ledger(device.store).join_next()
+            keep(device, found)
     finally:
         device.close()
     if json:
@@ -109,18 +107,26 @@ def accept(
 
 
 def leave(folder: Folder, json: Json = False) -> None:
-    """Give an accepted invitation up: remove the server's address and this household's key.
+    """Leave the federation, and remove the server's address and this household's key.
 
-    What was sent before stays with the server. `solera device leave` declines a federation that still asks.
+    What was sent before stays with the server. The device joins nothing again by itself. To return, accept an
+    invitation: `solera node accept`.
 
     Example: solera node leave me
     """
     from solera.core.errors import DeployError
+    from solera.deploy.node.accepted import accepted
     from solera.deploy.node.accepted import leave as give_up
+    from solera.device.device import Device
 
-    there = give_up(folder)
+    there = accepted(folder)
     if there is None:
         raise DeployError(f"{folder} has accepted no invitation", f"see solera device status {folder}")
+    device = Device.open(folder)
+    try:
+        give_up(device)
+    finally:
+        device.close()
     if json:
         print_json({"left": there.terms.federation, "server": there.terms.server})
         return

@@ -9,7 +9,7 @@ import typer
 
 from solera.cli.federation import ShowCommands
 from solera.cli.invitation import accept, leave
-from solera.cli.output import err, help_if_alone, out
+from solera.cli.output import err, help_if_alone, out, say
 from solera.cli.server import OPEN
 
 app = typer.Typer(help="A device's part in a federation over a network.", invoke_without_command=True)
@@ -29,6 +29,12 @@ def start(
     ] = None,
     ca: Annotated[Path | None, typer.Option(help="ca.pem, the federation's certificate authority.")] = None,
     key: Annotated[Path | None, typer.Option(help="The node's own secret key, nodes/NAME.")] = None,
+    server_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="The address is an edge's, and --ca the edge's ca.pem: this is that of the server behind it."
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Connect without --ca and --key, and without encryption.")
     ] = False,
@@ -54,6 +60,8 @@ def start(
     Example: solera node start me
 
     Example: solera node start me --superlink recommender.example.org:8000 --ca ca.pem --key node-1 --join
+
+    Example: solera node start me --superlink media.lan:8001 --ca edge-ca.pem --key node-1 --server-ca ca.pem
     """
     from solera.core.errors import ConfigError
     from solera.deploy.common.flower import Address
@@ -77,16 +85,18 @@ def start(
         raise ConfigError(
             "give either --ca and --key, or --insecure", "ask the server's operator for ca.pem and a key"
         )
+    if server_ca is not None and ca is None:
+        raise ConfigError("--server-ca needs --ca and --key", "--ca is the ca.pem of the edge")
     address = Address.parse(superlink, ca and ca.resolve())
     key = key and key.resolve()
     if show_commands:
-        for line in supernode.commands(device, address, key):
+        for line in supernode.commands(device, address, key, server_ca):
             out.print(line, highlight=False, markup=False, soft_wrap=True)
         return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
     with private_files():
-        pinned = pin(device, key, ca, roster, roster_key)
+        pinned = pin(device, key, server_ca or ca, roster, roster_key)
         opened = Device.open(device)
         if join:
             Ledger(opened.store).join_next()
@@ -108,10 +118,6 @@ def start(
         supernode.check_key(key)
         with ended_by_signals(), supernode.alone(device):
             try:
-                serve(device, address, key, _say)
+                serve(device, address, key, say, server_ca=server_ca)
             except KeyboardInterrupt:
                 out.print("the node ends")
-
-
-def _say(text: str) -> None:
-    out.print(text, highlight=False, soft_wrap=True)

@@ -31,6 +31,11 @@ def help_if_alone(context: typer.Context) -> None:
         raise typer.Exit
 
 
+def say(text: str) -> None:
+    """Print one line, as it is."""
+    out.print(text, highlight=False, soft_wrap=True)
+
+
 def print_json(content: Any) -> None:
     """Print one JSON document to standard output."""
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -71,27 +71,46 @@ class Ledger:
 
     def asked(self, federation: str, offer: Mapping[str, Any]) -> str:
         """Note that a federation asks; whoever said yes beforehand has joined it by that."""
-        agreed = self._store.settings().get(_JOIN_NEXT) == "yes"
+        standing = JOINED if self.joins_next else ASKED
         with self._store.writing():
-            self._enter(federation, JOINED if agreed else ASKED, offer)
-            if agreed:
-                self._store.set(_JOIN_NEXT, "")
-        return JOINED if agreed else ASKED
+            self._enter(federation, standing, offer)
+            self.join_next(False)
+        return standing
 
     def join(self, federation: str) -> None:
         """Record that the owner agrees to the offer."""
         self._enter(federation, JOINED, self.offer(federation))
 
     def pause(self, federation: str) -> None:
-        """Record that the owner does not take part until joining again."""
-        self._enter(federation, PAUSED, self.offer(federation))
+        """Record that the owner takes no part until joining again. A yes said beforehand is taken back."""
+        with self._store.writing():
+            self.join_next(False)
+            self._enter(federation, PAUSED, self.offer(federation))
 
     def leave(self, federation: str) -> None:
-        """Record that the owner has left."""
-        self._enter(federation, LEFT, self.offer(federation))
+        """Record that the owner has left. A yes said beforehand is taken back."""
+        with self._store.writing():
+            self.join_next(False)
+            self._enter(federation, LEFT, self.offer(federation))
+
+    def leave_all(self) -> None:
+        """Leave all federations that the owner has joined or paused. Nothing joins again by itself."""
+        with self._store.writing():
+            self.join_next(False)
+            for each in self.federations():
+                if each["standing"] in (JOINED, PAUSED):
+                    self.leave(each["id"])
+
+    @property
+    def joins_next(self) -> bool:
+        """Whether the owner has agreed to the next federation that asks."""
+        return self._store.settings().get(_JOIN_NEXT) == "yes"
 
     def join_next(self, agreed: bool = True) -> None:
-        """The owner agrees to the next federation that asks, whatever it offers within the policy."""
+        """The owner agrees to the next federation that asks, whatever it offers within the policy.
+
+        That may be one that the owner has left, paused or not decided about: the latest word counts.
+        """
         self._store.set(_JOIN_NEXT, "yes" if agreed else "")
 
     def _enter(self, federation: str, standing: str, offer: Mapping[str, Any]) -> None:

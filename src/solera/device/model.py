@@ -145,6 +145,11 @@ class Model:
         A user who needs parameters of its own and has none yet trains them here and now, alone. `days` are
         those of the history, `asked` is that of the request.
         """
+        scores = self._own_scores(history, days, asked)
+        return mixed(scores, self._second.scores(history), self._weight) if self._second else scores
+
+    def _own_scores(self, history: Ints, days: Floats | None, asked: float | None) -> Tensor:
+        """The scores without those of a second model."""
         if not self.shared:
             raise DeviceError(
                 f"the model of {self.method.name!r} has not been trained yet",
@@ -157,8 +162,7 @@ class Model:
                 alone.state.personal.take_client(0, self._personal)
             elif not self.method.serves_from_history:
                 deque(alone.train_clients(0, me), maxlen=0)
-        scores = alone.serve(known)(me)[0]
-        return mixed(scores, self._second.scores(history), self._weight) if self._second else scores
+        return alone.serve(known)(me)[0]
 
     def scores_of_all(self, histories: Ragged) -> Tensor:
         """Scores [users, items] of users who are served from their histories alone."""
@@ -175,18 +179,22 @@ class Model:
     def similar(self, row: int, k: int) -> list[int]:
         """The k items that the model connects most with an item, best first.
 
-        They are what somebody is recommended whose history is this item alone. Items with two vectors have
+        They are what somebody is recommended whose history is this item alone. Methods with item vectors have
         the cosine instead, in which popularity counts less. Methods that need personal parameters have none.
         """
         if not self.method.serves_from_history:
             return []
-        if not isinstance(self.method, ClosedForm) and remembers(self.method.scorer):
+        best = best_unseen(self.similarity(row), np.array([row], dtype=np.int64), k)
+        return [each for each, score in best if score > 0]
+
+    def similarity(self, row: int) -> Tensor:
+        """How much the model connects every item with one item; of a blend, the blend of both models'."""
+        if isinstance(self.method, ClosedForm):
+            scores = self._own_scores(np.array([row], dtype=np.int64), None, None)
+        else:
             vectors = self.method.view.see(self.shared).double()
             scores = torch.nn.functional.cosine_similarity(vectors, vectors[row], dim=-1)
-        else:
-            scores = self.scores(np.array([row], dtype=np.int64))
-        best = best_unseen(scores, np.array([row], dtype=np.int64), k)
-        return [each for each, score in best if score > 0]
+        return mixed(scores, self._second.similarity(row), self._weight) if self._second else scores
 
     def _alone(
         self, history: Ints, days: Floats | None, asked: float | None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from solera.core.errors import SoleraError
 from solera.device.tokens import SCOPES, Tokens, digest
@@ -43,6 +44,11 @@ class Access:
             return Caller(self._user, (OWNER, *SCOPES))
         found = await self._worker.run(lambda device: Tokens(device.store).find(secret))
         return found and Caller(found.user, found.scopes)
+
+    def of_owner(self, paths: Sequence[tuple[str, str, Endpoint]]) -> list[Route]:
+        """Paths under /page/, with their verbs, for the owner alone."""
+        owner = self.needs(OWNER)
+        return [Route(f"/page/{path}", owner(endpoint), methods=[verb]) for verb, path, endpoint in paths]
 
     def needs(self, *scopes: str) -> Callable[[Endpoint], Endpoint]:
         """Let only callers through who have one of the scopes; `request.state.user` says whose data."""

@@ -33,7 +33,8 @@ _FILES = {  # by path: no other file of the disk can be asked for
 
 def service(folder: Path, user: str, secret: str, host: str) -> ASGIApp:
     """The service of a device. `secret` is the token of the link, `host` the address with its port."""
-    worker, imports = Worker(folder), Imports(folder)
+    worker = Worker(folder)
+    imports = Imports(worker)
     access, federation = Access(worker, secret, user), FederationRoutes(worker)
 
     @asynccontextmanager

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from solera.core.errors import ConfigError, SoleraError
 from solera.core.frozen import Frozen
 from solera.device.device import Device
-from solera.service.access import OWNER, Access, Endpoint
+from solera.service.access import Access
 from solera.service.reading import body
 from solera.service.worker import Worker
 
@@ -52,15 +52,14 @@ class FederationRoutes:
 
     def routes(self, access: Access) -> list[Route]:
         """All paths, each for the owner alone."""
-        paths: list[tuple[str, str, Endpoint]] = [
+        paths = [
             ("POST", "invitation", self.read),
             ("PUT", "invitation", self.agree),
             ("DELETE", "invitation", self.leave),
             ("GET", "part", self.show),
             ("PUT", "part", self.change),
         ]
-        owner = access.needs(OWNER)
-        return [Route(f"/page/{path}", owner(endpoint), methods=[verb]) for verb, path, endpoint in paths]
+        return access.of_owner(paths)
 
     async def open(self) -> None:
         """Start the node, if the owner has agreed to a federation on the page and has not stopped it."""

@@ -21,6 +21,7 @@ from solera.device.device import Device
 from solera.device.folder import DATABASE
 from solera.device.importers import Report, Unmatched, import_file
 from solera.device.importers.detect import format_of
+from solera.service.worker import Worker
 
 Matches = Mapping[tuple[str, int | None], str]  # ids of items by title and year
 _PREFIX = f"{DATABASE}-import-"
@@ -64,8 +65,8 @@ class Job:
 class Imports:
     """One import at a time. Its file stays until the next one, for titles that are matched by hand."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, worker: Worker) -> None:
+        self._worker, self._folder = worker, worker.folder
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="import")
         self._numbers = itertools.count(1)
         self._job: Job | None = None
@@ -78,6 +79,7 @@ class Imports:
             raise DeviceError("another import is under way", "wait until it ends")
         self._busy = True
         try:
+            await self._worker.settled()  # what was asked for before, such as a deletion, comes first
             self.clean()
             place = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._folder))
             name = _UNUSUAL.sub("_", Path(order.file).name)[-_NAME:].lstrip(". ") or "file"

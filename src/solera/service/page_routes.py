@@ -22,7 +22,7 @@ from solera.device.history import as_csv
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.service import views
-from solera.service.access import OWNER, Access, Endpoint
+from solera.service.access import Access
 from solera.service.imports import Imports, Order, save
 from solera.service.reading import body, query
 from solera.service.worker import Worker
@@ -87,7 +87,7 @@ class PageRoutes:
 
     def routes(self, access: Access) -> list[Route]:
         """All paths, each for the owner alone. Only POST, PUT and DELETE change anything."""
-        paths: list[tuple[str, str, Endpoint]] = [
+        paths = [
             ("GET", "about", self.about),
             ("GET", "history", self.history),
             ("GET", "history.csv", self.export),
@@ -110,8 +110,7 @@ class PageRoutes:
             ("POST", "model", self.update),
             ("POST", "model/back", self.go_back),
         ]
-        owner = access.needs(OWNER)
-        return [Route(f"/page/{path}", owner(endpoint), methods=[verb]) for verb, path, endpoint in paths]
+        return access.of_owner(paths)
 
     async def _json(self, job: Callable[[Device], Any]) -> JSONResponse:
         return JSONResponse(await self._worker.run(job))
@@ -170,9 +169,6 @@ class PageRoutes:
         except (ValueError, AttributeError, RecursionError):
             raise ConfigError("columns or like_from cannot be read", "choose them again") from None
         order = Order(given.get("name", ""), columns, like_from, given.get("as_list") == "yes")
-        await self._worker.run(
-            lambda device: None
-        )  # what was asked for before, such as a deletion, comes first
         job = await self._imports.begin(request, order, request.state.user)
         return JSONResponse(job.as_json(), 202)
 

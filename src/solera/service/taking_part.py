@@ -24,27 +24,23 @@ def asked(device: Device, text: str) -> dict[str, Any]:
 
 def agree(device: Device, text: str) -> None:
     """Keep an invitation, and agree to the federation that asks next."""
-    accepted.accept(device.path, Invitation.parse(text))
-    Ledger(device.store).join_next()
+    accepted.accept(device, Invitation.parse(text))
     want(device, True)
 
 
 def leave(device: Device) -> None:
     """Remove the household's key and the server's address. Whatever this device has joined is left."""
-    ledger = Ledger(device.store)
-    ledger.join_next(False)
-    _change(ledger, (JOINED, PAUSED), ledger.leave)
     want(device, False)
-    accepted.leave(device.path)
+    accepted.leave(device)
 
 
 def pause(device: Device, paused: bool) -> None:
     """Decline everything that this device has joined, or take part in it again."""
     ledger = Ledger(device.store)
     if paused:
-        _change(ledger, (JOINED,), ledger.pause)
+        _change(ledger, JOINED, ledger.pause)
     else:
-        _change(ledger, (PAUSED,), ledger.join)
+        _change(ledger, PAUSED, ledger.join)
 
 
 def want(device: Device, wanted: bool) -> None:
@@ -80,7 +76,7 @@ def _in_words(device: Device, federation: str, server: str, asked: Asked) -> dic
     }
 
 
-def _change(ledger: Ledger, standings: tuple[str, ...], to: Callable[[str], None]) -> None:
+def _change(ledger: Ledger, standing: str, to: Callable[[str], None]) -> None:
     for each in ledger.federations():
-        if each["standing"] in standings:
+        if each["standing"] == standing:
             to(each["id"])

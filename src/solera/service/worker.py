@@ -25,6 +25,10 @@ class Worker:
         """The result of a job in the thread of the device."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: job(self._opened()))
 
+    async def settled(self) -> None:
+        """Return when all jobs that were asked for before are done."""
+        await self.run(lambda device: None)
+
     def _opened(self) -> Device:
         """The device, opened again if another program has changed its model."""
         device = self._device

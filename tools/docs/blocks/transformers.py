@@ -6,14 +6,15 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
 from typing import NamedTuple
 
-from blocks.markdown import NONE_YET, table
+from blocks.markdown import NONE_YET, PAIR, table
+from blocks.settings import METRICS
 
-from solera.bench.blocks import HISTORIES, NOT_RUN, Block, blocks
+from solera.bench.blocks import HISTORIES, NOT_RUN, Row, blocks
 from solera.bench.comparisons import comparison_tables
 from solera.bench.cost_tables import cost_table
+from solera.bench.forms import text
 from solera.bench.records import History, Record
 from solera.bench.tables import main_table
 
@@ -43,24 +44,28 @@ def read_published(path: Path) -> list[Published]:
 def beside_published(records: Sequence[Record], others: Sequence[Published], known: str) -> str:
     """HR@10 / NDCG@10 of every model by data set: federated, then centralized, then published."""
     history = next(history for history, words in HISTORIES.items() if words == known)
-    found = {block.dataset: block for block in blocks(records) if block.protocol == "strict"}
+    found = {
+        block.dataset: {row.label: row for row in block.rows}
+        for block in blocks(records)
+        if block.protocol == "strict"
+    }
     shown = [name for name in DATASETS if name in found]
     if not shown:
         return NONE_YET
-    rows = {row.label: row.central for name in shown for row in found[name].rows}
+    labels = {label: row.central for name in shown for label, row in found[name].items()}
     ours = [
         (
             f"{label}, centralized" if central else f"**{label}**",
-            *(_cell(found[at], label, history) for at in shown),
+            *(_cell(found[name].get(label), history) for name in shown),
         )
-        for label, central in sorted(rows.items(), key=lambda row: (row[1], row[0]))
+        for label, central in sorted(labels.items(), key=lambda each: (each[1], each[0]))
     ]
     theirs = [
         (f"*{each.model}* ({each.source})", *(_pair(each.figures.get(name)) for name in shown))
         for each in others
         if any(name in each.figures for name in shown)
     ]
-    return table(("HR@10 / NDCG@10", *shown), [*ours, *(theirs if history == "validation" else ())])
+    return table((PAIR, *shown), [*ours, *(theirs if history == "validation" else ())])
 
 
 def transformer_boards(records: Sequence[Record]) -> str:
@@ -74,13 +79,9 @@ def transformer_boards(records: Sequence[Record]) -> str:
     return "\n\n".join(parts) or NONE_YET
 
 
-def _cell(block: Block, label: str, history: History) -> str:
-    row = next((row for row in block.rows if row.label == label), None)
-    tests = [record.test(history) for record in row.records] if row else []
-    measured = [each.full for each in tests if each]
-    if not measured:
-        return NOT_RUN
-    return _pair((mean(each["hr@10"] for each in measured), mean(each["ndcg@10"] for each in measured)))
+def _cell(row: Row | None, history: History) -> str:
+    figures = [row.known(history, metric) for metric in METRICS.values()] if row else []
+    return NOT_RUN if NOT_RUN in figures or not figures else " / ".join(map(text, figures))
 
 
 def _pair(figures: tuple[float, float] | None) -> str:

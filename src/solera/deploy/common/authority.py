@@ -27,6 +27,7 @@ try:
         PrivateFormat,
         PublicFormat,
         load_pem_private_key,
+        load_ssh_public_key,
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError:
@@ -206,6 +207,19 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
             f"{path} is not the authority's secret key",
             "restore it from a copy; otherwise make a new folder of keys",
         )
+    return key
+
+
+def read_public_key(
+    path: Path, hint: str = "give a .pub file of `solera federation keys`"
+) -> ec.EllipticCurvePublicKey:
+    """The public key of a node."""
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise DeployError(f"{path} is not a node's public key", hint)
     return key
 
 

@@ -30,6 +30,7 @@ WORKER_APP = "solera.deploy.node.answers:answers_of"
 CONNECTED = "a node with this key is connected"  # what the guard adds to Flower's refusal
 NODES_PER_ADDRESS = "SOLERA_NODES_PER_ADDRESS"  # variable: nodes that may share an address
 WAIT_HEADER = "x-solera-wait"  # seconds that a question for messages may be kept open
+WAIT = 25.0  # … at most; Flower's connections wait for 30
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 SETTINGS = {
@@ -91,12 +92,30 @@ def supernode(device: Path, address: Address, key: Path | None, port: int) -> li
     return [*command, "--node-config", f"device={_quoted(device)}"]
 
 
-def node(device: Path, address: Address, key: Path | None, app: str) -> list[str]:
-    """A node: see serving.py."""
+def kept_open(text: str | bytes) -> float:
+    """Seconds for which a question with this text in its header is kept open; 0 without one."""
+    try:
+        return min(max(0.0, float(text)), WAIT)
+    except ValueError:
+        return 0.0
+
+
+def node(
+    device: Path, address: Address, key: Path | None, app: str, server_ca: Path | None = None
+) -> list[str]:
+    """A node, at a server or behind an edge: see serving.py."""
     command = [sys.executable, "-m", "solera.deploy.operate.serving", str(device.resolve())]
     command += ["--superlink", str(address), "--app", app]
     command += [] if address.ca is None else ["--ca", str(address.ca)]
+    command += [] if server_ca is None else ["--server-ca", str(server_ca.resolve())]
     return [*command, "--key", str(key)] if key else command
+
+
+def edge(keys: Path, listens: Address, address: Address, key: Path) -> list[str]:
+    """An edge: see edge_serving.py."""
+    command = [sys.executable, "-m", "solera.deploy.operate.edge_serving", "--keys", str(keys)]
+    command += ["--host", listens.host, "--port", str(listens.port)]
+    return [*command, "--superlink", str(address), "--ca", str(address.ca), "--key", str(key)]
 
 
 def worker(device: Path, pipe: int, app: str) -> list[str]:

@@ -10,11 +10,22 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.message_pb2 import Message as Head
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
 from flwr.supercore.protobuf.client import ProtobufClient, ProtobufRequestContext
 
 TAKE, GIVE = "/v1/fleet/take", "/v1/fleet/give"  # of a node: a message with all its parts, and its reply
 SEND, RECEIVE = "/v1/runtime/send", "/v1/runtime/receive"  # of the server's app: messages, and replies
 LARGEST = 8 << 20  # bytes of parts in one request
+LARGEST_AT_EDGE = 272 << 20  # … to an edge, which takes no other: 2^26 masked numbers of 32 bits, and more
 _LENGTH = struct.Struct("<I")
 
 
@@ -51,6 +62,15 @@ def unpack(text: bytes) -> tuple[bytes, dict[str, bytes]]:
         raise ValueError("a part without content")
     names = (name.decode("ascii") for name in frames[1::2])
     return (frames[0] if frames else b""), dict(zip(names, frames[2::2], strict=True))
+
+
+def in_parts(message: Message) -> tuple[Head, ObjectTree, dict[str, bytes]]:
+    """A message as Flower sends it: its head, the names of all its parts, and their contents."""
+    message.metadata.__dict__["_message_id"] = message.object_id
+    with no_object_id_recompute():
+        head = message_to_proto(remove_content_from_message(message) if message.has_content() else message)
+        parts = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+        return head, get_object_tree(message), parts
 
 
 def exchange(client: ProtobufClient, path: str, body: bytes, message: Any = None) -> bytes:

@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
+from solera.deploy.common.frames import join_frames, split_frames
 from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.device.tensors import Arrays
 
@@ -27,6 +28,7 @@ TYPES = {
     "mask": "train.masked",
     "confirm": "query.confirm",
     "unmask": "query.unmask",
+    "relay": "query.relay",  # to an edge alone: see relays.py
 }
 KINDS = {type_: kind for kind, type_ in TYPES.items()}
 _FIELDS, _ARRAYS, _BYTES = "fields", "arrays", "bytes"
@@ -44,10 +46,8 @@ def to_content(packet: Packet) -> RecordDict:
     if packet.bytes > _SMALL:
         arrays = {name: _to_array(values) for name, values in packet.arrays.items()}
         return RecordDict({_FIELDS: ConfigRecord({**fields}), _ARRAYS: ArrayRecord(arrays)})
-    plain = {name: np.ascontiguousarray(values) for name, values in packet.arrays.items()}
-    listed = [[name, v.dtype.str, packet.arrays[name].shape] for name, v in plain.items()]
-    data = b"".join(values.tobytes() for values in plain.values())
-    return RecordDict({_FIELDS: ConfigRecord({**fields, _ARRAYS: json.dumps(listed), _BYTES: data})})
+    listed, data = _packed(packet.arrays)
+    return RecordDict({_FIELDS: ConfigRecord({**fields, _ARRAYS: listed, _BYTES: data})})
 
 
 def from_content(content: RecordDict) -> Packet:
@@ -74,6 +74,31 @@ def from_content(content: RecordDict) -> Packet:
     if not isinstance(fields, dict):
         raise RefusalError(Reason.MALFORMED, "the fields are not a JSON object")
     return Packet(fields, arrays)
+
+
+def to_bytes(packet: Packet) -> bytes:
+    """A packet as one text, for a box that nobody opens on its way."""
+    listed, data = _packed(packet.arrays)
+    return join_frames([json.dumps(packet.fields).encode(), listed.encode(), data])
+
+
+def from_bytes(text: bytes) -> Packet:
+    """Parse what `to_bytes` wrote, or a stranger."""
+    try:
+        fields, listed, data = split_frames(text)
+        found = Packet(json.loads(fields), _unpacked(json.loads(listed), data))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise RefusalError(Reason.MALFORMED, f"cannot be read: {error}"[:200]) from None
+    if not isinstance(found.fields, dict):
+        raise RefusalError(Reason.MALFORMED, "the fields are not a JSON object")
+    return found
+
+
+def _packed(arrays: Arrays) -> tuple[str, bytes]:
+    """Names, types and shapes as JSON, and the bytes of all arrays one after the other."""
+    plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    listed = [[name, v.dtype.str, arrays[name].shape] for name, v in plain.items()]
+    return json.dumps(listed), b"".join(values.tobytes() for values in plain.values())
 
 
 def _unpacked(listed: Any, data: Any) -> Arrays:

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     NOT_FINITE = "not-finite"
     NORM = "norm"
     SECURE = "secure-aggregation"  # the protocol of masked sums refuses it
+    EDGE = "edge"  # an edge has changed, repeated or made up what it passes on
 
 
 MESSAGE = "message"  # the array with the bytes that the protocol of masked sums has made
@@ -123,7 +124,7 @@ def check_spoken(packet: Packet) -> None:
         raise RefusalError(Reason.DECLINED, declined[:500])
 
 
-class Invitation(Fields):
+class Offer(Fields):
     """Server to a node it does not know: what is offered, and who are you?
 
     `masked` says that uploads are opened as sums alone; `clip` and `noise` are those of every round. `roster`
@@ -137,7 +138,7 @@ class Invitation(Fields):
     roster: str | None = Field(default=None, max_length=1 << 21)
 
     @property
-    def offer(self) -> dict[str, Any]:
+    def conditions(self) -> dict[str, Any]:
         """What the owner agrees to, or not."""
         return self.model_dump(include={"masked", "clip", "noise", "rounds"})
 

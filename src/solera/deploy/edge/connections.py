@@ -91,3 +91,15 @@ class Loop(uvloop.Loop):
         """The same, with a limit of time."""
         more["ssl_handshake_timeout"] = SILENCE if more.get("ssl") else None
         return await super().create_server(*args, **more)
+
+
+OPTIONS: dict[str, Any] = {  # of the web server
+    "interface": "asgi3",
+    "workers": 1,
+    "http": Connection,
+    "ws": "none",
+    "loop": "solera.deploy.edge.connections:Loop",
+    "h11_max_incomplete_event_size": HEADERS,
+    "forwarded_allow_ips": list(_HERE),  # whose X-Forwarded-For is believed
+    "timeout_graceful_shutdown": 5,
+}

@@ -1,34 +1,48 @@
 """A message with all its parts in one request, where Flower takes one request for each part.
 
-Flower's own functions do the work, in one transaction: its check of who asks, its rules about runs, its
-database. Left out are the layers around them, which take most of the time of a small request. A node that
-does not know of this, or meets a server without it, uses Flower's requests.
+Flower checks who asks and whether a run goes on. The messages are kept in memory, see mailbox.py. What is too
+large for one request goes by Flower's own requests: a node that has such a message waiting, or that answers
+one, is told to use them (409). If Flower's database has messages from before, so is every node once.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest, PushAppMessagesResponse
+from flwr.app import Metadata
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, SUPERLINK_NODE_ID, Status
+from flwr.proto.fleet_pb2 import (
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
+from flwr.proto.runtime_pb2 import (
+    PullAppMessagesRequest,
+    PullAppMessagesResponse,
+    PushAppMessagesRequest,
+    PushAppMessagesResponse,
+)
+from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_res_message
+from flwr.server.superlink.utils import check_abort
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.dependencies.task import authenticate_task
 from flwr.supercore.error import FlowerError
 from flwr.supercore.error.catalog import API_ERROR_MAP
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.superlink.routers.fleet.node_auth import authenticate_node
-from flwr.superlink.servicer.fleet import fleet_handlers
-from flwr.superlink.servicer.runtime import runtime_handlers
 from google.protobuf.message import DecodeError
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from solera.deploy.common.frames import GIVE, LARGEST, RECEIVE, SEND, TAKE, pack, unpack
+from solera.deploy.common.frames import GIVE, RECEIVE, SEND, TAKE, in_parts, pack, unpack
+from solera.deploy.edge.mailbox import Content, FullError, Mailbox
 from solera.deploy.edge.waiting import Arrivals
 
 if TYPE_CHECKING:
@@ -36,30 +50,29 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 _LOG = logging.getLogger("solera.server")
-_AT_ONCE = 2  # the database has one writer at a time: more threads would wait inside of it
-_GOOD = 200
+_AT_ONCE = 2  # threads for these requests: they compute, so more would wait for each other
 _THREADS = 8  # for all that Flower does itself
+BY_FLOWER = "Use Flower's own request."
+_BEAT = 12.0  # seconds between two heartbeats of a node that asks often
+_FRESH = 1.0  # seconds that it is believed that a run goes on
+Work = Callable[[Request, bytes], bytes]
 
 
 class Express:
     """An app that answers these requests, and lets another one answer the rest."""
 
-    def __init__(self, app: ASGIApp, flower: Starlette, arrivals: Arrivals | None = None) -> None:
-        self._app, self._flower, self._arrivals = app, flower, arrivals
-        self._work = {TAKE: _take, GIVE: _give} if arrivals is None else {SEND: _send, RECEIVE: _receive}
+    def __init__(self, app: ASGIApp, flower: Starlette, work: dict[str, Work]) -> None:
+        self._app, self._flower, self._work = app, flower, work
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a node or, where `arrivals` are told, the server's app."""
+        """Answer a request."""
         work = self._work.get(scope["path"])
         if work is None:
             await self._app(scope, receive, send)
             return
         request = Request({**scope, "app": self._flower, "state": {}}, receive)
         body = await request.body()
-        answer = await anyio.to_thread.run_sync(_answered, work, request, body, limiter=_limiter())
-        if self._arrivals is not None and scope["path"] == SEND and answer.status_code == _GOOD:
-            missing = set(PushAppMessagesResponse.FromString(bytes(answer.body)).objects_to_push)
-            self._arrivals.pushed(PushAppMessagesRequest.FromString(unpack(body)[0]), missing)
+        answer = await anyio.to_thread.run_sync(answered, work, request, body, limiter=_limiter())
         await answer(scope, receive, send)
 
 
@@ -70,103 +83,176 @@ def _limiter() -> anyio.CapacityLimiter:
     return anyio.CapacityLimiter(_AT_ONCE)
 
 
-def _answered(work: Any, request: Request, body: bytes) -> Response:
+def answered(work: Work, request: Request, body: bytes) -> Response:
+    """What the work comes to, or why it cannot be done."""
     try:
         return Response(work(request, body), media_type="application/octet-stream")
-    except FlowerError as error:
-        spec = API_ERROR_MAP[error.code]
-        return JSONResponse(error.to_json(spec.public_message), spec.http_status_code)
-    except HTTPException as error:
-        return JSONResponse({"detail": error.detail}, error.status_code)
-    except (DecodeError, ValueError) as error:
-        return JSONResponse({"detail": f"cannot be read: {error}"[:200]}, 400)
-    except Exception:
-        _LOG.exception("a node's request failed")
-        return JSONResponse({"detail": "Internal server error."}, 500)
+    except Exception as error:
+        status, said = _refusal(error)
+        return JSONResponse(said, status)
 
 
-def _take(request: Request, body: bytes) -> bytes:
-    """The next message of a node and its parts; nothing if there is none. It counts as received.
+def _refusal(error: Exception) -> tuple[int, Any]:
+    """A status, and what is said."""
+    match error:
+        case FlowerError():
+            spec = API_ERROR_MAP[error.code]
+            return spec.http_status_code, error.to_json(spec.public_message)
+        case HTTPException():
+            return error.status_code, {"detail": error.detail}
+        case DecodeError() | ValueError():
+            return 400, {"detail": f"cannot be read: {error}"[:200]}
+        case FullError():
+            return 503, {"detail": "Too many messages are under way."}
+        case OperationalError():  # the database is locked; what was begun is undone
+            _LOG.warning("a request has to wait: %s", error.orig)
+            return 503, {"detail": "The database is busy."}
+    _LOG.error("a request failed", exc_info=error)
+    return 500, {"detail": "Internal server error."}
 
-    If parts are missing or too many bytes, none is given, and it does not count as received.
-    """
-    asked = PullMessagesRequest.FromString(body)
+
+class OfNodes:
+    """What nodes ask for: their next message, and to take their answer."""
+
+    def __init__(self, mailbox: Mailbox, arrivals: Arrivals) -> None:
+        self._mailbox, self._arrivals = mailbox, arrivals
+        self._goes_on: dict[int, float] = {}  # until when it is believed, by run
+        self._beaten: dict[int, float] = {}  # when a node was last said to be there
+        self._left_over: bool | None = None  # whether Flower's database had messages at the start
+        self._asked: set[int] = set()  # nodes that have asked Flower for them
+        self.work: dict[str, Work] = {TAKE: self.take, GIVE: self.give}
+
+    def take(self, request: Request, body: bytes) -> bytes:
+        """The next message of a node and its parts; nothing if there is none.
+
+        A node names the message that it has received last, or an empty text if there is none. If it does not
+        name the one that it was given last, that was lost on the way, and is given once more.
+        """
+        asked = PullMessagesRequest.FromString(body)
+        state = _of_node(request, asked)
+        node = asked.node.node_id
+        self._beat(node, state)
+        while letter := self._mailbox.next(node, asked.message_ids):
+            if self._is_under_way(letter.run, state):
+                question = letter.question
+                found = PullMessagesResponse(
+                    messages_list=[question.head], message_object_trees=[question.tree]
+                )
+                return pack(found, dict(question.parts))
+        if self._arrivals.by_flower(node) or self._is_left_over(node, state):
+            raise HTTPException(409, BY_FLOWER)
+        return b""
+
+    def _beat(self, node: int, state: Any) -> None:
+        """Let a node's question count as its heartbeat."""
+        now = time.monotonic()
+        if now - self._beaten.get(node, -_BEAT) >= _BEAT:
+            self._beaten[node] = now
+            state.acknowledge_node_heartbeat(node, HEARTBEAT_DEFAULT_INTERVAL)
+
+    def _is_left_over(self, node: int, state: Any) -> bool:
+        """Whether Flower may have a message for the node from before this start; told once."""
+        if self._left_over is None:
+            self._left_over = state.num_message_ins() > 0
+        if not self._left_over or node in self._asked:
+            return False
+        self._asked.add(node)
+        return True
+
+    def give(self, request: Request, body: bytes) -> bytes:
+        """Keep a node's answer."""
+        head, parts = unpack(body)
+        asked = PushMessagesRequest.FromString(head)
+        state = _of_node(request, asked)
+        if len(asked.messages_list) != 1 or len(asked.message_object_trees) != 1:
+            raise ValueError("one reply at a time")
+        content = Content.of(asked.messages_list[0], asked.message_object_trees[0], parts)
+        about = content.head.metadata
+        if about.src_node_id != asked.node.node_id:
+            raise ValueError("somebody else's reply")
+        if not self._mailbox.answer(asked.node.node_id, content):
+            raise HTTPException(409, BY_FLOWER)  # which takes it if the question was one of its own
+        self._is_under_way(about.run_id, state)
+        return bytes(PushMessagesResponse().SerializeToString())
+
+    def _is_under_way(self, run: int, state: Any) -> bool:
+        """Whether a run goes on; of one that does not, all messages are forgotten."""
+        now = time.monotonic()
+        if self._goes_on.get(run, 0.0) > now:
+            return True
+        if check_abort(run, [Status.PENDING, Status.STARTING, Status.FINISHED], state):
+            self._mailbox.end(run)
+            return False
+        self._goes_on = {run: now + _FRESH}
+        return True
+
+
+class OfApp:
+    """What the server's app asks for: to take its messages, and the answers that have come."""
+
+    def __init__(self, mailbox: Mailbox, arrivals: Arrivals) -> None:
+        self._mailbox, self._arrivals = mailbox, arrivals
+        self.work: dict[str, Work] = {SEND: self.send, RECEIVE: self.receive}
+
+    def send(self, request: Request, body: bytes) -> bytes:
+        """Keep messages for their nodes, and wake those that wait for one."""
+        head, parts = unpack(body)
+        asked = PushAppMessagesRequest.FromString(head)
+        _, task = _of_app(request)
+        contents = [
+            Content.of(message, tree, parts)
+            for message, tree in zip(asked.messages_list, asked.message_object_trees, strict=True)
+        ]
+        if any(each.head.metadata.run_id != task.run_id for each in contents):
+            raise ValueError("a message of another run")
+        names = self._mailbox.post(task.run_id, contents)
+        self._arrivals.came(each.head.metadata.dst_node_id for each in contents)
+        return bytes(PushAppMessagesResponse(message_ids=names).SerializeToString())
+
+    def receive(self, request: Request, body: bytes) -> bytes:
+        """Answers that have come; errors in the place of those that will not come."""
+        state, task = _of_app(request)
+        answers, others = self._mailbox.collect(
+            task.run_id, PullAppMessagesRequest.FromString(body).message_ids
+        )
+        online = state.get_nodes(task.run_id) if others else set()
+        lost = {name: node for name, node in others.items() if node not in online}
+        self._mailbox.withdraw(lost)
+        answers += [_unavailable(name, node, task.run_id) for name, node in lost.items()]
+        found = PullAppMessagesResponse(
+            messages_list=[each.head for each in answers],
+            message_object_trees=[each.tree for each in answers],
+        )
+        return pack(found, {name: part for each in answers for name, part in each.parts.items()})
+
+
+def _of_node(request: Request, asked: Any) -> Any:
+    """Flower's database, for a node that has signed its request."""
     request.state.protobuf_request = asked
     authenticate_node(request)
+    return request.app.state.linkstate_factory.state()
+
+
+def _of_app(request: Request) -> tuple[Any, Any]:
+    """Flower's database, and the task of the app that asks."""
     state = request.app.state.linkstate_factory.state()
-    with state.session():
-        found = fleet_handlers.pull_messages(asked, state, state.object_store)
-        if not found.messages_list:
-            return b""
-        run, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
-        names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
-        contents = {name: state.get_object(run, name) for name in names}
-        parts = {name: content for name, content in contents.items() if content}
-        size = sum(map(len, parts.values()))
-        if len(parts) == len(names) and size <= LARGEST:
-            received = ConfirmMessageReceivedRequest(
-                node=asked.node, run_id=run, message_object_id=tree.object_id
-            )
-            fleet_handlers.confirm_message_received(received, state, state.object_store)
-            state.store_traffic(run, bytes_sent=size, bytes_recv=0)
-        else:  # the node asks for the rest, and Flower checks whether the run goes on
-            parts = {}
-    return pack(found, parts)
+    return state, authenticate_task(request, request.headers.get(TASK_TOKEN_HEADER), state)
 
 
-def _give(request: Request, body: bytes) -> bytes:
-    """Store a reply with its parts."""
-    head, parts = unpack(body)
-    asked = PushMessagesRequest.FromString(head)
-    request.state.protobuf_request = asked
-    authenticate_node(request)
-    if len(asked.messages_list) != 1 or len(asked.message_object_trees) != 1:
-        raise ValueError("one reply at a time")
-    state = request.app.state.linkstate_factory.state()
-    with state.session():
-        taken = fleet_handlers.push_messages(asked, state)
-        run = asked.messages_list[0].metadata.run_id
-        _store(taken, parts, state, run)
-        state.store_traffic(run, bytes_sent=0, bytes_recv=len(body))
-    return bytes(taken.SerializeToString())
-
-
-def _send(request: Request, body: bytes) -> bytes:
-    """Store messages to nodes with their parts."""
-    head, parts = unpack(body)
-    state = request.app.state.linkstate_factory.state()
-    task = authenticate_task(request, request.headers.get(TASK_TOKEN_HEADER), state)
-    with state.session():
-        taken = runtime_handlers.push_messages(PushAppMessagesRequest.FromString(head), state, task)
-        _store(taken, parts, state, task.run_id)
-    return bytes(taken.SerializeToString())
-
-
-def _store(taken: Any, parts: dict[str, bytes], state: Any, run: int) -> None:
-    """Store the parts that were asked for; those that are still missing stay in the answer."""
-    missing = [
-        name
-        for name in taken.objects_to_push
-        if name not in parts or not state.store_object(run, taken.session_id, name, parts[name])
-    ]
-    del taken.objects_to_push[:]
-    taken.objects_to_push.extend(missing)
-
-
-def _receive(request: Request, body: bytes) -> bytes:
-    """Replies that have come, with their parts, up to a size; the others' parts are asked for one by one."""
-    state = request.app.state.linkstate_factory.state()
-    task = authenticate_task(request, request.headers.get(TASK_TOKEN_HEADER), state)
-    parts: dict[str, bytes] = {}
-    size = 0
-    with state.session():
-        found = runtime_handlers.pull_messages(PullAppMessagesRequest.FromString(body), state, task)
-        for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-            names = dict.fromkeys(each.object_id for each in iterate_object_tree(tree))
-            contents = {name: state.get_object(task.run_id, name) for name in names}
-            size += sum(len(each or b"") for each in contents.values())
-            if size > LARGEST or not all(contents.values()):
-                continue
-            parts |= {name: content for name, content in contents.items() if content}
-            state.object_store.delete(message.metadata.message_id)
-    return pack(found, parts)
+def _unavailable(name: str, node: int | None, run: int) -> Content:
+    """Flower's error for a message that is not here, or whose node is gone."""
+    about = Metadata(
+        run_id=run,
+        message_id=name,
+        src_node_id=SUPERLINK_NODE_ID,
+        dst_node_id=node or 0,
+        reply_to_message_id="",
+        group_id="",
+        created_at=time.time(),
+        ttl=0.0,
+        message_type="train",
+    )
+    error = create_message_error_unavailable_res_message(
+        about, "msg_unavail" if node is None else "node_unavail"
+    )
+    return Content(*in_parts(error))

@@ -23,6 +23,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from flwr.supercore import sql_mixin
 from flwr.supercore.http_logging import get_uvicorn_log_config
 from starlette.responses import PlainTextResponse
 
@@ -30,8 +31,9 @@ from solera.deploy.common.flower import NODES_PER_ADDRESS, Address
 from solera.deploy.edge import connections
 from solera.deploy.edge.activation import Activation
 from solera.deploy.edge.executor import beside
-from solera.deploy.edge.express import Express
+from solera.deploy.edge.express import Express, OfApp, OfNodes
 from solera.deploy.edge.limits import NODES, Bounds, Limits
+from solera.deploy.edge.mailbox import Mailbox
 from solera.deploy.edge.signatures import IsKnown, is_signed
 from solera.deploy.edge.sparse_log import Sparse
 from solera.deploy.edge.waiting import Arrivals, Noticing, Waiting
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
 
 _FOR_NODES = re.compile(r"/v1/fleet/[a-z-]+|/health")
 _FOR_PROGRAMS = re.compile(r"/v1/runtime/[a-z-]+")
-_PROXIES = ["127.0.0.1", "::1"]  # whose X-Forwarded-For is believed
+_LOCKED = (
+    20_000  # ms that a request waits for the database; after Flower's 5 s a busy machine refuses requests
+)
 _UNLIMITED = 1e9  # requests per second: programs of this machine have other ways to keep it busy
 
 
@@ -52,11 +56,12 @@ class Guard:
 
     def __init__(self, app: Starlette, token: bytes, is_known: IsKnown, bounds: Bounds | None = None) -> None:
         self._app, self._token = app, token
-        arrivals = Arrivals()
+        arrivals, mailbox = Arrivals(), Mailbox()
         trusted = partial(is_signed, is_known=is_known)
-        limited = Limits(Express(Activation(app, is_known), app), bounds or Bounds(), trusted)
+        express = Express(Activation(app, is_known), app, OfNodes(mailbox, arrivals).work)
+        limited = Limits(express, bounds or Bounds(), trusted)
         self._nodes = Waiting(limited, arrivals)  # a question that waits is under no limit but of connections
-        own = Express(Noticing(app, arrivals), app, arrivals)
+        own = Express(Noticing(app, arrivals), app, OfApp(mailbox, arrivals).work)
         self._operator = Limits(own, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +103,7 @@ def serve() -> None:
     try:
         app, flower = _flowers_app()
         is_known = _lookup(app)
-    except (ImportError, AttributeError, TypeError) as error:
+    except (ImportError, AttributeError, TypeError, KeyError) as error:
         sys.exit(f"this version of Flower cannot be guarded, so it is not started: {error}")
     token = flower.superexec_auth_secret
     if not token:
@@ -120,18 +125,7 @@ def serve() -> None:
 
 def listen(guard: Guard, **options: Any) -> None:
     """Serve a guard, and nothing that is not behind it."""
-    uvicorn.run(
-        guard,
-        interface="asgi3",
-        workers=1,
-        http=connections.Connection,
-        ws="none",
-        loop="solera.deploy.edge.connections:Loop",
-        h11_max_incomplete_event_size=connections.HEADERS,
-        forwarded_allow_ips=_PROXIES,
-        timeout_graceful_shutdown=5,
-        **options,
-    )
+    uvicorn.run(guard, **connections.OPTIONS, **options)
 
 
 def _flowers_app() -> tuple[Starlette, SuperLinkLifespanConfig]:
@@ -142,8 +136,15 @@ def _flowers_app() -> tuple[Starlette, SuperLinkLifespanConfig]:
     )
     from flwr.superlink.main import create_app  # noqa: PLC0415
 
+    wait_for_database()
     config = _parse_superlink_lifespan_config()
     return create_app(config, SuperLinkLifespan), config
+
+
+def wait_for_database() -> None:
+    """Let Flower's connections to its database, from now on, wait longer while it is locked."""
+    pragmas = dict(vars(sql_mixin)["SQLITE_PRAGMAS"]) | {"busy_timeout": str(_LOCKED)}
+    vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(pragmas.items())
 
 
 def _lookup(app: Starlette) -> IsKnown:

@@ -42,6 +42,7 @@ class Bounds:
     bytes: int = 8 * LARGEST  # of large bodies in memory
     rate: float = 100.0  # requests per second and address, after the first `burst`
     burst: int = 2000
+    largest: int = LARGEST  # bytes of one body
 
     @classmethod
     def for_nodes(cls, nodes: int) -> Bounds:
@@ -130,8 +131,8 @@ class Limits:
 
     async def _serve(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         size = _declared(scope)
-        if size > LARGEST:
-            raise RefusalError(413, f"larger than {LARGEST} bytes")
+        if size > self._bounds.largest:
+            raise RefusalError(413, f"larger than {self._bounds.largest} bytes")
         if size <= SMALL:
             await self._pass(max(size, SMALL), scope, receive, send)
             return

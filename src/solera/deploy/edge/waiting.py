@@ -2,13 +2,13 @@
 
 Flower answers "nothing yet" at once, and its nodes ask every three seconds: a message waits for seconds, and
 a thousand nodes ask three hundred times a second for nothing. A node that says so in a header is answered
-when a message has come for it, with all its parts, or after a while. Nothing else changes: Flower still
-decides who may ask and what the answer is.
+when a message has come for it, with all its parts, or after a while.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,31 +18,44 @@ from flwr.proto.runtime_pb2 import PushAppMessagesRequest, PushAppMessagesRespon
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from google.protobuf.message import DecodeError
 
-from solera.deploy.common.flower import WAIT_HEADER
+from solera.deploy.common.flower import WAIT_HEADER, kept_open
 from solera.deploy.common.frames import TAKE
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_ASK = ("/v1/fleet/pull-messages", TAKE)
 _PUSH, _PART = "/v1/runtime/push-messages", "/v1/runtime/push-object"
-LONGEST = 25.0  # seconds; Flower's connections wait for 30
 
 
 class Arrivals:
     """Which nodes wait for a message, and which messages still lack parts."""
 
     def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[int, asyncio.Event] = {}
+        self._by_flower: set[int] = set()  # nodes that have a message in Flower's database
         self._lacks: dict[int, set[str]] = {}  # parts, by node
         self._wanted: dict[str, set[int]] = {}  # nodes, by part
 
     def of(self, node: int) -> asyncio.Event:
         """What is set when the node's next message is there; an earlier question is answered now."""
+        self._loop = asyncio.get_running_loop()
         if node in self._waiting:
             self._waiting[node].set()
         self._waiting[node] = asyncio.Event()
         return self._waiting[node]
+
+    def by_flower(self, node: int) -> bool:
+        """Whether a message for the node has come to Flower; told once."""
+        if node not in self._by_flower:
+            return False
+        self._by_flower.discard(node)
+        return True
+
+    def came(self, nodes: Iterable[int]) -> None:
+        """Messages have come for nodes. Any thread may tell."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake, tuple(nodes))
 
     def forget(self, node: int, event: asyncio.Event) -> None:
         """The question was answered."""
@@ -71,8 +84,13 @@ class Arrivals:
                 self._arrived(node)
 
     def _arrived(self, node: int) -> None:
-        if node in self._waiting:
-            self._waiting.pop(node).set()
+        self._by_flower.add(node)
+        self._wake([node])
+
+    def _wake(self, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            if node in self._waiting:
+                self._waiting.pop(node).set()
 
 
 class Waiting:
@@ -83,7 +101,7 @@ class Waiting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Ask Flower; where it has nothing, wait and ask it again."""
-        wait = _seconds(scope) if scope["path"] in _ASK else 0.0
+        wait = _seconds(scope) if scope["path"] == TAKE else 0.0
         first = await receive() if wait else {}
         asked = Recorded(receive, first)
         node = 0 if first.get("more_body") else _node(asked.body)
@@ -192,10 +210,7 @@ async def _answer(app: ASGIApp, scope: Scope, receive: Receive) -> Answered:
 
 def _seconds(scope: Scope) -> float:
     found = [value for name, value in scope["headers"] if name == WAIT_HEADER.encode()]
-    try:
-        return min(max(0.0, float(found[0])), LONGEST) if found else 0.0
-    except ValueError:
-        return 0.0
+    return kept_open(found[0]) if found else 0.0
 
 
 def _node(body: bytes) -> int:

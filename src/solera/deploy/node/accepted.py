@@ -21,6 +21,8 @@ from solera.deploy.common.flower import Address
 from solera.deploy.common.invitation import Asked, Invitation
 from solera.deploy.common.private_files import private_folder
 from solera.deploy.secure.roster import ROSTER, parse_roster, read_identity_key, read_roster_key
+from solera.device.device import Device
+from solera.device.ledger import JOINED, Ledger
 from solera.device.policy import Policy
 
 FOLDER, _TERMS = "federation", "invitation.json"
@@ -58,8 +60,20 @@ class Accepted:
         return Address.parse(self.terms.server, self.ca.resolve())
 
 
-def accept(device: Path, invitation: Invitation) -> Accepted:
-    """Keep an invitation in a device's folder. Another one that was accepted before has to go first."""
+def accept(device: Device, invitation: Invitation) -> Accepted:
+    """Keep an invitation in a device's folder, and agree to the federation that asks next.
+
+    Another invitation that was accepted before has to go first. The same one again changes nothing for a
+    device that takes part.
+    """
+    ledger, is_known = Ledger(device.store), accepted(device.path) is not None
+    found = _keep(device.path, invitation)
+    if not is_known or all(each["standing"] != JOINED for each in ledger.federations()):
+        ledger.join_next()
+    return found
+
+
+def _keep(device: Path, invitation: Invitation) -> Accepted:
     there = accepted(device)
     if there is not None and there.terms != _terms(invitation):
         raise DeployError(
@@ -98,12 +112,15 @@ def accepted(device: Path) -> Accepted | None:
         ) from None
 
 
-def leave(device: Path) -> Accepted | None:
-    """Remove the accepted invitation with the household's key, and return what it was."""
-    there = accepted(device)
+def leave(device: Device) -> None:
+    """Leave all federations, and remove the accepted invitation with the household's key.
+
+    Nothing joins again by itself. The owner may accept another invitation, or the same one again.
+    """
+    Ledger(device.store).leave_all()
+    there = accepted(device.path)
     if there is not None:
         shutil.rmtree(there.folder)
-    return there
 
 
 def conflicts(asked: Asked, policy: Policy) -> list[str]:

@@ -21,9 +21,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Error, Message
-from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode
-from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
@@ -36,12 +34,7 @@ from flwr.proto.fleet_pb2 import (
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
@@ -60,11 +53,10 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from solera.core.errors import DeployError
-from solera.deploy.common.flower import CONNECTED, WAIT_HEADER, Address
-from solera.deploy.common.frames import GIVE, LARGEST, TAKE, exchange, pack, unpack
+from solera.deploy.common.flower import CONNECTED, WAIT, WAIT_HEADER, Address
+from solera.deploy.common.frames import GIVE, LARGEST, TAKE, exchange, in_parts, pack, unpack
 
 _LOG = logging.getLogger("solera.node")
-WAIT = 25.0  # seconds that a guarded server may keep a question open; Flower's connections last 30
 _BEAT = 15.0  # seconds since the last heartbeat after which one goes before the next question
 _OVERDUE = 28.0  # … after which one is sent beside whatever the node is doing
 _FIRST, _LAST = (
@@ -90,7 +82,7 @@ class _Waiting:
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
         """Add the header."""
-        if isinstance(context.message, PullMessagesRequest):  # under either path
+        if context.rpc_method == TAKE:
             context.request.headers[WAIT_HEADER] = f"{WAIT:g}"
         return call_next(context)
 
@@ -121,7 +113,10 @@ class Line:
         *,
         trusted: ssl.SSLContext | bool,
         stop: threading.Event | None = None,
+        largest: int = LARGEST,
     ) -> None:
+        """A reply of up to `largest` bytes travels in one request; an edge takes no other."""
+        self._largest = largest
         self._key = key or ec.generate_private_key(ec.SECP384R1())
         self._registers = key is None
         self._public = public_key_to_bytes(self._key.public_key())
@@ -139,6 +134,7 @@ class Line:
         self._pause = _FIRST
         self._express = True  # until a server has shown that it takes Flower's requests alone
         self._beaten = 0.0
+        self._received = ""  # the last message that came with all its parts, of which the server is told
         self.stop = stop or threading.Event()
 
     @property
@@ -204,10 +200,12 @@ class Line:
 
     def receive(self) -> Message | None:
         """The next message; None if there is none within a while, or if its run has ended meanwhile."""
-        if time.monotonic() - self._beaten > _BEAT:
+        if not self._express and time.monotonic() - self._beaten > _BEAT:
             self.beat()
         began = time.monotonic()
         found, parts = self._known(self._ask)
+        if self._express:
+            self._beaten = began  # a question to a guarded server is a heartbeat
         if not found.messages_list:
             if time.monotonic() - began < 1.0:  # a server that does not keep questions open
                 self.stop.wait(self._pause)
@@ -238,39 +236,41 @@ class Line:
 
     def send(self, reply: Message, seconds: float) -> None:
         """Send an answer that took so many seconds; one whose run has ended is dropped."""
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        with no_object_id_recompute():
-            tree, parts = get_object_tree(reply), get_all_nested_objects(reply)
-            run = reply.metadata.run_id
-            head = message_to_proto(remove_content_from_message(reply) if reply.has_content() else reply)
-            asked = PushMessagesRequest(
-                node=self._node,
-                messages_list=[head],
-                message_object_trees=[tree],
-                clientapp_runtime_list=[seconds],
+        head, tree, contents = in_parts(reply)
+        asked = PushMessagesRequest(
+            node=self._node,
+            messages_list=[head],
+            message_object_trees=[tree],
+            clientapp_runtime_list=[seconds],
+        )
+        try:
+            taken = self._give(asked, contents) or self._try(self._client.PushMessages, asked)
+            push = make_push_object_fn_protobuf(
+                self._trying(self._client.PushObject), self._joined, reply.metadata.run_id, taken.session_id
             )
-            contents = {name: part.deflate() for name, part in parts.items()}
-            try:
-                taken = self._give(asked, contents) or self._try(self._client.PushMessages, asked)
-                push = make_push_object_fn_protobuf(
-                    self._trying(self._client.PushObject), self._joined, run, taken.session_id
-                )
-                missing = [(name, contents[name]) for name in taken.objects_to_push if name in contents]
-                push_object_contents_from_iterable(missing, push)
-            except httpx.HTTPStatusError as error:
-                _LOG.warning("an answer was not taken: %s", error.response.text[:200])
+            missing = [(name, contents[name]) for name in taken.objects_to_push if name in contents]
+            push_object_contents_from_iterable(missing, push)
+        except httpx.HTTPStatusError as error:
+            _LOG.warning("an answer was not taken: %s", error.response.text[:200])
 
     def _ask(self) -> tuple[PullMessagesResponse, dict[str, bytes]]:
         """The next message, if there is one, and its parts, if the server gives them along."""
         request = PullMessagesRequest(node=self._node)
         if self._express:
             try:
-                head, parts = unpack(self._try(self._taken, request))
-                return PullMessagesResponse.FromString(head), parts
+                named = PullMessagesRequest(node=self._node, message_ids=[self._received])
+                head, parts = unpack(self._try(self._taken, named))
+                found = PullMessagesResponse.FromString(head)
+                if parts and self._received == found.message_object_trees[0].object_id:
+                    return PullMessagesResponse(), {}  # it is here already
+                if parts:
+                    self._received = found.message_object_trees[0].object_id
+                return found, parts
             except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.NOT_FOUND:
+                if error.response.status_code not in {httpx.codes.NOT_FOUND, httpx.codes.CONFLICT}:
                     raise
-                self._express = False  # a server of Flower alone
+                # A server of Flower alone; or a message that is to be asked for by Flower's request.
+                self._express = error.response.status_code == httpx.codes.CONFLICT
         return self._try(self._client.PullMessages, request), {}
 
     def _taken(self, request: PullMessagesRequest) -> bytes:
@@ -278,11 +278,16 @@ class Line:
 
     def _give(self, request: PushMessagesRequest, contents: dict[str, bytes]) -> PushMessagesResponse | None:
         """Send a reply with all its parts; None if the server, or the reply's size, does not allow it."""
-        if not self._express or sum(map(len, contents.values())) > LARGEST:
+        if not self._express or sum(map(len, contents.values())) > self._largest:
             return None
         body = pack(request, contents)
         taken = PushMessagesResponse()
-        taken.ParseFromString(self._try(lambda text: exchange(self._client, GIVE, text), body))
+        try:
+            taken.ParseFromString(self._try(lambda text: exchange(self._client, GIVE, text), body))
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.CONFLICT:
+                raise
+            return None
         return taken
 
     def _known(self, ask: Callable[[], Any]) -> Any:

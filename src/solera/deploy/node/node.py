@@ -27,7 +27,7 @@ from solera.data.sampling import ClientData
 from solera.deploy.common.protocol import (
     Answer,
     Enrolment,
-    Invitation,
+    Offer,
     Order,
     Packet,
     Reason,
@@ -70,11 +70,14 @@ class Node:
         self._wire = np.dtype("<f8" if manifest.precision == "double" else "<f4")
         self._train = BlockTraining(threads)
         self.membership: Membership | None = None  # of a node that can mask
-        self.kinds: dict[str, Callable[[Packet], Packet]] = {"enrol": self.enrol, "train": self.train}
-        self.kinds["finish"] = self.finish
+        self.kinds: dict[str, Callable[[Packet], Packet]] = {
+            "enrol": self.enrol,
+            "train": self.train,
+            "finish": self.finish,
+        }
 
     def answer(self, kind: str, packet: Packet) -> Packet:
-        """The reply to an invitation ("enrol"), a round ("train") or its end ("finish"), or a refusal.
+        """The reply to an offer ("enrol"), a round ("train") or its end ("finish"), or a refusal.
 
         Whatever it is, it is in the outbox before it leaves. Other kinds are those of masked rounds.
         """
@@ -104,7 +107,7 @@ class Node:
 
     def enrol(self, packet: Packet) -> Packet:
         """Report the catalogue and the user slots of this device, if the owner has agreed to the offer."""
-        asked = Invitation.of(packet)
+        asked = Offer.of(packet)
         self._check_consent(asked)
         if self.membership is not None and asked.roster is not None:
             self.membership = self.membership.taking(asked.roster)
@@ -124,13 +127,14 @@ class Node:
         self.members.record(reply, (), "enrol")
         return reply
 
-    def _check_consent(self, asked: Invitation) -> None:
+    def _check_consent(self, asked: Offer) -> None:
         """Refuse a federation that the owner has not agreed to, or that offers less than it did then."""
         standing = self.ledger.standing(asked.federation)
-        if standing is None or (
-            standing == JOINED and not is_as_good(asked.offer, self.ledger.offer(asked.federation))
+        is_new = standing is None or self.ledger.joins_next  # a yes said since then is used up by this
+        if is_new or (
+            standing == JOINED and not is_as_good(asked.conditions, self.ledger.offer(asked.federation))
         ):
-            standing = self.ledger.asked(asked.federation, asked.offer)
+            standing = self.ledger.asked(asked.federation, asked.conditions)
         if standing in (LEFT, PAUSED):
             raise RefusalError(Reason.CONSENT, f"the owner of this device has {standing} this federation")
         if standing != JOINED:

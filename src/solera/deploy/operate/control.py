@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
+from solera.deploy.common.authority import read_public_key
 from solera.deploy.common.flower import Address
 
 try:
     import httpx
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
     from flwr.common.serde import fab_to_proto, user_config_to_proto
     from flwr.proto.control_pb2 import (
         ListNodesRequest,
@@ -34,11 +33,14 @@ try:
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
     from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+
+    from solera.deploy.common.retries import until_answered
 except ImportError:
     raise ConfigError("a federation over a network needs Flower", "pip install 'solera[deploy]'") from None
 
 
 _GONE = "unregistered"
+_BUSY = 120.0  # seconds for which a busy server is asked again
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,10 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Ending:
-    """Status of a run: `how` is empty until it has ended, then completed, failed or stopped."""
+    """Status of a run: `how` is empty until it has ended, then completed, failed or stopped.
+
+    `details` are those of the end; until then, why nothing is known.
+    """
 
     how: str
     details: str
@@ -111,9 +116,14 @@ class Control:
         return int(answer.run_id)
 
     def ending(self, run: int) -> Ending:
-        """Whether a run has ended, and how."""
-        status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-        return Ending(status.sub_status if status.status == "finished" else "", status.details)
+        """Whether a run has ended, and how. A server that is too busy to answer has not ended it."""
+        try:
+            status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        except httpx.HTTPError as error:
+            if not _is_passing(error):
+                raise
+            return Ending("", f"the server does not answer for now: {error!r}")
+        return Ending(status.sub_status, status.details) if status.status == "finished" else Ending("", "")
 
     def log(self, run: int) -> str:
         """What the server's app has written in a run that has ended."""
@@ -134,7 +144,10 @@ class Control:
         return under_way
 
     def _list(self) -> list[NodeInfo]:
-        return list(self._client.ListNodes(ListNodesRequest()).nodes_info)
+        """All nodes. A server that many nodes join at once may not answer for a while."""
+        return until_answered(
+            lambda: list(self._client.ListNodes(ListNodesRequest()).nodes_info), _is_passing, _BUSY
+        )
 
 
 @contextmanager
@@ -167,13 +180,12 @@ def control(address: Address, token: str) -> Iterator[Control]:
         client.close()
 
 
+def _is_passing(error: httpx.HTTPError) -> bool:
+    """Whether the same question may be answered later. A server that is gone refuses connections."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.is_server_error
+    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.ConnectError)
+
+
 def _raw_key(path: Path) -> bytes:
-    try:
-        key = load_ssh_public_key(path.read_bytes())
-    except (OSError, ValueError):
-        key = None
-    if not isinstance(key, EllipticCurvePublicKey):
-        raise DeployError(
-            f"{path} is not a node's public key", "give a .pub file of `solera federation keys`"
-        )
-    return public_key_to_bytes(key)
+    return public_key_to_bytes(read_public_key(path))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ from typing import Any
 
 from pydantic import Field
 
-from solera.core.errors import ConfigError
+from solera.core.errors import ConfigError, DeployError
 from solera.core.files import write_atomically
 from solera.core.frozen import Frozen
 from solera.deploy.common import flower
@@ -31,7 +32,8 @@ from solera.deploy.common.flower import Address
 from solera.deploy.common.settings import Settings
 from solera.deploy.node.membership import pin
 from solera.deploy.operate import submit, superlink
-from solera.deploy.operate.fleet_nodes import BEHAVIOURS, Plan
+from solera.deploy.operate.control import Control
+from solera.deploy.operate.fleet_nodes import BEHAVIOURS, Plan, edge_of
 from solera.deploy.operate.processes import Process, free_port
 from solera.deploy.operate.server_load import Load, watching
 from solera.deploy.secure.roster import ROSTER, make_roster, read_roster, read_roster_key
@@ -55,6 +57,7 @@ class FleetSettings(Frozen):
     nodes: int = Field(ge=2, le=MOST)
     rounds: int = Field(default=3, ge=1, le=1000)
     per_round: int = Field(default=0, ge=0, description="nodes asked in a round; 0 for all")
+    edges: int = Field(default=0, ge=0, description="edges that all nodes are behind; 0 for none")
     masked: bool = False
     users: int = Field(default=1, ge=1, le=100)
     items: int = Field(default=200, ge=20)
@@ -105,20 +108,26 @@ def behaviours_of(settings: FleetSettings) -> list[str]:
 def run(settings: FleetSettings, tell: Tell, on_round: Callable[[submit.Round], None]) -> FleetReport:
     """Make everything, run the rounds, and take everything down again."""
     behaviours, began = behaviours_of(settings), time.monotonic()
+    if settings.edges > settings.nodes or (settings.edges and settings.echo):
+        raise ConfigError(
+            "--edges needs as many nodes, and no --echo", "give fewer --edges; leave --echo out"
+        )
     report = FleetReport(settings.model_dump())
     with tempfile.TemporaryDirectory(prefix="solera-fleet-") as name, ExitStack() as stack:
         root = Path(name).resolve()
         tell(f"{settings.nodes:,} keys and devices")
-        bundle = _prepare(root, settings)
+        bundle = prepare(root, settings)
         address = Address("127.0.0.1", free_port(), root / "keys" / "ca.pem")
         tell(f"the server, with TLS, at {address}")
         server, asked = stack.enter_context(
             superlink.running(root / "server", address, root / "keys", settings.nodes + 10)
         )
         load = stack.enter_context(watching(server.pid, root / "server" / "flower" / "state.db"))
+        edges = stack.enter_context(_edges(root, address, settings, asked))
         tell(f"{settings.nodes:,} nodes in {settings.processes} processes")
         plan = Plan(
             superlink=str(address),
+            edges=[each.address for each in edges],
             ca=root / "keys" / "ca.pem",
             keys=root / "keys" / "nodes",
             homes=root,
@@ -129,7 +138,9 @@ def run(settings: FleetSettings, tell: Tell, on_round: Callable[[submit.Round], 
         )
         started = time.monotonic()
         fleet = stack.enter_context(_fleet(root, plan, settings.processes))
-        submit.wait_for_nodes(asked, settings.nodes)
+        submit.wait_for_nodes(asked, settings.edges or settings.nodes)
+        for each in edges:
+            each.wait()
         report.joined = time.monotonic() - started
         tell(f"{settings.rounds} rounds")
         FederationFolder.create(root / "server", bundle, _federation(settings))
@@ -149,7 +160,7 @@ def run(settings: FleetSettings, tell: Tell, on_round: Callable[[submit.Round], 
     return report
 
 
-def _prepare(root: Path, settings: FleetSettings) -> Bundle:
+def prepare(root: Path, settings: FleetSettings) -> Bundle:
     """Keys, a bundle, and a device with a small history for every node."""
     draw = random.Random(settings.seed)
     keys = root / "keys"
@@ -180,8 +191,9 @@ def _prepare(root: Path, settings: FleetSettings) -> Bundle:
 def _federation(settings: FleetSettings) -> Settings:
     return Settings(
         rounds=settings.rounds,
-        min_nodes=max(1, settings.nodes // 2),
+        min_nodes=settings.edges or max(1, settings.nodes // 2),
         deadline=settings.deadline,
+        straggler_wait=max(10.0, (settings.per_round or settings.nodes) / 20),  # a process answers in turn
         over_selection=1.3 if settings.per_round else 1.0,
         secure_aggregation=settings.masked,
         threshold=0.67,
@@ -207,6 +219,49 @@ def _fleet(root: Path, plan: Plan, processes: int) -> Iterator[list[Process]]:
     finally:
         for process in started:
             process.stop()
+
+
+@dataclass
+class _Edge:
+    """An edge's process."""
+
+    process: Process
+    address: str
+    members: int
+
+    def wait(self, seconds: float = 300.0) -> None:
+        """Wait until all its members are connected."""
+        until = time.monotonic() + seconds
+        while f"{self.members} of {self.members} members" not in self.process.said():
+            if not self.process.is_running or time.monotonic() > until:
+                raise DeployError(f"members of an edge are missing: {self.process.said()[-300:]}", "")
+            time.sleep(0.5)
+
+
+@contextmanager
+def _edges(root: Path, server: Address, settings: FleetSettings, asked: Control) -> Iterator[list[_Edge]]:
+    """The edges' processes, each with a certificate, and a key that the server knows."""
+    started: list[_Edge] = []
+    nodes = range(settings.nodes if settings.edges else 0)
+    members = Counter(edge_of(node, settings.nodes, settings.edges) for node in nodes)
+    numbers = iter(range(1, settings.nodes + 1))
+    try:
+        for place, count in sorted(members.items()):
+            keys, own = root / f"edge-{place + 1}", root / f"edge-key-{place + 1}"
+            make_keys(keys, 0)
+            make_keys(own, 1)
+            for _ in range(count):
+                name = f"node-{next(numbers)}.pub"
+                shutil.copy(root / "keys" / "nodes" / name, keys / "nodes" / name)
+            asked.register([own / "nodes" / "node-1.pub"])
+            here = Address("127.0.0.1", free_port())
+            command = flower.edge(keys, here, server, own / "nodes" / "node-1")
+            process = Process(command, flower.environment(root), root / f"edge-{place + 1}.log")
+            started.append(_Edge(process, str(here), count))
+        yield started
+    finally:
+        for each in started:
+            each.process.stop()
 
 
 def _echo(folder: Path, rounds: int, last: submit.Round) -> list[submit.Round]:

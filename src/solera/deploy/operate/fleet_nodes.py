@@ -25,10 +25,13 @@ from flwr.app import Message
 
 from solera.core.errors import SoleraError
 from solera.core.frozen import Frozen
-from solera.deploy.common.flower import Address
+from solera.deploy.common.flower import Address, home_of
+from solera.deploy.common.frames import LARGEST, LARGEST_AT_EDGE
 from solera.deploy.common.messages import KINDS, from_content, to_content
+from solera.deploy.common.private_files import private_folder
 from solera.deploy.common.protocol import PROTOCOL, Packet, RefusalError
 from solera.deploy.node.answers import answer
+from solera.deploy.node.behind_edge import BehindEdge
 from solera.deploy.node.line import Line, keep_beating, read_key, trust
 from solera.deploy.operate import fleet_echo
 from solera.deploy.operate.processes import ended_by_signals
@@ -43,6 +46,7 @@ class Plan(Frozen):
 
     superlink: str
     ca: Path
+    edges: list[str]  # addresses; the certificates are in homes/edge-1, edge-2, …
     keys: Path  # node-1, node-2, …
     homes: Path  # home-1, home-2, …
     behaviours: list[str]  # of every node; empty for one that behaves
@@ -58,6 +62,10 @@ class FleetNode:
         self._plan, self._number, self._tally = plan, number, tally
         self.line, self._behaviour = line, plan.behaviours[number]
         self._home = plan.homes / f"home-{number + 1}"
+        self._behind: BehindEdge | None = None
+        if plan.edges:
+            key = plan.keys / f"node-{number + 1}"
+            self._behind = BehindEdge(key, plan.ca, private_folder(home_of(self._home)))
 
     def run(self) -> None:
         """Take part until the fleet ends, or until the node leaves."""
@@ -105,19 +113,32 @@ class FleetNode:
         try:
             with self._tally.working:
                 began_work = time.perf_counter()
-                reply = answer(kind, from_content(message.content), self._home)
+                reply = self._reply(kind, from_content(message.content), behaviour)
                 worked = time.perf_counter() - began_work
         except RefusalError as error:
             _LOG.warning("node %s cannot read a message: %s", self._number, error)
             return
         self._tally.add(kind, worked)
-        if "declined" in reply.fields:
-            self._tally.add("declined: " + str(reply.fields["declined"])[:80])
-        if behaviour == "old":
-            reply = Packet(reply.fields | {"protocol": PROTOCOL - 1}, reply.arrays)
-        elif behaviour == "lying":
-            reply = Packet(reply.fields, {name: _lie(v) for name, v in reply.arrays.items()})
         self.line.send(Message(to_content(reply), reply_to=message), time.perf_counter() - began)
+
+    def _reply(self, kind: str, packet: Packet, behaviour: str) -> Packet:
+        """The node's answer, as it behaves; behind an edge, in an envelope."""
+
+        def answered(kind: str, packet: Packet) -> Packet:
+            reply = answer(kind, packet, self._home)
+            if "declined" in reply.fields:
+                self._tally.add("declined: " + str(reply.fields["declined"])[:80])
+            if behaviour == "old":
+                return Packet(reply.fields | {"protocol": PROTOCOL - 1}, reply.arrays)
+            if behaviour == "lying":
+                return Packet(reply.fields, {name: _lie(v) for name, v in reply.arrays.items()})
+            return reply
+
+        if self._behind is None:
+            return answered(kind, packet)
+        reply = self._behind.answer(answered, kind, packet)
+        assert reply is not None
+        return reply
 
 
 def _lie(values: np.ndarray) -> np.ndarray:
@@ -151,16 +172,28 @@ class Tally:
             return json.dumps({"counts": dict(self.counts), "seconds": seconds})
 
 
+def edge_of(number: int, nodes: int, edges: int) -> int:
+    """Which of so many edges a node is behind."""
+    return number * edges // nodes
+
+
 def run(plan: Plan, first: int, last: int, tally: Tally) -> None:
     """Run nodes until the plan's time is over or the process is asked to end."""
-    address = Address.parse(plan.superlink, plan.ca)
-    trusted, stop = trust(address), threading.Event()
-    nodes = [
-        FleetNode(
-            plan, number, Line(address, read_key(plan.keys / f"node-{number + 1}"), trusted=trusted), tally
-        )
-        for number in range(first, last + 1)
-    ]
+    stop = threading.Event()
+    addresses = [Address.parse(plan.superlink, plan.ca)]
+    if plan.edges:
+        addresses = [
+            Address.parse(each, plan.homes / f"edge-{place}" / "ca.pem")
+            for place, each in enumerate(plan.edges, start=1)
+        ]
+    trusted = [trust(address) for address in addresses]
+    nodes = []
+    for number in range(first, last + 1):
+        place = edge_of(number, len(plan.behaviours), len(addresses))
+        key = read_key(plan.keys / f"node-{number + 1}")
+        largest = LARGEST_AT_EDGE if plan.edges else LARGEST
+        line = Line(addresses[place], key, trusted=trusted[place], largest=largest)
+        nodes.append(FleetNode(plan, number, line, tally))
     lines = [node.line for node in nodes]
     threading.stack_size(512 * 1024)
     threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from solera.deploy.common import flower
 from solera.deploy.common.credential import read_token
 from solera.deploy.common.settings import check_roster
 from solera.deploy.operate import reachability, submit
-from solera.deploy.operate.control import Control, control
+from solera.deploy.operate.control import Control, Ending, control
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.plan import ServePlan
-from solera.deploy.server.serving import Serving
+from solera.deploy.server.serving import LOCK, Serving
 from solera.deploy.server.versions import Version, Versions
 from solera.device.bundle import Bundle
 
@@ -27,6 +27,7 @@ SERVE_APP = "solera.deploy.server.serve_app:app"
 _PLAN = "serve.json"
 _PAUSES = (2.0, 5.0, 15.0, 60.0)  # seconds before the app is started again, after so many failures in a row
 _STEADY = 300.0  # seconds after which an app that ends is no failure in a row
+_LEAVING = 20.0  # seconds that the app may take to end
 
 Tell = Callable[[dict[str, Any]], None]  # a line of events.jsonl or history.jsonl
 
@@ -46,7 +47,7 @@ def prepare(folder: Path, plan: ServePlan) -> FederationFolder:
 
 
 def serve(folder: Path, tell: Tell) -> None:
-    """Serve until interrupted. A server that is away, or that was restarted, is waited for."""
+    """Serve until interrupted. A server that is away or restarted is waited for, and so is a full disk."""
     failures = 0
     lines = [submit.History(folder / name) for name in ("events.jsonl", "history.jsonl")]
     with _alone(folder):
@@ -57,10 +58,12 @@ def serve(folder: Path, tell: Tell) -> None:
                     _once(folder, lines, tell)
                 except DeployError as error:
                     tell({"event": "away", "message": error.message, "hint": error.hint})
+                except OSError as error:
+                    tell({"event": "away", "message": str(error), "hint": "check the disk of the folder"})
                 failures = 0 if time.monotonic() - began > _STEADY else failures + 1
                 time.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
         finally:
-            _note_stop(folder)
+            _end(folder)
 
 
 def _once(folder: Path, lines: list[submit.History], tell: Tell) -> None:
@@ -73,21 +76,24 @@ def _once(folder: Path, lines: list[submit.History], tell: Tell) -> None:
         asked.stop_all()
         number = asked.start(app, {"folder": str(folder.resolve())})
         tell({"event": "serving", "run": number})
-        try:
-            _follow(asked, number, lines, tell)
-        except KeyboardInterrupt:
-            asked.stop(number)
-            raise
-        ending = asked.ending(number)
+        ending = _follow(asked, number, lines, tell)
         write_atomically(home / f"run-{number}.log", asked.log(number), PRIVATE)
     raise DeployError(f"run {number} {ending.how}: {ending.details}", f"see {home}/run-{number}.log")
 
 
-def _follow(asked: Control, number: int, lines: list[submit.History], tell: Tell) -> None:
-    while not asked.ending(number).how:
+def _follow(asked: Control, number: int, lines: list[submit.History], tell: Tell) -> Ending:
+    """Tell what happens until the run ends. A silence of the server is told once."""
+    before = Ending("", "")
+    while True:
+        ending = asked.ending(number)
+        if ending.details and not (ending.how or before.details):
+            tell({"event": "silence", "message": ending.details})
+        before = ending
         for each in lines:
             for line in each.new():
                 tell(line)
+        if ending.how:
+            return ending
         time.sleep(1.0)
 
 
@@ -114,8 +120,17 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _note_stop(folder: Path) -> None:
+def _end(folder: Path) -> None:
+    """End the app if its server answers, wait until it has written its last word, and note the stop."""
+    with suppress(DeployError):
+        address = flower.read_address(folder)
+        reachability.check(address)
+        with control(address, read_token(flower.home_of(folder))) as asked:
+            asked.stop_all()
+    with suppress(Timeout, OSError), FileLock(folder / LOCK, timeout=_LEAVING, mode=PRIVATE):
+        pass
     serving = Serving.read(folder)
     if serving is not None:
         serving.state = "stopped"
-        serving.write(folder)
+        with suppress(OSError):  # a full disk; the time of the last look tells the same
+            serving.write(folder)

@@ -14,9 +14,10 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
@@ -25,10 +26,12 @@ from flwr.app import Message
 from solera.core.errors import DeployError, SoleraError
 from solera.deploy.common import flower
 from solera.deploy.common.flower import WORKER_APP, Address
+from solera.deploy.common.frames import LARGEST, LARGEST_AT_EDGE
 from solera.deploy.common.json_log import current_round, in_round, log_as_json
 from solera.deploy.common.messages import KINDS, from_content, to_content
 from solera.deploy.common.private_files import close, private_files, private_folder
 from solera.deploy.common.protocol import Packet, RefusalError, declined
+from solera.deploy.node.behind_edge import BehindEdge
 from solera.deploy.node.line import (
     ConnectedError,
     Line,
@@ -107,29 +110,42 @@ def serve(
     *,
     app: str = WORKER_APP,
     idle: float = IDLE,
+    server_ca: Path | None = None,
 ) -> None:
-    """Take part until interrupted. Wait for a server that is not there yet."""
+    """Take part until interrupted. Wait for a server that is not there yet.
+
+    With `server_ca`, the address is that of an edge, and the server behind it has a certificate of that
+    authority.
+    """
     secret = None if key is None else read_key(key)
     close(private_folder(flower.home_of(device)))
-    _wait_for(address, tell)
-    stop = threading.Event()
-    line = Line(address, secret, trusted=trust(address), stop=stop)
+    wait_for_server(address, tell)
+    largest = LARGEST if server_ca is None else LARGEST_AT_EDGE
+    line = Line(address, secret, trusted=trust(address), largest=largest)
     worker = Worker(device, app, idle)
+    answers: Callable[[str, Packet], Packet | None] = worker.answer
+    if server_ca is not None and key is not None:
+        answers = partial(BehindEdge(key, server_ca, flower.home_of(device)).answer, worker.answer)
     try:
-        _join(line, key)
+        join_server(line, key)
         tell(f"node {line.node_id} takes part; Ctrl-C ends it; log: {worker.log}")
-        threading.Thread(target=keep_beating, args=([line], stop), daemon=True).start()
-        while True:
-            message = line.receive()
-            if message is not None:
-                began = time.perf_counter()
-                reply = reply_to(message, worker.answer)
-                line.send(reply, time.perf_counter() - began)
+        for _ in answering(line, answers):
             worker.rest()
     finally:
-        stop.set()
+        line.stop.set()
         worker.end()
         line.leave()
+
+
+def answering(line: Line, answers: Callable[[str, Packet], Packet | None]) -> Iterator[None]:
+    """Answer the server's messages; yields after each, and where none has come for a while."""
+    threading.Thread(target=keep_beating, args=([line], line.stop), daemon=True).start()
+    while True:
+        message = line.receive()
+        if message is not None:
+            began = time.perf_counter()
+            line.send(reply_to(message, answers), time.perf_counter() - began)
+        yield
 
 
 def reply_to(message: Message, answers: Callable[[str, Packet], Packet | None]) -> Message:
@@ -145,7 +161,7 @@ def reply_to(message: Message, answers: Callable[[str, Packet], Packet | None]) 
     return failure(message) if reply is None else Message(to_content(reply), reply_to=message)
 
 
-def _wait_for(address: Address, tell: Tell) -> None:
+def wait_for_server(address: Address, tell: Tell) -> None:
     """Return when the server answers; an error if it is the wrong one."""
     told = False
     while True:
@@ -160,7 +176,8 @@ def _wait_for(address: Address, tell: Tell) -> None:
             return
 
 
-def _join(line: Line, key: Path | None) -> None:
+def join_server(line: Line, key: Path | None) -> None:
+    """Join; an error that says what to do if the server refuses."""
     try:
         line.join()
     except ConnectedError:
@@ -179,9 +196,21 @@ def _join(line: Line, key: Path | None) -> None:
         ) from None
 
 
-def _write(text: str) -> None:
+def write_line(text: str) -> None:
+    """Tell whoever reads what this program prints."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def run_program(serve_: Callable[[], None]) -> None:
+    """Serve until a signal ends it, with a log in JSON. An error is one line of JSON."""
+    log_as_json()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise a line for every request
+    with private_files(), ended_by_signals(), suppress(KeyboardInterrupt):
+        try:
+            serve_()
+        except SoleraError as error:
+            raise SystemExit(json.dumps({"error": error.message, "next": error.hint})) from None
 
 
 def main() -> None:
@@ -193,22 +222,20 @@ def main() -> None:
     parser.add_argument("--key", type=Path)
     parser.add_argument("--app", default=WORKER_APP, help="module:function from a folder to answers")
     parser.add_argument("--idle", type=float, default=IDLE)
+    parser.add_argument("--server-ca", type=Path)
     given = parser.parse_args()
-    log_as_json()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise a line for every request
     address = replace(Address.parse(given.superlink), ca=given.ca)
-    with private_files(), ended_by_signals(), suppress(KeyboardInterrupt):
-        try:
-            serve(
-                given.device,
-                address,
-                given.key,
-                _write,
-                app=given.app,
-                idle=given.idle,
-            )
-        except SoleraError as error:
-            raise SystemExit(json.dumps({"error": error.message, "next": error.hint})) from None
+    run_program(
+        lambda: serve(
+            given.device,
+            address,
+            given.key,
+            write_line,
+            app=given.app,
+            idle=given.idle,
+            server_ca=given.server_ca,
+        )
+    )
 
 
 if __name__ == "__main__":

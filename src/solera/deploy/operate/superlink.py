@@ -12,6 +12,7 @@ from solera.deploy.common import flower
 from solera.deploy.common.authority import check_server
 from solera.deploy.common.credential import read_token, write_token
 from solera.deploy.common.flower import Address
+from solera.deploy.common.known_keys import KnownKeys
 from solera.deploy.common.private_files import close, private_folder
 from solera.deploy.operate import reachability
 from solera.deploy.operate.control import Control, Nodes, control
@@ -49,6 +50,8 @@ def running(
         with control(address.from_here(), read_token(home)) as asked:
             if keys is not None:
                 asked.register(node_keys(keys))
+                former = KnownKeys.read(home) or KnownKeys(keys=keys)
+                former.model_copy(update={"keys": keys}).with_nodes(node_keys(keys)).write(home)
             yield process, asked
     finally:
         process.stop()
@@ -69,13 +72,21 @@ def watch(process: Process, asked: Control, pause: float = 3.0) -> Iterator[Node
 def register(folder: Path, public_keys: list[Path]) -> list[Path]:
     """Make keys known to the running server of a federation; returns those it did not know."""
     with _running_server(folder) as asked:
-        return asked.register(public_keys)
+        new = asked.register(public_keys)
+    home = flower.home_of(folder)
+    if known := KnownKeys.read(home):
+        known.with_nodes(public_keys).write(home)
+    return new
 
 
 def revoke(folder: Path, public_keys: list[Path]) -> list[Path]:
     """Turn nodes away from now on; returns those that the running server knew."""
     with _running_server(folder) as asked:
-        return asked.revoke(public_keys)
+        gone = asked.revoke(public_keys)
+    home = flower.home_of(folder)
+    if known := KnownKeys.read(home):
+        known.without(public_keys).write(home)
+    return gone
 
 
 def node_keys(keys: Path | None) -> list[Path]:

@@ -39,22 +39,26 @@ class Running:
         return found[1] if found else ""
 
 
-def commands(device: Path, address: Address, key: Path | None) -> list[str]:
+def commands(device: Path, address: Address, key: Path | None, server_ca: Path | None = None) -> list[str]:
     """What `running` does, as lines for a shell."""
     home = flower.home_of(device)
-    return [flower.as_shell(home, flower.node(device, address, key, flower.WORKER_APP))]
+    return [flower.as_shell(home, flower.node(device, address, key, flower.WORKER_APP, server_ca))]
 
 
 @contextmanager
 def running(
-    device: Path, address: Address, key: Path | None, app: str = flower.WORKER_APP
+    device: Path,
+    address: Address,
+    key: Path | None,
+    app: str = flower.WORKER_APP,
+    server_ca: Path | None = None,
 ) -> Iterator[Running]:
-    """A node that the server has accepted; ended when the block is left."""
+    """A node that the server, or an edge, has accepted; ended when the block is left."""
     check_key(key)
     reachability.check(address)
     home = private_folder(flower.home_of(device))
     close(home)
-    command = flower.node(device, address, key, app)
+    command = flower.node(device, address, key, app, server_ca)
     process = Process(command, flower.environment(home), home / "node.log")
     try:
         _wait(process, address)

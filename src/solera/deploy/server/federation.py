@@ -8,7 +8,7 @@ from typing import Any
 
 from solera.core.errors import RunError
 from solera.core.fixed_point import check_summable
-from solera.deploy.common.protocol import Enrolment, Invitation, Order, Packet, Reason, RefusalError
+from solera.deploy.common.protocol import Enrolment, Offer, Order, Packet, Reason, RefusalError
 from solera.deploy.node.work import deployable
 from solera.deploy.secure.masked import check_size
 from solera.deploy.server.folder import FederationFolder
@@ -93,8 +93,8 @@ class FederationServer:
         self.folder.event(kind, **what)
 
     def invite(self, online: Collection[int]) -> dict[int, Packet]:
-        """Invitations for nodes that have not enrolled, or that declined (e.g. for another catalogue)."""
-        asked = Packet(self._invitation().model_dump(exclude_none=True))
+        """Offers for nodes that have not enrolled, or that declined (e.g. for another catalogue)."""
+        asked = Packet(self._offer().model_dump(exclude_none=True))
         known = {
             node
             for node, entry in self.progress.ledger.nodes.items()
@@ -105,7 +105,7 @@ class FederationServer:
         return dict.fromkeys(sorted(new), asked)
 
     def enrol(self, node: int, packet: Packet) -> None:
-        """Register a node that answered an invitation."""
+        """Register a node that answered an offer."""
         enrolment = Enrolment.of(packet)
         self._same_federation(enrolment.federation)
         bundle = self.bundles.get(enrolment.version)
@@ -146,10 +146,10 @@ class FederationServer:
         """The state that all members of a masked round train from."""
         return self.state.arrays_for(self.progress.number, [], self.n_items)
 
-    def _invitation(self) -> Invitation:
+    def _offer(self) -> Offer:
         """Terms that this federation offers to nodes."""
         private = self.private
-        return Invitation(
+        return Offer(
             federation=self.identity.federation,
             masked=self.roster is not None,
             clip=private.clip if private else None,

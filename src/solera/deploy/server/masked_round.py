@@ -30,11 +30,14 @@ from solera.deploy.secure.terms import (
     model_digest,
     state_digest,
 )
+from solera.deploy.server.added_sums import Added, AddedSums
+from solera.deploy.server.cohorts import far_enough
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.group_sums import GroupSum, take_in
 from solera.deploy.server.openings import Opening, OpeningGroup
 from solera.deploy.server.round import Round
 from solera.privacy.secagg import SecAggError, Server
+from solera.privacy.secagg.server import MaskedSum
 
 STAGES = ("advertise", "share", "mask", "confirm", "unmask")
 Take = Callable[[int, Packet], None]
@@ -102,6 +105,7 @@ class MaskedRound:
         self._sessions = sessions
         self._tasks: dict[int, Task] = {}
         self._slots: dict[int, list[int]] = {}
+        self._sums: dict[int, list[MaskedSum]] = {}  # of edges, by group
         now.masked = {
             "members": sum(len(each.nodes) for each in sessions),
             "threshold": sum(each.server.setup.threshold for each in sessions),
@@ -165,6 +169,8 @@ class MaskedRound:
         ]
         for session in sessions:
             session.next = dict.fromkeys(range(len(session.nodes)), b"")
+        now.places = {node: session.place for session in sessions for node in session.nodes}
+        now.encodings = [session.server.setup.encoding for session in sessions]
         made = cls(coordinator, now, terms, sessions)
         made._tasks = tasks
         return made
@@ -209,15 +215,22 @@ class MaskedRound:
         }
         self._now.bytes_down += sum(packet.bytes for packet in sent.values())
         answers: dict[int, list[tuple[int, bytes]]] = {each.place: [] for each in self._sessions}
-        waiting = set(sent)
+        waiting, added = set(sent), AddedSums()
 
         def take(node: int, packet: Packet) -> None:
             waiting.discard(node)
             session, number = who[node]
-            answers[session.place].append((number, self._message(kind, node, packet)))
+            if isinstance(packet, Added):
+                added.note(packet)
+                added.take(node, self._message(kind, node, packet))
+            else:
+                answers[session.place].append((number, self._message(kind, node, packet)))
             self._now.bytes_up += packet.bytes
 
         exchange(kind, sent, take)
+        self._now.bytes_up += added.bytes
+        numbers = {node: (session.place, number) for node, (session, number) in who.items()}
+        self._sums = added.of_groups(self._coordinator, numbers)
         for node in sorted(waiting):
             self._coordinator.reject(node, Reason.NO_REPLY, f"no reply to {kind}")
         self._sessions = [
@@ -291,7 +304,7 @@ class MaskedRound:
             case "share":
                 session.next = server.collect_shares(answers)
             case "mask":
-                session.next = server.collect_masked(answers)
+                session.next = server.collect_masked(answers, self._sums.get(session.place, ()))
                 self._check_users(session)
             case "confirm":
                 session.next = server.collect_confirmations(answers)
@@ -313,26 +326,6 @@ class MaskedRound:
     def _asked(self, session: Session) -> int:
         members = self._terms.groups[session.place].members
         return sum(members[number].users for number in session.server.survivors)
-
-
-def far_enough(here: list[int], users: dict[int, int], signed: list[dict[int, int]], least: int) -> list[int]:
-    """Who takes part, if nodes have signed other lists from the same state, none of which came to a sum.
-
-    They decline a list that differs from such a one by fewer than `least` users. So if one of these nodes is
-    lost for good, others are left out with it until enough users are.
-    """
-    here = list(here)
-
-    def is_near(one: dict[int, int]) -> bool:
-        now = {node: users[node] for node in here}
-        return 0 < sum(abs(one.get(n, 0) - now.get(n, 0)) for n in one.keys() | now.keys()) < least
-
-    while near := next((one for one in signed if is_near(one)), None):
-        known = [node for node in here if node in near]
-        if not known:
-            break
-        here.remove(max(known, key=lambda node: users[node]))
-    return here
 
 
 def _task(order: Order) -> Task:

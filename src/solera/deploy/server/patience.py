@@ -21,9 +21,9 @@ class Patience:
         self._wait = self._left = straggler_wait
         self._took: dict[tuple[str, int], float] = {}
 
-    def begin_round(self) -> None:
-        """A new round may wait as long as the last."""
-        self._left = self._wait
+    def begin_round(self, wait: float | None = None) -> None:
+        """A new round may wait as long as the last, or another time."""
+        self._left = self._wait if wait is None else wait
 
     def answered(self, kind: str, node: int, seconds: float) -> None:
         """A node has answered, in time or not."""

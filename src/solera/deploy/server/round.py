@@ -11,6 +11,7 @@ from solera.deploy.common.protocol import Order, Reason
 from solera.deploy.server.state import Read
 from solera.engine.server import Server
 from solera.engine.sums import Sum
+from solera.privacy.secagg import Encoding
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,14 @@ class Reply:
 
 @dataclass
 class Stage:
-    """One exchange of messages: nodes asked, replies, seconds, and bytes of fields and arrays."""
+    """One exchange: nodes asked, replies, seconds; messages of the server, and bytes of fields and arrays.
+
+    An edge has one message each way for all its members.
+    """
 
     nodes: int
     replies: int = 0
+    messages: int = 0  # both ways
     seconds: float = 0.0
     down: int = 0
     up: int = 0
@@ -55,6 +60,8 @@ class Round:
     bytes_up: int = 0
     bytes_down: int = 0
     masked: dict[str, int] | None = None  # members, threshold and survivors, where uploads are masked
+    places: dict[int, int] = field(default_factory=dict)  # of a masked round: the group of every node
+    encodings: list[Encoding] = field(default_factory=list)  # of every group
     by_nodes: bool = False  # how many users have come must not matter
     waiting: list[Reply] = field(default_factory=list)  # in a first round: until they can be compared
     peaks: list[float] = field(default_factory=list)  # of the nodes whose updates were taken

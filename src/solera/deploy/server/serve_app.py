@@ -12,11 +12,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from solera.core.files import PRIVATE
+from solera.deploy.common.flower import home_of
 from solera.deploy.common.json_log import JsonLines
 from solera.deploy.server.app import Loop
 from solera.deploy.server.coordinator import Coordinator
+from solera.deploy.server.edges import Edges
 from solera.deploy.server.plan import ServePlan
 from solera.deploy.server.serve import ServeLoop
+from solera.deploy.server.serving import LOCK
 
 PLAN, LOG = "serve.json", "server.log"
 _LOOK = 3.0  # seconds between looks
@@ -31,14 +34,17 @@ class FlowerNetwork:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        self._edges: Edges | None = None
 
     def online(self) -> set[int]:
-        """Nodes that are online now."""
-        return set(self._grid.get_node_ids())
+        """Nodes that are online now; members in place of edges that have been greeted."""
+        online = set(self._grid.get_node_ids())
+        return self._edges.spread(online) if self._edges else online
 
     def rounds_of(self, coordinator: Coordinator) -> Loop:
         """The rounds of a coordinator."""
-        return Loop(self._grid, coordinator)
+        self._edges = self._edges or Edges(home_of(coordinator.folder.path), coordinator.method)
+        return Loop(self._grid, coordinator, self._edges)
 
 
 @app.main()
@@ -47,7 +53,7 @@ def main(grid: Grid, context: Context) -> None:
     path = Path(str(context.run_config["folder"]))
     _log_to(path / LOG)
     plan = ServePlan.model_validate_json((path / PLAN).read_bytes())
-    with FileLock(path / "serving.lock", timeout=_LEAVING, mode=PRIVATE):
+    with FileLock(path / LOCK, timeout=_LEAVING, mode=PRIVATE):
         loop = ServeLoop(path, plan, FlowerNetwork(grid))
         while True:
             loop.step()

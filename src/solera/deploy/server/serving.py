@@ -11,6 +11,7 @@ from solera.core.errors import RunError
 from solera.core.files import PRIVATE, write_atomically
 
 _FILE = "serving.json"
+LOCK = "serving.lock"  # held by the app while it serves
 State = Literal["waiting", "quiet", "too few nodes", "training", "evaluating", "canary", "spent", "stopped"]
 
 

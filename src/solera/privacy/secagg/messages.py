@@ -6,7 +6,7 @@ kind allows. One of another kind, round or session is refused before anything el
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from solera.privacy.secagg import wire
@@ -154,6 +154,13 @@ class MaskedInput(Message):
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
         return cls(context, reader.number(), reader.numbers(), reader.rest())
+
+
+def split_vector(data: bytes) -> tuple[bytes, memoryview]:
+    """A masked input without its vector, and the vector: others may add it up without knowing the rest."""
+    found = MaskedInput.from_bytes(data, data[5:_HEAD])
+    assert isinstance(found.vector, memoryview)
+    return replace(found, vector=b"").to_bytes(), found.vector
 
 
 @dataclass(frozen=True)

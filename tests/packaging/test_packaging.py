@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
+import jsonschema
 import pytest
-import typer
 import yaml
+from command_lines import check_command
 
-from solera.cli import app
-
-PACKAGING = Path(__file__).parents[1] / "packaging"
+PACKAGING = Path(__file__).parents[2] / "packaging"
+# schema/compose-spec.json of github.com/compose-spec/compose-spec, commit 170098ba, Apache-2.0
+COMPOSE_SCHEMA = Path(__file__).parent / "compose-spec.json"
 UNITS = sorted([*PACKAGING.glob("*.service"), *PACKAGING.glob("*.timer")])
-
-
-def check_command(words: list[str]) -> None:
-    """Every command and every option of a command line of Solera's is one that there is."""
-    command = typer.main.get_command(app)
-    while hasattr(command, "commands"):
-        name = words.pop(0)
-        assert name in command.commands, name
-        command = command.commands[name]
-    known = {name for each in command.params for name in each.opts}
-    given = {word for word in words if word.startswith("-")}
-    assert given <= known, given - known
 
 
 @pytest.mark.parametrize("unit", [each for each in UNITS if each.suffix == ".service"], ids=lambda p: p.name)
@@ -60,15 +50,25 @@ def test_systemd_takes_the_units(tmp_path):
     assert "KilMode" in verify(tmp_path)
 
 
+def test_the_compose_file_is_one():
+    """By the schema of compose files; a misspelt key is noticed."""
+    schema = jsonschema.Draft7Validator(json.loads(COMPOSE_SCHEMA.read_text()))
+    found = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
+    schema.validate(found)
+    found["services"]["server"]["restrat"] = "always"
+    with pytest.raises(jsonschema.ValidationError, match="restrat"):
+        schema.validate(found)
+
+
 def test_the_compose_file_calls_commands_and_names_files_that_exist():
     found = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
     services = found["services"]
     for service in services.values():
-        if service["image"] == "solera":
+        if service["image"] == "solera" and "entrypoint" not in service:
             check_command(list(service["command"]))
-        network = service.get("network_mode", "service:server").removeprefix("service:")
+        network = service.get("network_mode", "service:network").removeprefix("service:")
         assert {network, *service.get("depends_on", ())} <= services.keys()
-        for volume in service["volumes"]:
+        for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             if source.startswith("./"):
                 assert (PACKAGING / source).is_file(), source

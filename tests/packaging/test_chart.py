@@ -1,0 +1,114 @@
+"""The Helm chart: its values have a schema, and what Helm makes of it calls commands that exist."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from command_lines import check_command
+
+from solera import __version__
+
+CHART = Path(__file__).parents[2] / "packaging" / "helm" / "solera"
+NODE = ["--set", "node.enabled=true", "--set", "node.superlink=films.example.org:8000"]
+
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm")
+
+
+def values() -> dict[str, Any]:
+    return yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def check(found: dict[str, Any]) -> None:
+    jsonschema.validate(found, json.loads((CHART / "values.schema.json").read_text()))
+
+
+def test_the_values_fit_their_schema():
+    check(values())
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("node", "enabled", True),  # without an address of the server
+        ("node", "superlink", "https://films.example.org"),
+        ("server", "service", "Loadbalancer"),
+        ("server", "nodes", ["../ca.key"]),
+        ("server", "replicas", 2),
+        ("serve", "settings", ""),
+    ],
+)
+def test_wrong_values_do_not(part, key, value):
+    found = values()
+    found[part][key] = value
+    with pytest.raises(jsonschema.ValidationError):
+        check(found)
+
+
+def test_the_chart_is_for_this_version():
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
+
+
+def helm(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["helm", *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def rendered(*options: str) -> dict[tuple[str, str], dict[str, Any]]:
+    done = helm("template", "films", str(CHART), *options)
+    assert done.returncode == 0, done.stderr
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+
+
+@needs_helm
+def test_helm_takes_the_chart():
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
+    assert "superlink" in helm("lint", "--strict", str(CHART), "--set", "node.enabled=true").stdout
+
+
+@needs_helm
+def test_only_what_is_wanted_is_made():
+    off = ["--set", "server.enabled=false"]
+    assert set(rendered(*off, *NODE)) == {
+        ("PersistentVolumeClaim", "films-node"),
+        ("Deployment", "films-node"),
+    }
+    server = rendered("--set", "serve.enabled=false", "--set", "server.metrics=false")
+    kinds = {"PersistentVolumeClaim", "Service", "Deployment"}
+    assert set(server) == {(kind, "films-server") for kind in kinds}
+    assert len(server["Deployment", "films-server"]["spec"]["template"]["spec"]["containers"]) == 1
+
+
+@needs_helm
+def test_pods_call_commands_and_mount_volumes_that_exist():
+    made = rendered(*NODE, "--set", "node.join=true", "--set", "server.nodes={node-1,node-2}")
+    for name, containers in (("films-server", 2), ("films-node", 2)):
+        spec = made["Deployment", name]["spec"]
+        assert spec["replicas"] == 1
+        assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+        pod = spec["template"]["spec"]
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        programs = [*pod.get("initContainers", ()), *pod["containers"]]
+        assert len(programs) == containers
+        for program in programs:
+            assert {mount["name"] for mount in program["volumeMounts"]} <= volumes
+            words = list(program["args"])
+            if program.get("command") == ["sh", "-c"]:
+                words = words[0].split("|| solera ")[1].split()
+            check_command(words)
+    keys = made["Deployment", "films-server"]["spec"]["template"]["spec"]["volumes"][1]["secret"]["items"]
+    assert {"key": "node-2.pub", "path": "nodes/node-2.pub"} in keys
+
+
+@needs_helm
+def test_a_public_service_keeps_the_addresses_of_nodes():
+    """The server limits what one address may use: behind a shared one, nodes would share the limits."""
+    public = rendered("--set", "server.service=LoadBalancer")["Service", "films-server"]["spec"]
+    assert public["externalTrafficPolicy"] == "Local"
+    assert "externalTrafficPolicy" not in rendered()["Service", "films-server"]["spec"]
