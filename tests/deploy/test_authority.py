@@ -39,12 +39,12 @@ def test_nothing_is_overwritten_and_nodes_can_be_added(tmp_path):
     }
 
 
-def test_a_node_signs_with_p384_in_the_openssh_format(tmp_path):
+def test_a_node_signs_with_p256_in_the_openssh_format(tmp_path):
     make_keys(tmp_path, 1)
     secret = load_ssh_private_key((tmp_path / "nodes/node-1").read_bytes(), None)
     public = load_ssh_public_key((tmp_path / "nodes/node-1.pub").read_bytes())
     assert isinstance(secret, ec.EllipticCurvePrivateKey)
-    assert secret.curve.name == "secp384r1"
+    assert secret.curve.name == "secp256r1"
     assert secret.public_key() == public
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,8 +93,9 @@ def test_with_seven_dropped_out_the_round_ends(identities, stage):
     assert (stage, None) not in {(step.stage, step.client) for step in steps}
 
 
-def test_identities_of_p_384_do_as_well():
-    keys = [new_identity() for _ in range(4)]
+def test_identities_of_all_kinds_in_one_round():
+    """New nodes have P-256, older ones P-384; without a deployment, Ed25519 does."""
+    keys = [new_identity(), new_identity(), generate_private_key(SECP384R1()), Ed25519PrivateKey.generate()]
     inputs = [np.full(3, c + 0.5) for c in range(4)]
     assert secure_sum(inputs, 3, {2: Stage.MASK}, identities=keys).tolist() == [5.5] * 3
     assert secure_sum(inputs, 3).tolist() == [8.0] * 3

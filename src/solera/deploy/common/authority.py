@@ -117,7 +117,7 @@ def _server(folder: Path, hosts: tuple[str, ...], days: int, now: datetime) -> l
             )
         return []
     authority = read_certificate(folder / "ca.pem")
-    key = ec.generate_private_key(ec.SECP384R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Solera federation server")])
     signer = read_key(folder / "ca.key")
     builder = (
@@ -150,7 +150,7 @@ def _node(secret: Path) -> list[Path]:
     public = secret.with_name(f"{secret.name}.pub")
     if secret.exists() or public.exists():
         return []
-    key = ec.generate_private_key(ec.SECP384R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     _write_new(secret, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     _write_new(public, line + f" {secret.name}\n".encode())

@@ -117,7 +117,7 @@ class Line:
     ) -> None:
         """A reply of up to `largest` bytes travels in one request; an edge takes no other."""
         self._largest = largest
-        self._key = key or ec.generate_private_key(ec.SECP384R1())
+        self._key = key or ec.generate_private_key(ec.SECP256R1())
         self._registers = key is None
         self._public = public_key_to_bytes(self._key.public_key())
         scheme = "http" if address.ca is None else "https"

@@ -27,7 +27,7 @@ def measure(
     repeats: int = 3,
     on_size: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Medians of rounds with vectors of these sizes: processor seconds, one thread, node keys of P-384.
+    """Medians of rounds with vectors of these sizes: processor seconds, one thread, node keys of P-256.
 
     `dropped` clients share keys and send nothing more. The threshold is two thirds. Plain aggregation sends
     float32 in the same frame; both ways include reading, checking and writing of messages, and no network.
