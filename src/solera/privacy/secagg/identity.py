@@ -1,7 +1,7 @@
 """The long-term keys by which nodes know each other: Ed25519, or ECDSA over P-256 or P-384.
 
-A signature over P-256 is checked about ten times as fast as one over P-384. Every node checks one of every other
-node twice in a round, so new nodes get keys of P-256. Both are stronger than the rest of the protocol needs.
+A signature over P-256 is checked about ten times as fast as one over P-384. Every node checks one of every
+other node twice in a round, so new nodes get keys of P-256, which is as strong as the protocol's X25519.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def public_identity(key: Identity | PublicIdentity) -> bytes:
 @lru_cache(maxsize=4096)
 def read_identity(der: bytes) -> PublicIdentity:
     """A public key from a roster."""
-    wrong = SecAggError("a key of the roster is not one of Ed25519, P-256 or P-384", "use public_identity(key)")
+    wrong = SecAggError(
+        "a key of the roster is not one of Ed25519, P-256 or P-384", "use public_identity(key)"
+    )
     try:
         key = load_der_public_key(der)
     except (ValueError, UnsupportedAlgorithm):
