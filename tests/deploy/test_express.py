@@ -226,6 +226,13 @@ def test_an_old_message_is_not_given(world):
     assert world.take("") != ""
 
 
+def test_nothing_is_kept_for_a_node_that_never_comes_back(world):
+    first, second = world.send("first"), world.send("second")
+    assert world.take("") == first
+    world.mailbox.withdraw([first, second])
+    assert (world.mailbox._waiting, world.mailbox._given, world.mailbox.size) == ({}, {}, 0)
+
+
 def test_a_question_is_a_heartbeat(world, monkeypatch):
     beaten = []
     monkeypatch.setattr(

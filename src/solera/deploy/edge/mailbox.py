@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,10 +71,8 @@ class Mailbox:
         self._most, self._clock = most, clock
         self._lock = threading.Lock()
         self._letters: dict[str, Letter] = {}
-        self._waiting: dict[int, deque[str]] = {}  # messages that were not given to their node yet
-        self._given: dict[
-            int, str
-        ] = {}  # the message that a node was given last, until it says that it has it
+        self._waiting: dict[int, dict[str, None]] = {}  # by node: messages it was not given yet, oldest first
+        self._given: dict[int, str] = {}  # the message a node was given last, until it says that it has it
         self._size = 0
 
     @property
@@ -92,7 +89,7 @@ class Mailbox:
                 letter = Letter(content, run, about.dst_node_id, about.created_at + about.ttl)
                 self._make_room(letter.size)
                 self._letters[content.tree.object_id] = letter
-                self._waiting.setdefault(letter.node, deque()).append(content.tree.object_id)
+                self._waiting.setdefault(letter.node, {})[content.tree.object_id] = None
         return [content.tree.object_id for content in contents]
 
     def next(self, node: int, received: Iterable[str]) -> Letter | None:
@@ -102,13 +99,12 @@ class Mailbox:
             if last in self._letters and last not in received and not self._letters[last].answer:
                 self._given[node] = last
                 return self._letters[last]
-            waiting = self._waiting.get(node, deque())
-            while waiting:
-                name = waiting.popleft()
-                if name in self._letters and self._letters[name].until >= self._clock():
+            for name in [*self._waiting.get(node, ())]:
+                letter = self._letters[name]
+                self._no_longer_waits(name, letter)
+                if letter.until >= self._clock():
                     self._given[node] = name
-                    return self._letters[name]
-            self._waiting.pop(node, None)
+                    return letter
             return None
 
     def answer(self, node: int, content: Content) -> bool:
@@ -156,4 +152,14 @@ class Mailbox:
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in list(names):
-            self._size -= self._letters.pop(name).size
+            letter = self._letters.pop(name)
+            self._size -= letter.size
+            self._no_longer_waits(name, letter)
+            if self._given.get(letter.node) == name:
+                del self._given[letter.node]
+
+    def _no_longer_waits(self, name: str, letter: Letter) -> None:
+        waiting = self._waiting.get(letter.node, {})
+        waiting.pop(name, None)
+        if not waiting:
+            self._waiting.pop(letter.node, None)
