@@ -265,7 +265,11 @@ runpy.run_module("solera.deploy.edge.guard", run_name="__main__", alter_sys=True
     "program",
     [
         pytest.param(([sys.executable, "-c", WITHOUT_HOOK], "cannot be guarded"), id="gone"),
-        pytest.param((["flower-superlink"], "did not ask an operator for a credential"), id="ignored"),
+        pytest.param(
+            (["flower-superlink"], "did not ask an operator for a credential"),
+            id="ignored",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 @attack(

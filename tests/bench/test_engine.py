@@ -40,6 +40,7 @@ def test_compiled_loop_does_what_the_block_engine_does(clients):
     assert not torch.allclose(users[0], users[0][:1].expand_as(users[0]), atol=1e-2)
 
 
+@pytest.mark.slow
 def test_bench_reports_ratios(dataset):
     pytest.importorskip("numba")
     from solera.bench.engine import bench_engine

@@ -140,6 +140,7 @@ def test_a_key_that_is_in_use(federation: Federation, keys: Path, spare: Path):
     assert "register" not in said
 
 
+@pytest.mark.slow
 def test_flowers_own_commands_show_the_token_too(federation: Federation):
     home = flower.home_of(federation.folder)
     command = ["flwr", "supernode", "list", flower.CONNECTION, "--format", "json"]
@@ -197,6 +198,7 @@ def test_other_machines_reach_the_nodes_part_alone(federation: Federation):
     assert status("/v1/fleet/pull-messages", "192.0.2.7") != 403
 
 
+@pytest.mark.slow
 def test_an_expired_server_certificate_is_refused(tmp_path: Path, spare: Path):
     expired = tmp_path / "expired"
     make_keys(expired, 1, days=30, now=datetime.now(UTC) - timedelta(days=100))

@@ -16,6 +16,7 @@ from solera.deploy.common.protocol import PROTOCOL, Packet, Reason, declined
 from solera.deploy.common.settings import Settings
 from solera.deploy.common.uploads import declared
 from solera.deploy.node.node import Node
+from solera.deploy.operate.status import Status
 from solera.deploy.server.folder import FederationFolder
 from solera.device.bundle import Item
 from solera.device.device import Device
@@ -343,8 +344,9 @@ def test_folders(local, tmp_path):
     federation = local("fedmf", SMALL)
     with pytest.raises(RunError, match="already contains a federation"):
         FederationFolder.create(federation.server.path, federation.bundle, Settings())
-    with pytest.raises(RunError, match="contains no federation"):
-        FederationFolder.open(tmp_path / "nowhere")
+    for look in (FederationFolder.open, Status):
+        with pytest.raises(RunError, match="contains no federation"):
+            look(tmp_path / "nowhere")
     line = json.dumps({"round": 1})
     (federation.server.path / "history.jsonl").write_text(f"{line}\n{line[:4]}")
     assert federation.server.lines("history.jsonl") == [{"round": 1}]

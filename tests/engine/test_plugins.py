@@ -69,7 +69,7 @@ def everyday(name: str, plugins: tuple[str, ...]) -> bool:
     if not set(plugins) <= set(CLIENT_SIDE):
         return True
     if len(plugins) == 1:
-        return name in ("fedmf", "fedncf", "fedrap", "fedhist")
+        return name in ("fedmf", "fedncf")
     return (name, plugins[1]) == ("fedmf", "plgc")
 
 
@@ -93,6 +93,7 @@ class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: 
     options: ClassVar = {**OPTIONS["elastic-merge"], "form": "code", "batch_size": 12}
 
 
+@pytest.mark.slow
 class Test_fedncf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: N801 - like those above
     brief = True
     name = "fedncf"

@@ -12,6 +12,7 @@ from solera.deploy.common.credential import read_token
 from solera.deploy.operate import reachability
 from solera.deploy.operate.control import Nodes, control
 from solera.deploy.operate.figures import Figures
+from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.serving import Serving
 
 _SILENT = 120.0  # seconds without a look after which the loop counts as gone
@@ -22,8 +23,8 @@ class Status:
     """A federation's status; each look is up to date."""
 
     def __init__(self, folder: Path) -> None:
+        FederationFolder.open(folder)  # an error if there is no federation
         self._path, self._figures = folder, Figures(folder)
-        self._figures.folder.identity  # noqa: B018 - an error if there is no federation
 
     def look(self) -> dict[str, Any]:
         """The current status."""
