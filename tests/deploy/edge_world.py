@@ -97,7 +97,7 @@ class World(Grid):
             coordinator.enrol(node, self.answer(node, "enrol", packet))
 
     def train(self, monkeypatch: Any, rounds: int | None = None) -> None:
-        monkeypatch.setattr("solera.deploy.server.app._POLL", 0.0)
+        monkeypatch.setattr("solera.deploy.server.app._SOON", 0.0)
         for name in ("_run_id", "_node_id", "_task_id"):  # which Flower sets for its apps
             monkeypatch.setattr(TaskIdentity, name, 1)
         loop = Loop(self, self.local.coordinator)

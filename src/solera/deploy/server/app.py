@@ -27,7 +27,7 @@ from solera.deploy.server.round import Stage
 
 _LOG = logging.getLogger(__name__)
 _ENROL, _RELAY = "enrol", "relay"
-_POLL = 0.25  # seconds between looks for replies
+_SOON, _RARELY = 0.05, 0.25  # seconds between looks for replies, while some come and while none do
 _GRACE = 60  # seconds that a message outlives its round, so that a late reply is seen to be late
 
 app = ServerApp()
@@ -160,11 +160,12 @@ class Loop:
         began = time.monotonic()
         stage = Stage(len(packets), messages=len(waiting), down=sum(packet.size for packet in posts.values()))
         quorum = self._patience.quorum(len(packets) - len(posts) + len(waiting), self._threshold)
-        end, enough_at, pause = deadline, 0.0, _POLL
+        end, enough_at, pause = deadline, 0.0, _SOON
         while waiting and not enough() and (now := time.monotonic() - began) < end:
             time.sleep(min(pause, end - now))
             looked = time.monotonic()
-            for reply in self._post.pull([*waiting, *self._late]):
+            came = self._post.pull([*waiting, *self._late])
+            for reply in came:
                 asked = reply.question
                 if asked in self._late:
                     node, earlier, sent = self._late.pop(asked)
@@ -181,7 +182,7 @@ class Loop:
                     stage.replies += replies
                     stage.messages += 1
             # Looking must not be all that the server does.
-            pause = max(_POLL, 2 * (time.monotonic() - looked))
+            pause = max(_SOON if came else min(_RARELY, 2 * pause), 2 * (time.monotonic() - looked))
             if stage.replies >= quorum:
                 enough_at = enough_at or looked - began
                 end = min(deadline, self._patience.until(kind, waiting.values(), enough_at))
