@@ -26,6 +26,13 @@ def test_a_node_that_hangs_costs_a_fixed_time_in_all_exchanges_of_a_round():
     assert patience.until("share", [1], enough_at=4.0) == 14.0
 
 
+def test_a_node_that_hangs_while_it_enrols_leaves_time_for_those_that_train():
+    patience = Patience(10)
+    assert patience.until("enrol", [1], enough_at=4.0) == 9.0
+    patience.spend(5.0)
+    assert patience.until("train", [2], enough_at=4.0) == 9.0
+
+
 def test_a_node_that_is_known_to_be_slow_is_waited_for():
     patience = Patience(10)
     patience.answered("train", 1, 60.0)

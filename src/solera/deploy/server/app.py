@@ -20,13 +20,13 @@ from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.edges import Edges, Passed, is_greeting
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.masked_round import Take, finish_opening, run_masked
-from solera.deploy.server.patience import Patience
+from solera.deploy.server.patience import ENROL, Patience
 from solera.deploy.server.post import Post
 from solera.deploy.server.replies import Reply
 from solera.deploy.server.round import Stage
 
 _LOG = logging.getLogger(__name__)
-_ENROL, _RELAY = "enrol", "relay"
+_RELAY = "relay"
 _SOON, _RARELY = 0.05, 0.25  # seconds between looks for replies, while some come and while none do
 _GRACE = 60  # seconds that a message outlives its round, so that a late reply is seen to be late
 
@@ -117,7 +117,7 @@ class Loop:
         """Invite nodes that are new, and then members of edges that have shown to be edges."""
         for _ in range(2):
             invited = self._coordinator.invite(self._edges.spread(online))
-            self.exchange(_ENROL, invited, self._coordinator.enrol)
+            self.exchange(ENROL, invited, self._coordinator.enrol)
             if not any(map(self._edges.is_edge, invited)):
                 return
 
@@ -170,7 +170,7 @@ class Loop:
                 if asked in self._late:
                     node, earlier, sent = self._late.pop(asked)
                     self._patience.answered(earlier, node, looked - sent)
-                    if earlier == _ENROL and not self._edges.is_edge(node):
+                    if earlier == ENROL and not self._edges.is_edge(node):
                         self._enrolled_late[node] = reply
                         continue
                     self._coordinator.reject(node, Reason.LATE, "answered after its round")

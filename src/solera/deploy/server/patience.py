@@ -2,7 +2,8 @@
 
 A node that hangs must not hold up all others until the deadline. Once enough nodes have answered, the server
 waits for the rest as long as each of them took before, and half as long again. For a node that hangs, or has
-never answered, it waits `straggler_wait` seconds longer, in all exchanges of a round together.
+never answered, it waits `straggler_wait` seconds longer, in all exchanges of a round together. Enrolment may
+take half of what is left: a node that hangs while it enrols must not use up the time of those that train.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection
 
 ENOUGH = 2 / 3  # share of the nodes asked after which the rest is waited for no longer than usual
 _LONGER = 1.5  # times what a node took before
+ENROL = "enrol"
 
 
 class Patience:
@@ -40,4 +42,5 @@ class Patience:
     def until(self, kind: str, waiting: Collection[int], enough_at: float) -> float:
         """Seconds after the start of an exchange at which it ends; enough had answered at `enough_at`."""
         known = [_LONGER * self._took[kind, node] for node in waiting if (kind, node) in self._took]
-        return max(enough_at + self._left, *known, 0.0)
+        left = self._left / 2 if kind == ENROL else self._left
+        return max(enough_at + left, *known, 0.0)
