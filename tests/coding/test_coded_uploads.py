@@ -48,7 +48,7 @@ def test_int8_is_off_by_half_a_step_at_most(row):
     values = torch.tensor([row], dtype=torch.float64)
     codes, scales = quantised(values)
     error = (codes.double() * scales.double() - values).abs().max()
-    # The scale is in single precision, next to zero in steps of 2^-149: it is off by up to half of one, 127 times.
+    # The scale is in single precision, next to zero in steps of 2^-149: off by half of one, times 127.
     assert error <= float(values.abs().max()) / 254 * (1 + 1e-5) + 127 * 2.0**-150
     assert int(codes.abs().max()) <= 127
 
