@@ -53,11 +53,11 @@ def test_the_guarantee_is_stated_before_and_after(key, catalogue, histories, tmp
     fill(device, {f"u{user}": [str(item) for item in histories[user]] for user in range(6)})
     device.close()
     given = ("--bundle", bundle.path, "--dp", "epsilon=8,delta=1e-5,clip=20", "--json")
-    done = solera("federation", "simulate", tmp_path / "films", *given, timeout=180)
+    done = solera("federation", "simulate", tmp_path / "films", *given, timeout=400)
     assert "privacy: ε = 8, δ = 1e-05 per user (add or remove one user), central" in done.stderr
     found = json.loads(done.stdout)
     assert found["last_round"]["clients"] == 6
-    assert (found["privacy"]["epsilon"], found["privacy"]["accountant"]) == (8, "analytic")
+    assert (found["privacy"]["epsilon"], found["privacy"]["accountant"]) == (8, "rdp")
     assert json.loads((tmp_path / "films" / "privacy.json").read_text()) == found["privacy"]
     assert [each["steps"][:1] for each in Device.open(device.path).outbox()] == [[], ["clip 20"], []]
 
