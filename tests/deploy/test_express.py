@@ -243,6 +243,26 @@ def test_a_question_is_a_heartbeat(world, monkeypatch):
     assert beaten == [(world.node, 30)]
 
 
+def test_a_message_that_is_sent_again_counts_once(world):
+    """The app does so if it got no answer to its request."""
+    message = world.send("first")
+    question = world.mailbox._letters[message].question
+    assert world.take("") == message
+    world.give(message)
+    size = world.mailbox.size
+    assert world.mailbox.post(world.run, [question]) == [message]
+    assert world.mailbox.size == size
+    assert world.receive(message) == {message: "answer"}
+
+
+def test_messages_are_kept_all_or_none(world):
+    questions = [world.mailbox._letters[world.send(text)].question for text in ("first", "second")]
+    small = Mailbox(most=sum(each.size for each in questions) - 1)
+    with pytest.raises(FullError):
+        small.post(world.run, questions)
+    assert (small.size, small.next(world.node, [])) == (0, None)
+
+
 def test_memory_is_bounded(world):
     world.start(most=2000)
     world.send("x" * 100)

@@ -23,6 +23,7 @@ from solera.privacy.secagg import (
     run_round,
     secure_sum,
 )
+from solera.privacy.secagg.identity import Identity
 
 N, T = 20, 14
 PARTS = [
@@ -95,7 +96,12 @@ def test_with_seven_dropped_out_the_round_ends(identities, stage):
 
 def test_identities_of_all_kinds_in_one_round():
     """New nodes have P-256, older ones P-384; without a deployment, Ed25519 does."""
-    keys = [new_identity(), new_identity(), generate_private_key(SECP384R1()), Ed25519PrivateKey.generate()]
+    keys: list[Identity] = [
+        new_identity(),
+        new_identity(),
+        generate_private_key(SECP384R1()),
+        Ed25519PrivateKey.generate(),
+    ]
     inputs = [np.full(3, c + 0.5) for c in range(4)]
     assert secure_sum(inputs, 3, {2: Stage.MASK}, identities=keys).tolist() == [5.5] * 3
     assert secure_sum(inputs, 3).tolist() == [8.0] * 3

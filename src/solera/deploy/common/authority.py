@@ -30,6 +30,8 @@ try:
         load_ssh_public_key,
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    from solera.privacy.secagg.identity import new_identity
 except ImportError:
     raise ConfigError("keys need cryptography", "pip install 'solera[deploy]'") from None
 
@@ -117,7 +119,7 @@ def _server(folder: Path, hosts: tuple[str, ...], days: int, now: datetime) -> l
             )
         return []
     authority = read_certificate(folder / "ca.pem")
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = new_identity()
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Solera federation server")])
     signer = read_key(folder / "ca.key")
     builder = (
@@ -150,7 +152,7 @@ def _node(secret: Path) -> list[Path]:
     public = secret.with_name(f"{secret.name}.pub")
     if secret.exists() or public.exists():
         return []
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = new_identity()
     _write_new(secret, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     _write_new(public, line + f" {secret.name}\n".encode())

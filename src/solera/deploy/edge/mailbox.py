@@ -81,13 +81,17 @@ class Mailbox:
         return self._size
 
     def post(self, run: int, contents: Sequence[Content]) -> list[str]:
-        """Keep the messages of a run for their nodes; returns their names."""
+        """Keep the messages of a run for their nodes, all or none; returns their names.
+
+        The app sends messages again if it got no answer. Those that are here already stay as they are.
+        """
         with self._lock:
             self._forget(name for name, letter in self._letters.items() if letter.until < self._clock())
-            for content in contents:
+            new = [content for content in contents if content.tree.object_id not in self._letters]
+            self._make_room(sum(content.size for content in new))
+            for content in new:
                 about = content.head.metadata
                 letter = Letter(content, run, about.dst_node_id, about.created_at + about.ttl)
-                self._make_room(letter.size)
                 self._letters[content.tree.object_id] = letter
                 self._waiting.setdefault(letter.node, {})[content.tree.object_id] = None
         return [content.tree.object_id for content in contents]

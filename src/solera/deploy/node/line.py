@@ -55,6 +55,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from solera.core.errors import DeployError
 from solera.deploy.common.flower import CONNECTED, WAIT, WAIT_HEADER, Address
 from solera.deploy.common.frames import GIVE, LARGEST, TAKE, exchange, in_parts, pack, unpack
+from solera.privacy.secagg.identity import new_identity
 
 _LOG = logging.getLogger("solera.node")
 _BEAT = 15.0  # seconds since the last heartbeat after which one goes before the next question
@@ -117,7 +118,7 @@ class Line:
     ) -> None:
         """A reply of up to `largest` bytes travels in one request; an edge takes no other."""
         self._largest = largest
-        self._key = key or ec.generate_private_key(ec.SECP256R1())
+        self._key = key or new_identity()
         self._registers = key is None
         self._public = public_key_to_bytes(self._key.public_key())
         scheme = "http" if address.ca is None else "https"

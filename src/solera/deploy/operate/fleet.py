@@ -108,10 +108,10 @@ def behaviours_of(settings: FleetSettings) -> list[str]:
 def run(settings: FleetSettings, tell: Tell, on_round: Callable[[submit.Round], None]) -> FleetReport:
     """Make everything, run the rounds, and take everything down again."""
     behaviours, began = behaviours_of(settings), time.monotonic()
-    if settings.edges > settings.nodes or (settings.edges and settings.echo):
-        raise ConfigError(
-            "--edges needs as many nodes, and no --echo", "give fewer --edges; leave --echo out"
-        )
+    if settings.edges > settings.nodes:
+        raise ConfigError(f"{settings.edges} edges need at least as many nodes", "give fewer --edges")
+    if settings.edges and settings.echo:
+        raise ConfigError("an echo does not pass edges", "leave out --echo or --edges")
     report = FleetReport(settings.model_dump())
     with tempfile.TemporaryDirectory(prefix="solera-fleet-") as name, ExitStack() as stack:
         root = Path(name).resolve()
@@ -234,7 +234,9 @@ class _Edge:
         until = time.monotonic() + seconds
         while f"{self.members} of {self.members} members" not in self.process.said():
             if not self.process.is_running or time.monotonic() > until:
-                raise DeployError(f"members of an edge are missing: {self.process.said()[-300:]}", "")
+                raise DeployError(
+                    f"members of an edge are missing: {self.process.said()[-300:]}", "give fewer --nodes"
+                )
             time.sleep(0.5)
 
 

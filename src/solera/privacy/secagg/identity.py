@@ -31,7 +31,7 @@ MAX_KEY_BYTES = 128
 _ECDSA = {SECP256R1.name: ECDSA(SHA256()), SECP384R1.name: ECDSA(SHA384())}
 
 
-def new_identity() -> Identity:
+def new_identity() -> EllipticCurvePrivateKey:
     """A key of P-256, as new nodes have."""
     return generate_private_key(SECP256R1())
 
