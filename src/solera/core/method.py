@@ -29,6 +29,7 @@ from solera.core.errors import ConfigError
 from solera.core.losses import Loss, NextItemLoss, WindowLoss
 from solera.core.rare_choices import HoldsUsers, Telling, ViewOfWholeTables
 from solera.core.spec import Home, Leaf, Params
+from solera.core.windows import reads_windows
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,10 @@ class Method:
     def weighted(self) -> bool:
         """Whether clients are weighted by their number of training items."""
         return self.aggregate.weighted
+
+    def heaviest(self, n_items: int) -> int:
+        """Most training items that a client counts with in a weighted mean: as many as it learns from at once."""
+        return min(n_items, self.scorer.max_length + 1) if reads_windows(self.scorer) else n_items
 
     @property
     def sums_alone(self) -> bool:

@@ -4,7 +4,7 @@ A window is at most `max_length` + 1 items that follow one another. Each is pred
 the window, the first from nothing. Half of the windows of a longer history are the latest one, the others
 begin anywhere.
 
-A client's gradient is that of the mean loss over its window. Weighted by the numbers of training items, the
+A client's gradient is that of the mean loss over its window. Weighted by the numbers of items in windows, the
 mean over the clients of a round is the gradient of a mini-batch with one row per client.
 """
 

@@ -30,7 +30,7 @@ class Server:
     and one that sifts them sees only these.
 
     Clients report their own number of training items. The server limits it to `heaviest`, by default the
-    number of all items; infinity shows the effect of accepting any value.
+    most that the method allows; infinity shows the effect of accepting any value.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Server:
         self._on_mixing = on_mixing
         self._protection = protection
         self._method, self._shared = method, shared
-        self._heaviest = n_items if heaviest is None else heaviest
+        self._heaviest = method.heaviest(n_items) if heaviest is None else heaviest
         self._totals = totals or Totals(method.leaves, n_items, device)
         self._clients: list[Ints] = []
         self._sizes: list[Ints] = []

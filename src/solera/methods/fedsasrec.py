@@ -5,13 +5,13 @@ gradients of a round's users add up to the gradient of one mini-batch of central
 
     scores:  s_t(i) = ⟨h_t, E_i⟩,   h = transformer(E[i_1] … E[i_t])                      `core.transformer`
     client:  g_u = gradient of the mean over t of −log softmax(s_t)[i_{t+1}]              `core.windows`
-    server:  g = Σ_u n_u g_u / Σ_u n_u,   n_u the number of training items,   ‖g‖ limited to 1
+    server:  g = Σ_u n_u g_u / Σ_u n_u,   n_u the number of items in the window,   ‖g‖ limited to 1
              m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²
              x ← x − η (m / (1 − β₁^r) / (√(v / (1 − β₂^r)) + 10⁻⁸) + λ x)       AdamW in round r = 1, 2, …
     device:  scores with h after the whole history
 
-A device keeps only its history. Without dropout, and with histories no longer than a window, rounds are the
-same steps that AdamW takes on mini-batches of users in one place.
+A device keeps only its history. Without dropout, rounds are the same steps that AdamW takes in one place, on
+mini-batches of one window per user.
 
 If there are more than `negatives` items, that many are drawn for a round, the same for all its clients. They
 estimate the sum over all other items, and a client sends only their rows and those of its own items.

@@ -281,7 +281,8 @@ class Node:
             simulation.seed = seed
         for client, user in enumerate(users):
             simulation.state.personal.take_client(client, self.members.personal(user))
-        sent, peaks = self._trained(self.method, simulation, order, histories.lengths, limit)
+        sizes = np.minimum(histories.lengths, self.method.heaviest(self.n_items))
+        sent, peaks = self._trained(self.method, simulation, order, sizes, limit)
         kept = {
             user: {name: v.numpy() for name, v in simulation.state.personal.of_client(client).items()}
             for client, user in enumerate(users)

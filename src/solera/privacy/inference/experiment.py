@@ -100,7 +100,7 @@ class _Watch:
         self.auc: float | None = None  # of the shadow attack on the last round's single uploads
         self.truth: Mask = np.zeros((data.n_users, data.n_items), dtype=np.bool_)
         self.truth[parts.train.rows, parts.train.values] = True
-        self.weights = sum_weights(self.method, parts.train)
+        self.weights = sum_weights(self.method, parts.train, self.n_items)
         self.draw = generator(config.seed, Purpose.EVALUATION, *b"attack")
         able = np.flatnonzero(parts.train.lengths)
         if not 1 <= clients <= len(able) // 2:

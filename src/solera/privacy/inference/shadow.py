@@ -82,7 +82,7 @@ class Shadows:
         engine = Observed(Reseeded(train, int(self._draw.integers(2**62))), self._watchman, step)
         cpu = torch.device("cpu")
         self._simulation = Simulation(method, data, engine, seed=seed, device=cpu, dtype=dtype)
-        self._popularity, self._weights = public.log_popularity, sum_weights(method, histories)
+        self._popularity, self._weights = public.log_popularity, sum_weights(method, histories, n_items)
         self._truth = np.zeros((count, n_items))
         self._truth[histories.rows, histories.values] = 1
 
@@ -113,6 +113,7 @@ class Shadows:
         return learned
 
 
-def sum_weights(method: Method, train: Ragged) -> Floats:
+def sum_weights(method: Method, train: Ragged, n_items: int) -> Floats:
     """How clients count in a sum: as in the method's aggregate."""
-    return train.lengths.astype(np.float64) if method.aggregate.weighted else np.ones(len(train))
+    sizes = np.minimum(train.lengths, method.heaviest(n_items)).astype(np.float64)
+    return sizes if method.weighted else np.ones(len(train))
