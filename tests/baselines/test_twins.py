@@ -12,6 +12,7 @@ import torch
 from made_ratings import write_ratings
 from solera.baselines import BASELINES, SLIST, SLISTConfig, configure
 from solera.core.errors import DataError
+from solera.core.neighbours import WEIGHTS
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
@@ -70,6 +71,8 @@ def test_the_same_scores(data, central, federated, options):
     model = BASELINES[central].fit(parts, configure(central, options), 0, None)
     run = train(RunConfig(method=federated, dataset="ratings", rounds=1, options=options), data, threads=1)
     torch.testing.assert_close(model.scores(users, known), run._simulation.serve(known)(users))
+    for weights in (model.weights, run._simulation.state.shared[WEIGHTS]):
+        assert weights.is_contiguous()  # otherwise every batch of users copies all of them
 
 
 @pytest.mark.parametrize(("central", "federated"), [("ease", "fedease"), ("slist", "fedslist")])

@@ -76,7 +76,8 @@ class Ease:
         prior = AttributePrior(
             config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
         )
-        return cls(without_diagonal(gram, config.reg, prior).float(), config.recency, timing)
+        weights = without_diagonal(gram, config.reg, prior).float().contiguous()
+        return cls(weights, config.recency, timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """x_u B, where x_u has the items in the user's row of `history` (one row per user of the data)."""

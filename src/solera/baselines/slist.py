@@ -111,7 +111,7 @@ class SLIST:
         prior = AttributePrior(
             config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
         )
-        weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior).float()
+        weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior).float().contiguous()
         return cls(weights, decays, config.timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:

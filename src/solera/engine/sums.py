@@ -81,7 +81,8 @@ class DenseSum(Sum):
             cover(matrices)
         aggregate = self._method.aggregate
         assert not isinstance(aggregate, SparseSolve)
-        return {WEIGHTS: aggregate.solve(matrices, self._method.prior).to(dtype)}
+        weights = aggregate.solve(matrices, self._method.prior).to(dtype)
+        return {WEIGHTS: weights.contiguous()}  # scoring reads rows, and would copy all of them every time
 
     def add_on_first(self, ranks: Ranks) -> None:
         """Add the totals of all ranks on the first one."""
