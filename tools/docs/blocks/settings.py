@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from blocks.markdown import NONE_YET, PAIR, table
@@ -67,14 +67,15 @@ def _texts_below_fields(config: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 
 def preset_table(*names: str) -> str:
-    """The presets of published rows: of some methods and plug-ins, or all of them."""
+    """The presets of published rows, of some methods and plug-ins or of all. Without any, the tuned ones."""
     rows = [
         (f"`{p.name}`", f"`{p.protocol}`", str(p.rounds), _changed(p), published(p), p.source)
         for p in presets().values()
         if p.published and (not names or {p.method, *p.plugins} & set(names))
     ]
     head = ("preset", "protocol", "rounds", "not the defaults", f"published {PAIR}", "source")
-    return table(head, rows) if rows else "There is none."
+    tuned_ones = (p for p in presets().values() if p.method in names)
+    return table(head, rows) if rows else _settings(tuned_ones) or "There is none."
 
 
 def _changed(entry: Preset) -> str:
@@ -91,9 +92,13 @@ def published(entry: Preset) -> str:
 
 def tuned(dataset: str) -> str:
     """The settings that equal tuning found on a data set."""
+    return _settings(p for p in presets().values() if p.dataset == dataset) or NONE_YET
+
+
+def _settings(entries: Iterable[Preset]) -> str:
     rows = [
         (f"`{p.name}`", ", ".join(f"`{k}={v}`" for k, v in p.options.items()) or "defaults", p.source)
-        for p in presets().values()
-        if p.name.startswith("strict:") and p.dataset == dataset
+        for p in entries
+        if p.name.startswith("strict:")
     ]
-    return table(("preset", "settings", "how"), rows) if rows else NONE_YET
+    return table(("preset", "settings", "how"), rows) if rows else ""
