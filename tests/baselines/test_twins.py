@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from made_ratings import write_ratings
-from solera.baselines import BASELINES, SLIST, SLISTConfig, configure
+from solera.baselines import BASELINES, SLIST, Ease, SLISTConfig, configure
 from solera.core.errors import DataError
 from solera.core.neighbours import WEIGHTS
 from solera.data.datasets import load
@@ -71,6 +71,7 @@ def test_the_same_scores(data, central, federated, options):
     model = BASELINES[central].fit(parts, configure(central, options), 0, None)
     run = train(RunConfig(method=federated, dataset="ratings", rounds=1, options=options), data, threads=1)
     torch.testing.assert_close(model.scores(users, known), run._simulation.serve(known)(users))
+    assert isinstance(model, Ease | SLIST)
     for weights in (model.weights, run._simulation.state.shared[WEIGHTS]):
         assert weights.is_contiguous()  # otherwise every batch of users copies all of them
 

@@ -140,3 +140,43 @@ def test_an_interrupted_cell_goes_on_to_the_same_end(cell, passes):
     assert whole.best.options == study.best.options
     assert [trial.curve for trial in whole.trials] == [trial.curve for trial in study.trials]
     assert [read(found.results / record.name).ranks for record in records] == [each.ranks for each in records]
+
+
+TWINS = """
+[[tune]]
+datasets = ["ratings.csv"]
+baselines = ["ease"]
+methods = ["fedease"]
+seeds = [0]
+trials = 3
+budget = 12
+passes = 4
+rung = 2
+"""
+
+
+@pytest.mark.parametrize(
+    "other", ["", "space.fedease.reg = { choices = [5.0] }", "first.fedease = { reg = 7.0 }"]
+)
+def test_twins_share_the_trials_of_the_same_search(cell, tmp_path, monkeypatch, other):
+    found = matrix(tmp_path, TWINS + other)
+    one, two = (Job(entry, found.record(entry), tmp_path / entry.label, None) for entry in found.entries)
+    assert isinstance(perform(one, threading.Event(), lambda _: None), Done)
+    tried, trials = jobs.try_method, []
+
+    def counted(*given):
+        trials.append(given)
+        return tried(*given)
+
+    monkeypatch.setattr(cells, "try_method", counted)
+    assert isinstance(perform(two, threading.Event(), lambda _: None), Done)
+    central, federated = finals(found, one), finals(found, two)
+    assert central[0].trials_of is None
+    assert federated[1][0].label == "fedease"
+    if other:
+        assert (len(trials), federated[0].trials_of) == (3, None)
+    else:
+        assert not trials
+        assert federated[0].trials == central[0].trials
+        assert federated[0].trials_of == "ease"
+        assert federated[1][0].result.test.full == central[1][0].result.test.full

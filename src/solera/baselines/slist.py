@@ -111,8 +111,8 @@ class SLIST:
         prior = AttributePrior(
             config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
         )
-        weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior).float().contiguous()
-        return cls(weights, decays, config.timing)
+        weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior)
+        return cls(weights.float().contiguous(), decays, config.timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """s B with the memory s of each user's row of `history`."""

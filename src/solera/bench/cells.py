@@ -18,6 +18,9 @@ from solera.data.interactions import Interactions
 from solera.runs import RunConfig
 from solera.runs.environment import environment
 
+# Centralized and federated, the same model: with equal options, a trial of one has the figures of the other.
+_TWINS = {"ease": "fedease", "fedease": "ease", "slist": "fedslist", "fedslist": "slist"}
+_ALIKE = ("dataset", "protocol", "seed", "columns", "min_interactions", "effort", "first")
 _NO_BETTER = 2.0  # times the figure of a random order: a final run up to that has found nothing
 
 
@@ -91,7 +94,9 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
         "users": whole.n_users,
     }
     done: tuple[Trial, ...] = ()
-    if partial.exists():
+    if (twin := _study_of_twin(entry)) is not None:
+        done, fixed["trials_of"] = twin.trials, twin.label
+    elif partial.exists():
         study = read_study(partial)
         done = () if study.difference(entry.asked) or study.space != fixed["space"] else study.trials
     total = effort.budget + len(entry.seeds) * effort.passes
@@ -122,3 +127,14 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
 
     trials = search(entry.space, effort, evaluate, first=entry.first, done=done, on_trial=on_trial)
     return Study(**fixed, trials=tuple(trials))
+
+
+def _study_of_twin(entry: Tuning) -> Study | None:
+    """The study of the same search for the method's twin, if there is one."""
+    asked = entry.asked
+    path = entry.folder / asked.model_copy(update={"label": _TWINS.get(entry.label, entry.label)}).name
+    if entry.label not in _TWINS or not path.exists():
+        return None
+    study = read_study(path)
+    alike = all(study.config.get(key) == asked.config.get(key) for key in _ALIKE)
+    return study if alike and study.space == as_json(entry.space) else None

@@ -158,7 +158,7 @@ class Method:
         return self.aggregate.weighted
 
     def heaviest(self, n_items: int) -> int:
-        """Most training items that a client counts with in a weighted mean: as many as it learns from at once."""
+        """Most training items that a client counts with: as many as it learns from at once."""
         return min(n_items, self.scorer.max_length + 1) if reads_windows(self.scorer) else n_items
 
     @property
