@@ -32,7 +32,7 @@ CODINGS = (None, "int8", "low-rank:8", "low-rank:4", "low-rank:2", "top-k:0.5", 
 def mean(uploads: Sequence[tuple[Ints, Upload]], simulation: Simulation) -> dict[str, Tensor]:
     """The weighted mean of clients' changes of every leaf."""
     n_items = simulation.data.n_items
-    sizes = np.minimum(simulation.data.train.lengths, simulation.method.heaviest(n_items))
+    sizes = simulation.method.weights(simulation.data.train.lengths, n_items)
     found: dict[str, Tensor] = {}
     weight = float(sum(sizes[clients].sum() for clients, _ in uploads))
     for clients, upload in uploads:

@@ -156,7 +156,8 @@ rung = 2
 
 
 @pytest.mark.parametrize(
-    "other", ["", "space.fedease.reg = { choices = [5.0] }", "first.fedease = { reg = 7.0 }"]
+    "other",
+    ["", "space.fedease.reg = { choices = [5.0] }", "first.fedease = { reg = 7.0 }", "evaluate_users = 5"],
 )
 def test_twins_share_the_trials_of_the_same_search(cell, tmp_path, monkeypatch, other):
     found = matrix(tmp_path, TWINS + other)

@@ -147,7 +147,7 @@ def _runs(found: Sequence[Result]) -> Iterator[str]:
         rows = [(grid.title, *row) for grid in grids for row in grid.rows]
         yield markdown(head, rows)
     if len(shown) < len(found):
-        yield f"{len(found) - len(shown)} cells have no printed figure and have not been run."
+        yield f"Cells that have no printed figure and have not been run: {len(found) - len(shown)}."
 
 
 def _grid(grid: Grid) -> str:

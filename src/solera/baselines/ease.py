@@ -76,8 +76,7 @@ class Ease:
         prior = AttributePrior(
             config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
         )
-        weights = without_diagonal(gram, config.reg, prior).float().contiguous()
-        return cls(weights, config.recency, timing)
+        return cls(without_diagonal(gram, config.reg, prior).float(), config.recency, timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """x_u B, where x_u has the items in the user's row of `history` (one row per user of the data)."""

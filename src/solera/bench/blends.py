@@ -15,12 +15,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from solera.bench.entries import Entry, is_recorded
+from solera.bench.entries import PLACE, Entry, is_recorded
 from solera.bench.records import RunRequest
 from solera.core.errors import ConfigError
 from solera.core.frozen import Frozen
-
-_SAME = ("dataset", "protocol", "seed", "columns", "min_interactions")
 
 
 class BlendTable(Frozen):
@@ -41,9 +39,9 @@ class Blending(Entry):
     def asked(self) -> RunRequest:
         """The request that the record will contain. A blend is federated if both parts are."""
         base, parts = super().asked, [part.asked for part in self.parts]
-        settings: dict[str, Any] = {key: base.config[key] for key in _SAME}
+        settings: dict[str, Any] = {key: base.config[key] for key in PLACE}
         for name, part in zip(("first", "second"), parts, strict=True):
-            settings[name] = {key: value for key, value in part.config.items() if key not in _SAME}
+            settings[name] = {key: value for key, value in part.config.items() if key not in PLACE}
         federated = all(part.kind == "method" for part in parts)
         return base.model_copy(
             update={"kind": "method" if federated else "baseline", "preset": None, "config": settings}
@@ -76,4 +74,4 @@ def blends(table: BlendTable, entries: Sequence[Entry], results: Path) -> list[B
 
 
 def _place(entry: Entry) -> tuple[Any, ...]:
-    return tuple(getattr(entry.config, name) for name in _SAME)
+    return tuple(getattr(entry.config, name) for name in PLACE)

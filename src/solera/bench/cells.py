@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from solera.bench.effort import chance, some_users
-from solera.bench.entries import Entry, Tuning
+from solera.bench.entries import PLACE, Entry, Tuning
 from solera.bench.jobs import Job, Report, Step, fitted, source_code, trained, try_baseline, try_method
 from solera.bench.machine import anonymous
 from solera.bench.records import Record, write
@@ -16,11 +16,11 @@ from solera.bench.trials import Found, Heard, Trial
 from solera.core.errors import DivergedError
 from solera.data.interactions import Interactions
 from solera.runs import RunConfig
+from solera.runs.config import VALIDATED
 from solera.runs.environment import environment
 
 # Centralized and federated, the same model: with equal options, a trial of one has the figures of the other.
 _TWINS = {"ease": "fedease", "fedease": "ease", "slist": "fedslist", "fedslist": "slist"}
-_ALIKE = ("dataset", "protocol", "seed", "columns", "min_interactions", "effort", "first")
 _NO_BETTER = 2.0  # times the figure of a random order: a final run up to that has found nothing
 
 
@@ -94,7 +94,7 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
         "users": whole.n_users,
     }
     done: tuple[Trial, ...] = ()
-    if (twin := _study_of_twin(entry)) is not None:
+    if (twin := _study_of_twin(entry, data.n_users)) is not None:
         done, fixed["trials_of"] = twin.trials, twin.label
     elif partial.exists():
         study = read_study(partial)
@@ -129,12 +129,18 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
     return Study(**fixed, trials=tuple(trials))
 
 
-def _study_of_twin(entry: Tuning) -> Study | None:
-    """The study of the same search for the method's twin, if there is one."""
+def _study_of_twin(entry: Tuning, users: int) -> Study | None:
+    """The study of the same search for the method's twin, if there is one and both validate all users.
+
+    Baselines always do; a method may validate some of them.
+    """
+    if entry.label not in _TWINS:
+        return None
     asked = entry.asked
-    path = entry.folder / asked.model_copy(update={"label": _TWINS.get(entry.label, entry.label)}).name
-    if entry.label not in _TWINS or not path.exists():
+    path = entry.folder / asked.model_copy(update={"label": _TWINS[entry.label]}).name
+    if not path.exists():
         return None
     study = read_study(path)
-    alike = all(study.config.get(key) == asked.config.get(key) for key in _ALIKE)
-    return study if alike and study.space == as_json(entry.space) else None
+    alike = all(study.config.get(key) == asked.config.get(key) for key in (*PLACE, "effort", "first"))
+    validated = (study.config | asked.config).get("evaluate_users") or VALIDATED
+    return study if alike and users <= validated and study.space == as_json(entry.space) else None

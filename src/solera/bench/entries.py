@@ -19,6 +19,8 @@ from solera.runs.config import BaselineConfig, RunConfig
 
 Readable = Record | Study | TrialRecord
 
+PLACE = ("dataset", "protocol", "seed", "columns", "min_interactions")  # settings that are not of the model
+
 
 @dataclass(frozen=True)
 class Entry:

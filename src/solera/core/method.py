@@ -6,9 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.arrays import Floats, Ints
 from solera.core.choices import (
     Aggregate,
     Remembering,
@@ -160,6 +162,11 @@ class Method:
     def heaviest(self, n_items: int) -> int:
         """Most training items that a client counts with: as many as it learns from at once."""
         return min(n_items, self.scorer.max_length + 1) if reads_windows(self.scorer) else n_items
+
+    def weights(self, lengths: Ints, n_items: int) -> Floats:
+        """What clients with so many training items weigh in a sum."""
+        sizes = np.minimum(lengths, self.heaviest(n_items)).astype(np.float64)
+        return sizes if self.weighted else np.ones(len(lengths))
 
     @property
     def sums_alone(self) -> bool:

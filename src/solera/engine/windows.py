@@ -64,8 +64,7 @@ def single_gradients(task: Task, clients: Ints) -> ClientResult:
 
 def summed_gradients(task: Task, clients: Ints) -> SummedResult:
     """The weighted sum of clients' gradients, computed in one batch."""
-    most = task.method.heaviest(task.data.n_items) if task.method.weighted else 1
-    weights = np.minimum(task.data.train.lengths[clients], most).astype(np.float64)
+    weights = task.method.weights(task.data.train.lengths[clients], task.data.n_items)
     found = _gradient(task, clients, weights)
     own, device = _touched(task, found.windows), task.state.device
     of_rows = np.bincount(own.values, np.repeat(weights, own.lengths), minlength=task.data.n_items)

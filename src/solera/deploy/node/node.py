@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.arrays import Ints
+from solera.core.arrays import Floats
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, DeviceError, SoleraError
 from solera.core.fixed_point import largest_number
@@ -281,8 +281,8 @@ class Node:
             simulation.seed = seed
         for client, user in enumerate(users):
             simulation.state.personal.take_client(client, self.members.personal(user))
-        sizes = np.minimum(histories.lengths, self.method.heaviest(self.n_items))
-        sent, peaks = self._trained(self.method, simulation, order, sizes, limit)
+        weights = self.method.weights(histories.lengths, self.n_items)
+        sent, peaks = self._trained(self.method, simulation, order, weights, limit)
         kept = {
             user: {name: v.numpy() for name, v in simulation.state.personal.of_client(client).items()}
             for client, user in enumerate(users)
@@ -302,9 +302,9 @@ class Node:
         return shared | method.memory(shared)
 
     def _trained(
-        self, method: Method, simulation: Simulation, order: Order, sizes: Ints, limit: float
+        self, method: Method, simulation: Simulation, order: Order, weights: Floats, limit: float
     ) -> tuple[list[Upload] | Totals, list[float]]:
-        everybody, round_, peaks = np.arange(len(sizes)), order.round, list[float]()
+        everybody, round_, peaks = np.arange(len(weights)), order.round, list[float]()
         assert round_ is not None
         if not method.sums_alone:
             uploads = {
@@ -322,8 +322,7 @@ class Node:
             upload = upload.clipped(limit)
             peaks += upload.peaks(method.leaves).tolist()
             weighted = method.aggregate.weighted and not order.clip
-            weights = torch.from_numpy(sizes[result.clients]).double() if weighted else None
-            totals.add(upload, weights)
+            totals.add(upload, torch.from_numpy(weights[result.clients]) if weighted else None)
         return totals, peaks
 
     def _packed(self, total: Total, histories: Ragged, wire: np.dtype[Any]) -> Arrays:

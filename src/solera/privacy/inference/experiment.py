@@ -42,7 +42,7 @@ from solera.privacy.inference.figures import Finding, Tally
 from solera.privacy.inference.learned import Learned
 from solera.privacy.inference.observe import Observed
 from solera.privacy.inference.row_changes import Mask, SeenRows, Sent, Watchman
-from solera.privacy.inference.shadow import Public, Shadows, sum_weights
+from solera.privacy.inference.shadow import Public, Shadows
 from solera.runs.config import RunConfig
 from solera.runs.federation import protection
 
@@ -100,7 +100,7 @@ class _Watch:
         self.auc: float | None = None  # of the shadow attack on the last round's single uploads
         self.truth: Mask = np.zeros((data.n_users, data.n_items), dtype=np.bool_)
         self.truth[parts.train.rows, parts.train.values] = True
-        self.weights = sum_weights(self.method, parts.train, self.n_items)
+        self.weights = self.method.weights(parts.train.lengths, self.n_items)
         self.draw = generator(config.seed, Purpose.EVALUATION, *b"attack")
         able = np.flatnonzero(parts.train.lengths)
         if not 1 <= clients <= len(able) // 2:

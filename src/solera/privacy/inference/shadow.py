@@ -82,7 +82,7 @@ class Shadows:
         engine = Observed(Reseeded(train, int(self._draw.integers(2**62))), self._watchman, step)
         cpu = torch.device("cpu")
         self._simulation = Simulation(method, data, engine, seed=seed, device=cpu, dtype=dtype)
-        self._popularity, self._weights = public.log_popularity, sum_weights(method, histories, n_items)
+        self._popularity, self._weights = public.log_popularity, method.weights(histories.lengths, n_items)
         self._truth = np.zeros((count, n_items))
         self._truth[histories.rows, histories.values] = 1
 
@@ -111,9 +111,3 @@ class Shadows:
         rows = [truth[sight.rows] for sight, truth in zip(seen, truths, strict=True)]
         learned.learn(np.concatenate(inputs), np.concatenate(rows), self._draw)
         return learned
-
-
-def sum_weights(method: Method, train: Ragged, n_items: int) -> Floats:
-    """How clients count in a sum: as in the method's aggregate."""
-    sizes = np.minimum(train.lengths, method.heaviest(n_items)).astype(np.float64)
-    return sizes if method.weighted else np.ones(len(train))
