@@ -227,7 +227,12 @@ def test_misspelt_options_are_all_named() -> None:
 
 
 def test_an_option_of_another_method() -> None:
-    assert "'item_rate'" in refused("fedmf", {"item_rate": 1}).message
+    assert "'item_rate'" in refused("fedem", {"item_rate": 1}).message
+
+
+@pytest.mark.parametrize("name", ["fedmf", "fedncf"])
+def test_a_rate_of_sgd_needs_sgd(name: str) -> None:
+    assert "add optimizer=sgd" in refused(name, {"item_rate": 80, "optimizer": "adam"}).message
 
 
 def test_invalid_values_are_all_named() -> None:

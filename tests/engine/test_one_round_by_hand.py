@@ -103,6 +103,43 @@ def test_fedmf(train: LocalTraining) -> None:
 
 
 @both_engines
+def test_fedmf_with_a_rate_for_items(train: LocalTraining) -> None:
+    """As above with item_rate = 1/2: the step of the four items is 1 · 4 · 1/2 = 2, that of users still 1."""
+    sgd = OPTIONS | {"optimizer": "sgd", "learning_rate": 1.0, "item_rate": 0.5}
+    _, simulation = one_round(build("fedmf", sgd), train, {"user": [[1, 0], [1, 0], [0, 1]]})
+    s = sigmoid(2) / 2
+    assert simulation.state.personal.whole["user"].numpy() == approx(
+        [[1 + L / 4, -1 / 8], [1 - 3 * L / 4, 3 / 8], [1 / 8 + s * L, 1 - 3 * L / 16 - 2 * s]]
+    )
+    assert simulation.state.shared["items"].numpy() == approx(
+        [
+            [L + 2 * (1 / 8 - 3 / 8) / 3, 1],
+            [0, -L + 2 * 3 / 16 / 3],
+            [1, 2 * 1 / 8 / 3],
+            [-L + 2 * (-1 / 8 + 3 / 8) / 3, 2 - 2 * s / 3],
+        ]
+    )
+
+
+@both_engines
+def test_fedncf_with_rates_for_users_and_items(train: LocalTraining) -> None:
+    """One step: beside a single rate, users move item_rate = 3 times as far and four items 12 times."""
+    start = {"user": [[1, 0], [1, 0], [0, 1]]}
+    moved = {}
+    for rate in (0.0, 3.0):
+        options = OPTIONS | {"learning_rate": 0.5, "item_rate": rate}
+        _, simulation = one_round(build("fedncf", options), train, start)
+        moved[rate] = {
+            "user": simulation.state.personal.whole["user"].numpy() - np.array(start["user"]),
+            "items": simulation.state.shared["items"].numpy() - np.array(ITEMS),
+            "weights": simulation.state.shared["mlp.2.weight"].numpy(),
+        }
+    for name, times in {"user": 3, "items": 12, "weights": 1}.items():
+        assert np.abs(moved[3.0][name]).max() > 0
+        assert moved[3.0][name] == approx(times * moved[0.0][name])
+
+
+@both_engines
 def test_fedmf_with_penalty(train: LocalTraining) -> None:
     """As above with reg = 1/4: every touched value v moves by −v/4 besides; rows nobody touches stay.
 

@@ -139,6 +139,28 @@ class Joint:
 
 
 @dataclass(frozen=True)
+class ThreeRates:
+    """Train everything together by SGD, with the three rates in the public code of PFedRec's authors.
+
+    `slow` leaves have η, `fast` ones η · `item_rate`, and the items η · `item_rate` · n_items.
+    """
+
+    slow: tuple[str, ...]
+    fast: tuple[str, ...] = ()
+    label: str = "all together"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """One stage with one move."""
+        hyper = context.hyper
+        rate, reg = hyper["learning_rate"], hyper["reg"]
+        faster = rate * hyper["item_rate"]
+        along = [Move(("items",), Sgd(faster * context.n_items, reg))]
+        if self.fast:
+            along.append(Move(self.fast, Sgd(faster, reg)))
+        return (Stage(context.local_epochs, (Move(self.slow, Sgd(rate, reg), tuple(along)),)),)
+
+
+@dataclass(frozen=True)
 class Mean:
     """The mean of the clients' tables: shared + Σ weight · change / Σ weight.
 

@@ -13,22 +13,25 @@ matrix factorization branch is left out, as in those papers.
 The public code of FedEA, by the authors of FedEM, has FedNCF in another form: W and b stay on the client
 (`perceptron=personal`) and have a weight decay of their own (`perceptron_reg`). Without this decay, the
 perceptron memorizes a client's samples within a few rounds of Adam.
+
+With `item_rate`, the perceptron has the rate η, p_u has η · `item_rate` and Q has η · n_items · `item_rate`,
+by SGD. The authors of PFedRec have these rates in the public code of their IFedRec, with the same η.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.choices import Adam, Move, Sgd, Stage
 from solera.core.context import MethodConfig, RoundContext, TwoWidths
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean
+from solera.core.parts import ItemTable, Mean, ThreeRates
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.wrappers import personal
@@ -46,6 +49,17 @@ class FedNCFConfig(MethodConfig):
         default="shared", description="whether all clients share one perceptron, or each has its own"
     )
     perceptron_reg: float = Field(default=0.0, ge=0, description="L2 penalty on the perceptron, beside reg")
+    item_rate: float = Field(
+        default=0.0,
+        ge=0,
+        description="step size of items / (learning_rate · number of items), with sgd; 0: learning_rate",
+    )
+
+    @model_validator(mode="after")
+    def _plain_steps(self) -> Self:
+        if self.item_rate and (self.optimizer != "sgd" or self.perceptron_reg):
+            raise ValueError("item_rate is a rate of SGD alone: add optimizer=sgd, omit perceptron_reg")
+        return self
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ def fedncf(config: FedNCFConfig) -> Method:
     """Build FedNCF: shared perceptron × shared × joint × mean."""
     scorer = SharedPerceptron(config.embedding_size, config.hidden)
     perceptron = tuple(leaf.name for leaf in scorer.leaves if leaf.name != "user")
-    optimizer = Adam if config.optimizer == "adam" else Sgd
+    together = PerceptronApart(perceptron, Adam if config.optimizer == "adam" else Sgd)
     return Method(
         name="fedncf",
         paper="Perifanis & Efraimidis 2022",
@@ -117,6 +131,6 @@ def fedncf(config: FedNCFConfig) -> Method:
         scorer=personal(scorer) if config.perceptron == "personal" else scorer,
         view=ItemTable(config.embedding_size),
         loss=BinaryCrossEntropy(),
-        update=PerceptronApart(perceptron, optimizer),
+        update=ThreeRates(perceptron, ("user",)) if config.item_rate else together,
         aggregate=Mean(),
     )

@@ -33,11 +33,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Move, Sgd, Stage
 from solera.core.context import MethodConfig, RoundContext, Widths
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, PersonalLinear
+from solera.core.parts import ItemTable, Mean, PersonalLinear, ThreeRates
 from solera.core.similarity import cosines
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
@@ -97,25 +96,6 @@ class PersonalPerceptron:
 
 
 @dataclass(frozen=True)
-class ThreeRates:
-    """Train everything together, with separate rates for the score function, the user and the items."""
-
-    scorer: tuple[str, ...]
-    label: str = "all together"
-
-    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage with one move."""
-        hyper = context.hyper
-        rate, reg = hyper["learning_rate"], hyper["reg"]
-        faster = rate * hyper["item_rate"]
-        along = [Move(("items",), Sgd(faster * context.n_items, reg))]
-        if "user" in self.scorer:
-            along.append(Move(("user",), Sgd(faster, reg)))
-        slow = tuple(name for name in self.scorer if name != "user")
-        return (Stage(context.local_epochs, (Move(slow, Sgd(rate, reg), tuple(along)),)),)
-
-
-@dataclass(frozen=True)
 class UserGraph:
     """Move the mean table of all clients towards the mean table of each client's neighbours in the graph."""
 
@@ -157,6 +137,8 @@ def gpfedrec(config: GPFedRecConfig) -> Method:
     """Build GPFedRec: personal perceptron × fine-tuned and kept × joint × user graph."""
     d = config.embedding_size
     scorer = PersonalLinear(d) if config.scorer == "linear" else PersonalPerceptron(d, config.hidden)
+    names = tuple(leaf.name for leaf in scorer.leaves)
+    fast = tuple(name for name in names if name == "user")
     return Method(
         name="gpfedrec",
         paper="Zhang et al. 2024",
@@ -164,6 +146,6 @@ def gpfedrec(config: GPFedRecConfig) -> Method:
         scorer=scorer,
         view=ItemTable(d, keep=True),
         loss=BinaryCrossEntropy(),
-        update=ThreeRates(tuple(leaf.name for leaf in scorer.leaves)),
+        update=ThreeRates(tuple(name for name in names if name not in fast), fast),
         aggregate=UserGraph(config.neighbours),
     )
