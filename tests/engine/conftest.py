@@ -2,10 +2,11 @@ import pytest
 
 pytest.register_assert_rewrite("solera.testing")
 
-EVERYDAY = ("block0", "block3")  # of the ways to cut clients into blocks
-# What the everyday suite asks of a class that says `brief`: another form of a method, or a plug-in on another
-# backbone, whose first form has all tests. The reference engine runs once.
-BRIEF = (
+from solera.testing import MethodConformance  # noqa: E402 - after its assertions are rewritten
+
+# What the everyday suite asks of a method. Classes with `whole`, one of each kind of method, have all tests
+# in it.
+EVERYDAY = (
     "test_block_is_reference[block3",
     "test_training_moves",
     "test_nothing_undeclared_leaves_a_client[block",
@@ -20,11 +21,7 @@ BRIEF = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is left out here is run by `pytest -m slow tests/engine`."""
     for item in items:
-        if getattr(getattr(item, "cls", None), "brief", False):
-            is_everyday = item.name.startswith(BRIEF)
-        else:
-            cut = item.callspec.id if hasattr(item, "callspec") else ""
-            is_everyday = item.path.name != "test_plugins.py" or not cut.startswith("block")
-            is_everyday |= cut.startswith(EVERYDAY)
-        if not is_everyday:
+        cls = getattr(item, "cls", None)
+        brief = cls and issubclass(cls, MethodConformance) and not getattr(cls, "whole", False)
+        if brief and not item.name.startswith(EVERYDAY):
             item.add_marker(pytest.mark.slow)

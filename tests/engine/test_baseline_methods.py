@@ -27,7 +27,6 @@ class TestColr(Colr):
 
 
 class TestColrSmallBatches(Colr):
-    brief = True
     options: ClassVar = {"rank": 3, "reg": 0.01, "batch_size": 12}
 
 
@@ -73,12 +72,12 @@ _GPFEDREC = {"learning_rate": "0.05*0.9^round", "item_rate": 1.0, "hidden": (6, 
 
 
 class TestGPFedRec(MethodConformance):
+    whole = True
     name = "gpfedrec"
     options: ClassVar = _GPFEDREC
 
 
 class TestGPFedRecCode(MethodConformance):
-    brief = True
     name = "gpfedrec"
     options: ClassVar = {**_GPFEDREC, "neighbours": "code", "guidance": 10.0, "batch_size": 12}
 
@@ -105,7 +104,6 @@ class TestPFedGraph(MethodConformance):
 
 
 class TestPFedGraphRefreshingSome(MethodConformance):
-    brief = True
     name = "pfedgraph"
     options: ClassVar = {"attraction": 0.0, "refreshed": 0.3}
 

@@ -33,13 +33,11 @@ both_engines = pytest.mark.parametrize(
 
 
 class TestFedRAPOnAllRows(MethodConformance):
-    brief = True
     name = "fedrap"
     options: ClassVar = {**RATES, "independence": 0.01, "decay": "all-rows"}
 
 
 class TestFedRAPDOnAllRows(MethodConformance):
-    brief = True
     name = "fedrap-d"
     options: ClassVar = {**RATES, "decay": "all-rows", "batch_size": 12}
 

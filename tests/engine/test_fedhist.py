@@ -30,12 +30,12 @@ DATA = ClientData(
 
 
 class TestFedHist(MethodConformance):
+    whole = True
     name = "fedhist"
     options: ClassVar = {"clients_per_round": 1.0}
 
 
 class TestFedHistOneDecay(TestFedHist):
-    brief = True
     options: ClassVar = {"clients_per_round": 1.0, "decays": (0.8,), "batch_size": 7, "reg": 0.01}
 
 

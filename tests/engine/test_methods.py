@@ -16,6 +16,7 @@ from solera.testing import MethodConformance
 # Batches of 12 are much smaller than the rows a client touches, batches of 24 are not: an engine may take
 # them by different ways.
 class TestFedMFAdam(MethodConformance):
+    whole = True
     name = "fedmf"
     options: ClassVar = {"optimizer": "adam"}
 
@@ -27,23 +28,21 @@ class TestFedMFAdamReg(MethodConformance):
 
 
 class TestFedMFSgd(MethodConformance):
-    brief = True
     name = "fedmf"
     options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0}
 
 
 class TestFedMFSgdReg(MethodConformance):
-    brief = True
     name = "fedmf"
     options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0, "reg": 0.01, "batch_size": 12}
 
 
 class TestPFedRec(MethodConformance):
+    whole = True
     name = "pfedrec"
 
 
 class TestPFedRecReg(MethodConformance):
-    brief = True
     name = "pfedrec"
     options: ClassVar = {"item_rate": 1.0, "reg": 0.001, "batch_size": 12}
 
@@ -54,13 +53,11 @@ class TestFedNCF(MethodConformance):
 
 
 class TestFedNCFSmallBatches(MethodConformance):
-    brief = True
     name = "fedncf"
     options: ClassVar = {"hidden": (16, 8), "batch_size": 12, "reg": 0.01}
 
 
 class TestFedNCFPersonalPerceptron(MethodConformance):
-    brief = True
     name = "fedncf"
     options: ClassVar = {
         "hidden": (16, 8),
@@ -80,30 +77,27 @@ _FEDRAP = {**_ONE_TABLE, "independence": 0.01}
 
 
 class TestFedRAP(MethodConformance):
+    whole = True
     name = "fedrap"
     options: ClassVar = _FEDRAP
 
 
 class TestFedRAPSmallBatches(MethodConformance):
-    brief = True
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "batch_size": 12, "norm": "l2", "reg": 0.001, "curriculum": "sin"}
 
 
 class TestFedRAPNo(MethodConformance):
-    brief = True
     name = "fedrap-no"
     options: ClassVar = {**_FEDRAP, "curriculum": "fixed"}
 
 
 class TestFedRAPL2(MethodConformance):
-    brief = True
     name = "fedrap-l2"
     options: ClassVar = _FEDRAP
 
 
 class TestFedRAPSoft(MethodConformance):
-    brief = True
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "norm": "soft", "sparsity": 0.05, "curriculum": "fixed"}
 
@@ -117,7 +111,6 @@ class TestFedRAPSoftSmallBatches(MethodConformance):
 class TestFedRAPEarlyStop(MethodConformance):
     """A threshold at which, of eight epochs, clients stop after two and after all of them."""
 
-    brief = True
     name = "fedrap"
     options: ClassVar = {**_FEDRAP, "early_stop": 0.02, "local_epochs": 8, "step_decay": 0.8}
 
@@ -146,7 +139,6 @@ class TestPFedCLR(MethodConformance):
 
 
 class TestPFedCLRSmallBatches(MethodConformance):
-    brief = True
     name = "pfedclr"
     options: ClassVar = {
         "local_epochs": 1,
@@ -158,30 +150,27 @@ class TestPFedCLRSmallBatches(MethodConformance):
 
 
 class TestPFedCLRCF(MethodConformance):
-    brief = True
     name = "pfedclr-cf"
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
 
 
 class TestPFedCLRAF(MethodConformance):
-    brief = True
     name = "pfedclr-af"
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
 
 
 class TestFedEM(MethodConformance):
+    whole = True
     name = "fedem"
     options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05}
 
 
 class TestFedEMSmallBatches(MethodConformance):
-    brief = True
     name = "fedem"
     options: ClassVar = {"adapter": (4, 3), "adapter_learning_rate": 0.05, "batch_size": 12}
 
 
 class TestFedEMCode(MethodConformance):
-    brief = True
     name = "fedem"
     options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05, "form": "code", "server": "code"}
 
@@ -203,7 +192,6 @@ class TestFedEMSM(MethodConformance):
 
 
 class TestFedEMSR(MethodConformance):
-    brief = True
     name = "fedem-sr"
 
 
@@ -218,25 +206,21 @@ class TestPLGC(MethodConformance):
 
 
 class TestPLGCSmallBatches(MethodConformance):
-    brief = True
     name = "plgc"
     options: ClassVar = {**_PLGC, "batch_size": 12, "reg": 0.001}
 
 
 class TestPLGCWithAlignmentAndUniformity(MethodConformance):
-    brief = True
     name = "plgc"
     options: ClassVar = {**_PLGC, "regularizer": "au"}
 
 
 class TestPLGCWithContrast(MethodConformance):
-    brief = True
     name = "plgc"
     options: ClassVar = {**_PLGC, "regularizer": "duorec", "batch_size": 12}
 
 
 class TestPLGCWithDecorrelation(MethodConformance):
-    brief = True
     name = "plgc"
     options: ClassVar = {**_PLGC, "regularizer": "feddecorr"}
 
@@ -314,6 +298,7 @@ class Winding:
 class TestAllThatAMethodMayDo(MethodConformance):
     """What no published method here uses, but the parts allow."""
 
+    whole = True
     name = "pfedrec"
     options: ClassVar = {"reg": 0.01, "batch_size": 12}
 

@@ -82,12 +82,10 @@ for name, plugins in (*COMBINATIONS, *OTHERS):
     title = "Test_" + "_with_".join([name, *plugins]).replace("-", "_")
     marks = [] if everyday(name, plugins) else [pytest.mark.slow]
     members: dict[str, Any] = {"name": name, "plugins": plugins, "options": options, "pytestmark": marks}
-    members["brief"] = name != "fedmf" or len(plugins) > 1  # every plug-in has all tests once
     globals()[title] = type(title, (MethodConformance,), members)
 
 
 class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: N801 - like those above
-    brief = True
     name = "fedmf"
     plugins = ("elastic-merge",)
     options: ClassVar = {**OPTIONS["elastic-merge"], "form": "code", "batch_size": 12}
@@ -95,7 +93,6 @@ class Test_fedmf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: 
 
 @pytest.mark.slow
 class Test_fedncf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa: N801 - like those above
-    brief = True
     name = "fedncf"
     plugins = ("elastic-merge",)
     options: ClassVar = {
@@ -111,7 +108,6 @@ class Test_fedncf_with_elastic_merge_as_in_the_code(MethodConformance):  # noqa:
 class Test_fedncf_with_momentum_on_the_server(MethodConformance):  # noqa: N801 - like those above
     """Leaves that are not per item. Adam would divide by next to nothing here, and show the rounding."""
 
-    brief = True
     name = "fedncf"
     plugins = SERVER_SIDE
     options: ClassVar = {**OPTIONS.get("server-optimizer", {}), "server_optimizer": "momentum"}
@@ -120,7 +116,6 @@ class Test_fedncf_with_momentum_on_the_server(MethodConformance):  # noqa: N801 
 for defence in DEFENCES:
     weighted = defence == "weight-bound"
     members = {
-        "brief": True,
         "name": "fedrecon" if weighted else "fedncf",
         "plugins": ("robust",) if weighted else ("row-mean", "robust"),
         "options": {"robust": defence} | ({} if weighted else {"hidden": (8, 4)}),
