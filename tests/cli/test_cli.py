@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 from typer.main import get_command
 
@@ -22,6 +23,7 @@ from solera.cli import app
 from solera.cli.baseline import Baseline
 from solera.cli.data import Protocol
 from solera.cli.device_import import Format
+from solera.cli.output import table
 from solera.cli.poison import Attack, Defence
 from solera.device.importers import READERS
 from solera.evaluate import PROTOCOLS
@@ -387,6 +389,19 @@ def test_what_the_shell_offers(typed, offered):
     command = [str(Path(sys.executable).parent / "solera")]
     done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
     assert offered <= set(done.stdout.split()), done.stderr
+
+
+def test_a_narrow_terminal_breaks_no_figure(monkeypatch, capsys):
+    """Long labels are broken at words, names not at all where another column can be broken."""
+    narrow = Console(width=60)
+    monkeypatch.setattr("solera.cli.output.out", narrow)
+    label = "test with validation item, full ranking, and more"
+    table("figures", ("", *(f"ndcg@{k}" for k in (5, 10, 20))), [(label, 0.1234, 0.2345, 0.3456)])
+    printed = capsys.readouterr().out
+    assert {"0.1234", "0.2345", "0.3456", "ndcg@10"} <= set(printed.split())
+    assert set(label.split()) <= set(printed.split())
+    table("methods", ("name", "about"), [("a-long-name-of-a-method", "word " * 20)])
+    assert "a-long-name-of-a-method" in capsys.readouterr().out
 
 
 def test_no_colour_where_none_is_wanted():

@@ -51,7 +51,7 @@ def test_a_method_with_a_user_vector(data, tmp_path):
     assert [row[0] for row in result.rows] == [
         "test, full ranking",
         "test, 99 negatives",
-        "test, refreshed with validation item, full ranking",
+        "test with validation item, full ranking",
         "validation, full ranking",
         "validation, 99 negatives",
     ]

@@ -58,10 +58,12 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], *, 
         box=box.SIMPLE_HEAD,
     )
     values = [list(row) for row in rows]
-    for number, column in enumerate(columns):
-        is_text = any(isinstance(row[number], str) for row in values)
+    names = list(columns)
+    texts = [any(isinstance(row[number], str) for row in values) for number in range(len(names))]
+    for number, (column, is_text) in enumerate(zip(names, texts, strict=True)):
         justify: Literal["left", "right"] = "left" if is_text else "right"
-        made.add_column(column, justify=justify, overflow="fold", no_wrap=number == 0)
+        whole = number == 0 and sum(texts) > 1  # names stay on one line if something else can be broken
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=whole or not is_text)
     for row in values:
         made.add_row(*(escape(show(value)) for value in row))  # "[rec]" is a film, not markup
     out.print(made)

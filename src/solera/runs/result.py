@@ -179,7 +179,7 @@ class RunResult(Frozen):
         """The tests under other conditions, by what these are: empty if there were none."""
         of_train = self.validation_item == READ
         other = self.test_train if of_train else self.test_validation
-        name = "test without validation item" if of_train else "test, refreshed with validation item"
+        name = "test without validation item" if of_train else "test with validation item"
         found = {name: other, "test, time of the request known": self.test_request_time}
         return {name: tested for name, tested in found.items() if tested is not None}
 
