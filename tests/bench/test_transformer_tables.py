@@ -40,6 +40,20 @@ def test_models_stand_beside_published_figures(tmp_path):
     assert last == "| *Theirs* (A paper) | 0.5000 / 0.2500 | |"
 
 
+def test_what_federation_costs():
+    """Of four users, the federated model loses one from rank 1 to a rank below ten: 3/4 − 1 = −1/4."""
+    records = [
+        made("fedsasrec", [1.0, 1.0, 1.0, 11.0], dataset="toys"),
+        made("sasrec", [1.0, 1.0, 1.0, 1.0], dataset="toys", kind="baseline"),
+        made("slist", [1.0, 1.0, 1.0, 1.0], dataset="toys", kind="baseline"),
+        made("fedsasrec", [1.0, 1.0, 1.0, 1.0], dataset="beauty"),
+    ]
+    head, _, row = make_pages.cost_of_federation(records).splitlines()
+    assert head == "| data set | federated | centralized | train | train + validation |"
+    assert row.startswith("| toys | fedsasrec | sasrec | not run | -0.2500 [")
+    assert make_pages.cost_of_federation(records[-1:]) == "There are no records yet."
+
+
 def test_without_records_there_is_no_table(tmp_path):
     assert make_pages.read_published(tmp_path / "nothing.toml") == []
     assert make_pages.beside_published([], [], "train") == "There are no records yet."

@@ -54,7 +54,13 @@ from blocks.settings import (
     preset_table,
     tuned,
 )
-from blocks.transformers import Published, beside_published, read_published, transformer_boards
+from blocks.transformers import (
+    Published,
+    beside_published,
+    cost_of_federation,
+    read_published,
+    transformer_boards,
+)
 
 from solera.bench.records import read_all, read_failures
 from solera.bench.studies import read_studies
@@ -166,6 +172,7 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "headline": lambda: headline(tuned_records, papers),
         "overview": lambda known: overview(found, known),
         "transformers": lambda known: beside_published(transformers, others, known),
+        "cost of federation": lambda: cost_of_federation(transformers),
         "transformer boards": lambda: transformer_boards(transformers),
         "tuned": tuned,
         "attacks on single uploads": lambda dataset: attacks_on_single(plain(attacks, dataset)),

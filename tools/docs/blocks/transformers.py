@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,13 +13,18 @@ from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS
 
 from solera.bench.blocks import HISTORIES, NOT_RUN, Row, blocks
-from solera.bench.comparisons import comparison_tables
+from solera.bench.comparisons import compare, comparison_tables
 from solera.bench.cost_tables import cost_table
 from solera.bench.forms import text
 from solera.bench.records import History, Record
 from solera.bench.tables import main_table
 
 DATASETS = ("ml-1m", "ml-1m-5core", "beauty", "toys", "sports")
+TWINS = {  # what is the same but for federation
+    "fedslist, attributes & fedsasrec": "slist, attributes & sasrec",
+    "fedslist & fedsasrec": "slist & sasrec",
+    "fedsasrec": "sasrec",
+}
 
 
 class Published(NamedTuple):
@@ -77,6 +83,18 @@ def transformer_boards(records: Sequence[Record]) -> str:
         for each in comparison_tables(block):
             parts += [f"Paired differences in NDCG@10, {each.title.rpartition(', ')[2]}:", each.grid()]
     return "\n\n".join(parts) or NONE_YET
+
+
+def cost_of_federation(records: Sequence[Record]) -> str:
+    """Differences in NDCG@10 between federated models and the same models, centralized."""
+    made = {block.dataset: compare(block) for block in blocks(records) if block.protocol == "strict"}
+    rows = []
+    for name, (ours, theirs) in product(DATASETS, TWINS.items()):
+        pairs = [p for p in made.get(name, ()) if (p.ours.label, p.theirs.label) == (ours, theirs)]
+        if pairs:
+            by_history = {pair.history: text(pair.interval) for pair in pairs}
+            rows.append((name, ours, theirs, *(by_history.get(history, NOT_RUN) for history in HISTORIES)))
+    return table(("data set", "federated", "centralized", *HISTORIES.values()), rows) if rows else NONE_YET
 
 
 def _cell(row: Row | None, history: History) -> str:
