@@ -62,6 +62,7 @@ from blocks.transformers import (
     transformer_boards,
 )
 
+from solera.bench.papers import Stored, folders
 from solera.bench.records import read_all, read_failures
 from solera.bench.studies import read_studies
 from solera.bench.tables import beyond_table, warm_table
@@ -77,7 +78,7 @@ class Kept(NamedTuple):
 
     records: Records
     newest: Records  # by equal tuning where there are such
-    papers: Records  # of the papers' tables
+    papers: Stored  # under the protocol of the papers
     asked: dict[Place, list[str]]
     boards: Sequence[Board]
     ablations: Records
@@ -100,7 +101,7 @@ class Kept(NamedTuple):
         return cls(
             earlier[0],
             newest(equal[0], earlier[0]),
-            read_all(records / "papers"),
+            Stored(folders(records / "papers")),
             asked,
             boards(equal, earlier, asked),
             read_all(root / RECORDS / "ablations"),
@@ -159,8 +160,8 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "plugin choices": plugin_choices,
         "presets": preset_table,
         "baseline options": baseline_options,
-        "figures": lambda name: figures(name, records),
-        "reproduction": lambda *datasets: reproduction(records, datasets),
+        "figures": lambda name: figures(name, records, papers),
+        "reproduction": lambda *datasets: reproduction(records, papers, datasets),
         "what it shows": lambda: overall(found, asked),
         "boards": lambda: one_by_one(found),
         "comparisons": lambda: pair_by_pair(found),

@@ -123,9 +123,11 @@ class Stored:
 
     def of(self, cell: Cell) -> list[Record]:
         """The records of a cell, one for every seed."""
-        if cell.config is None:
-            return []
-        wanted, name = _settings(cell.config), cell.dataset.name
+        return [] if cell.config is None else self.find(cell.config)
+
+    def find(self, config: RunConfig | BaselineConfig) -> list[Record]:
+        """The records with these settings, one for every seed."""
+        wanted, name = _settings(config), config.dataset
         if name not in self._of_dataset:
             self._of_dataset[name] = list(self._read(name))
         found = {

@@ -46,9 +46,9 @@ Records = Annotated[
 
 @app.command("list")
 def list_(records: Records = None, data_dir: DataDir = None, json: Json = False) -> None:
-    """List all tables and figures: cells that are published, can be run here, and have a record.
+    """List all tables and figures, with the number of cells that have a record.
 
-    A cell is one row on one data set.
+    A cell is one row on one data set. With --json also: cells that are published, and that can be run here.
 
     Example: solera paper list
     """
@@ -70,8 +70,11 @@ def list_(records: Records = None, data_dir: DataDir = None, json: Json = False)
     if json:
         print_json(rows)
         return
-    shown = ("table", "cells", "published", "runnable", "recorded", "title")
-    table("Tables and figures of five papers", shown, ([row[key] for key in shown] for row in rows))
+    listed = (
+        (row["table"], f"{row['recorded']} of {row['cells']}" if row["cells"] else None, row["title"])
+        for row in rows
+    )
+    table("Tables and figures of five papers", ("table", "recorded", "title"), listed)
     out.print("next: solera paper show pfedrec/table-1", style="dim", highlight=False)
 
 

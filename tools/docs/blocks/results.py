@@ -10,6 +10,7 @@ from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS, published
 
 from solera.bench.blocks import HISTORIES, blocks
+from solera.bench.papers import Stored
 from solera.bench.records import History, Record
 from solera.bench.tables import main_table
 from solera.runs.presets import preset, presets
@@ -32,18 +33,18 @@ FULL = [f"full ranking, {known}" for known in HISTORIES.values()]
 Records = Sequence[Record]
 
 
-def figures(name: str, records: Records) -> str:
+def figures(name: str, records: Records, papers: Stored) -> str:
     """A preset's published and measured figures, and the commands that make the latter."""
     rows = [("published", published(preset(name)), "", "", "")]
-    for protocol, label in PROTOCOLS.items():
-        runs = _runs(records, name, protocol)
+    both = {"paper": papers.find(preset(name).config()), "strict": _strict(records, name)}
+    for protocol, runs in both.items():
         seeds = ", ".join(map(str, sorted(run.seed for run in runs)))
         of_both = (_measured(runs, "full"), "") if protocol == "paper" else _of_both(runs)
-        rows.append((label, _measured(runs, "sampled99"), *of_both, seeds))
+        rows.append((PROTOCOLS[protocol], _measured(runs, "sampled99"), *of_both, seeds))
     command = f"solera train --preset {name} --seed S --protocol"
     below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
     seconds = [
-        run.result.seconds_per_round for run in records if run.preset == name and run.result.seconds_per_round
+        run.result.seconds_per_round for runs in both.values() for run in runs if run.result.seconds_per_round
     ]
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
     head = ("", f"99 negatives, {PAIR}", *(f"{each}, {PAIR}" for each in FULL), "seeds")
@@ -56,14 +57,12 @@ def newest(equal: Records, earlier: Records) -> Records:
     return [*equal, *(run for run in earlier if (run.label, run.dataset, run.protocol) not in done)]
 
 
-def headline(records: Records, papers: Records) -> str:
+def headline(records: Records, papers: Stored) -> str:
     """The published figures, the same with the leak, and what remains without it; HR@10 on ml-100k."""
     rows = []
-    of_tables = [run for run in papers if run.dataset == "ml-100k"]
     for label, (name, source) in HEADLINE.items():
         there = preset(source).published["hr"] if source else None
-        leaky = _runs(records, source, "paper") if source else []
-        leaky = leaky or [run for run in of_tables if run.label == f"{label}: {name}"]
+        leaky = papers.find(preset(source).config()) if source else []
         best = _best_on_validation(records, (label, f"{label}, defaults", source))
         rows.append(
             (
@@ -110,12 +109,12 @@ def leaky(records: Records, dataset: str) -> str:
     return grid(main_table, found[0]) if found else NONE_YET
 
 
-def reproduction(records: Records, datasets: Sequence[str]) -> str:
+def reproduction(records: Records, papers: Stored, datasets: Sequence[str]) -> str:
     """All presets: published, measured under both protocols, and how far from what was published."""
     rows = []
     there = (entry for entry in presets().values() if entry.published)
     for entry in (entry for entry in there if not datasets or entry.dataset in datasets):
-        leaky, strict = (_runs(records, entry.name, protocol) for protocol in PROTOCOLS)
+        leaky, strict = papers.find(entry.config()), _strict(records, entry.name)
         away = (
             mean(run.result.test.sampled99[metric] for run in leaky) - entry.published[key]
             for key, metric in METRICS.items()
@@ -128,8 +127,8 @@ def reproduction(records: Records, datasets: Sequence[str]) -> str:
     return table(("preset", "published", PROTOCOLS["paper"], "difference", *honest), rows)
 
 
-def _runs(records: Records, name: str, protocol: str) -> Records:
-    return [run for run in records if (run.preset, run.protocol) == (name, protocol)]
+def _strict(records: Records, name: str) -> Records:
+    return [run for run in records if (run.preset, run.protocol) == (name, "strict")]
 
 
 def _measured(runs: Records, part: str) -> str:
