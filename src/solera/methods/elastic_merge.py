@@ -145,8 +145,14 @@ class Merged(OnLocal):
         return torch.as_tensor(self.weight(after))
 
     def settle(self, params: Params) -> Tensor:
-        """Q + ρ (G − Q)."""
-        return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
+        """Q + ρ (G − Q). Of many clients, only those with a new table are computed; the others have Q."""
+        if not self.told or params[self.told].dim() == 1:
+            return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
+        chosen = params[self.told].squeeze(-1).nonzero().squeeze(-1)
+        names = (self.told, ITEMS, LOCAL, *(leaf.name for leaf in self.adapter_leaves))
+        new = {name: params[name][chosen] for name in names}
+        merged = new[LOCAL] + self.weight(new) * (new[ITEMS] - new[LOCAL])
+        return params[LOCAL].index_copy(0, chosen, merged)
 
     def table(self, params: Params) -> Tensor:
         """The merged table."""
