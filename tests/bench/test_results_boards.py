@@ -41,24 +41,45 @@ def kept(tmp_path: Path):
             write(record, records / results / record.name)
         made_of = study("fedmf", "toy", trials)
         write(made_of, records / tuning / made_of.name)
-    old = made("fedmf", [1.0, 11.0], dataset="old")
-    write(old, records / "results" / old.name)
+    # Of the earlier search alone: a data set, a method, and defaults that the new search begins with
+    for record in (
+        made("fedmf", [1.0, 11.0], dataset="old"),
+        made("local", [11.0] * 40),
+        made("fedmf, defaults", [11.0] * 40),
+    ):
+        write(record, records / "results" / record.name)
     return make_pages.Kept.read(tmp_path)
 
 
 def test_equal_tuning_comes_first(kept):
     old, toy = kept.boards
     assert (old.title, toy.title) == ("old, strict", "toy, strict")
-    assert toy.tuning == "[equal tuning](benchmarks.md#equal-tuning), 24 trials for each method"
+    assert toy.tuning == (
+        "[equal tuning](benchmarks.md#equal-tuning) (24 trials for each model), for 2 of 3 models so far: "
+        "`fedmf`, `popularity`; all others by an earlier, shorter search (4 trials for each model)"
+    )
     assert old.tuning == "an earlier, shorter search (no study is recorded)"
-    assert toy.block.rows[0].ndcg == 1.0, "the earlier record has 0"
+    assert [(row.label, row.ndcg) for row in toy.block.rows] == [
+        ("fedmf", 1.0),  # the earlier record has 0
+        ("local", 0.0),
+        ("popularity", 0.0),
+    ]
     assert toy.block.missing == {"better": "not run"}
-    assert len(kept.newest) == 3
+    assert len(kept.newest) == 4
+
+
+def test_a_board_of_equal_tuning_alone(kept):
+    whole = make_pages.boards(
+        ([run for run in kept.newest if run.label != "local"][:2], [], []), ([], [], []), {}
+    )
+    assert [board.tuning for board in whole] == [
+        "[equal tuning](benchmarks.md#equal-tuning) (no study is recorded)"
+    ]
 
 
 def test_what_the_page_says(kept):
     shows = make_pages.overall(kept.boards, kept.asked)
-    assert "| toy, strict; train | 1 | `fedmf` | not run | not run | 1 |" in shows
+    assert "| toy, strict; train | 2 | `fedmf` | not run | not run | 2 |" in shows
     assert "| toy, strict; train + validation | not run |" in shows
     assert "| old, strict; train | 1 | not run | not run | not run | 0 |" in shows, "nothing to compare with"
     assert shows.endswith("Not run at all: later (strict).")
@@ -66,4 +87,4 @@ def test_what_the_page_says(kept):
     assert "- Above popularity: `fedmf`." in page
     assert "Not run here: `better`." in page
     assert "(comparisons.md#toy-strict)" in page
-    assert "## toy, strict\n\n1 comparisons." in make_pages.pair_by_pair(kept.boards)
+    assert "## toy, strict\n\n2 comparisons." in make_pages.pair_by_pair(kept.boards)

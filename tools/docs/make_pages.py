@@ -34,6 +34,7 @@ from blocks.boards import (
     Place,
     boards,
     by_user_activity,
+    newest,
     one_by_one,
     overall,
     overview,
@@ -44,7 +45,7 @@ from blocks.boards import (
 from blocks.by_users import Points, privacy_by_users, privacy_settings, read_points
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
-from blocks.results import Records, ablation, figures, headline, leaky, newest, reproduction
+from blocks.results import Records, ablation, figures, headline, leaky, reproduction
 from blocks.settings import (
     baseline_options,
     choices,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from blocks.markdown import NONE_YET, anchor, table
 
-from solera.bench.blocks import FAILED, HISTORIES, NOT_RUN, Block, blocks
+from solera.bench.blocks import HISTORIES, NOT_RUN, Block, blocks
 from solera.bench.comparisons import (
     Comparison,
     compare,
@@ -64,41 +64,64 @@ def wanted(matrix: Path) -> dict[Place, list[str]]:
     return asked
 
 
+def newest(equal: Sequence[Record], earlier: Sequence[Record]) -> list[Record]:
+    """Records by equal tuning, and the earlier ones of what it has not run yet.
+
+    Its search begins with the defaults, so that their earlier runs are not needed either.
+    """
+    done = {(run.label, run.dataset, run.protocol) for run in equal}
+    return [
+        *equal,
+        *(run for run in earlier if (_tuned_label(run.label), run.dataset, run.protocol) not in done),
+    ]
+
+
+def _tuned_label(label: str) -> str:
+    return label.removesuffix(", defaults")
+
+
 def boards(
     equal: tuple[Sequence[Record], Sequence[Failure], Sequence[Study]],
     earlier: tuple[Sequence[Record], Sequence[Failure], Sequence[Study]],
     asked: dict[Place, list[str]],
 ) -> list[Board]:
-    """One board for every data set and protocol: by equal tuning, unless the earlier one has more models."""
-    records, failures, studies = equal
-    found: dict[Place, Board] = {}
-    for block in blocks(records, failures):
+    """One board for every data set and protocol: rows by equal tuning, and earlier ones of all others."""
+    tuned = {(record.label, record.dataset, record.protocol) for record in equal[0]}
+    honest = [run for run in earlier[0] if not run.result.leaky and run.label != run.preset]
+    made = []
+    for block in blocks(newest(equal[0], honest), [*equal[1], *earlier[1]]):
         place = block.dataset, block.protocol
-        there = {row.label for row in block.rows}
-        failed = [label for label, why in block.missing.items() if why == FAILED]
-        missing = {label: FAILED if label in failed else NOT_RUN for label in asked.get(place, ())}
-        left = {label: why for label, why in missing.items() if label not in there}
-        found[place] = Board(replace(block, missing=left), _tuning(EQUAL, studies, place))
-    records, failures, studies = earlier
-    honest = [record for record in records if not record.result.leaky and record.label != record.preset]
-    for block in blocks(honest, failures):
-        place = block.dataset, block.protocol
-        equal_rows = len(found[place].block.rows) if place in found else 0
-        if equal_rows < len(block.rows):
-            so_far = f"; by {EQUAL}, {equal_rows} of {len(asked[place])} so far" if place in asked else ""
-            found[place] = Board(block, _tuning(EARLIER, studies, place) + so_far)
-    return [found[place] for place in sorted(found)]
+        labels = [row.label for row in block.rows]
+        missing = {label: block.missing.get(label, NOT_RUN) for label in asked.get(place, block.missing)}
+        left = {label: why for label, why in missing.items() if label not in labels}
+        by_equal = [label for label in labels if (label, *place) in tuned]
+        rest = [label for label in labels if label not in by_equal]
+        searches = (EQUAL + _trials(equal[2], place), EARLIER + _trials(earlier[2], place))
+        tuning = _tuning(searches, by_equal, rest, len(asked.get(place, ())))
+        made.append(Board(replace(block, missing=left), tuning))
+    return sorted(made, key=lambda board: (board.block.dataset, board.block.protocol))
 
 
-def _tuning(name: str, studies: Sequence[Study], place: Place) -> str:
-    """Which search it was, and how many trials its methods had. Models without options have one."""
+def _tuning(searches: tuple[str, str], by_equal: list[str], rest: list[str], asked: int) -> str:
+    """Which of both searches the rows come from."""
+    equal, earlier = searches
+    if not by_equal:
+        return earlier + (f"; {EQUAL} has not been run here" if asked else "")
+    if not rest:
+        return equal
+    so_far = f"for {len(by_equal)} of {asked} models so far: {names(by_equal)}"
+    return f"{equal}, {so_far}; all others by {earlier}"
+
+
+def _trials(studies: Sequence[Study], place: Place) -> str:
+    """Models without options have one trial and do not count."""
     trials = sorted(
         len(study.trials) for study in studies if (study.dataset, study.protocol) == place and study.space
     )
     if not trials:
-        return f"{name} (no study is recorded)"
+        return " (no study is recorded)"
     count = f"{trials[0]}" if trials[0] == trials[-1] else f"{trials[0]} to {trials[-1]}"
-    return f"{name}, {count} trials for each method"
+    return f" ({count} trials for each model)"
 
 
 def overall(found: Sequence[Board], asked: dict[Place, list[str]]) -> str:

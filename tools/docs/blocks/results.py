@@ -51,12 +51,6 @@ def figures(name: str, records: Records, papers: Stored) -> str:
     return table(head, rows) + f"\n\n{below}{time}"
 
 
-def newest(equal: Records, earlier: Records) -> Records:
-    """Records by equal tuning, and the earlier ones of what it has not run yet."""
-    done = {(run.label, run.dataset, run.protocol) for run in equal}
-    return [*equal, *(run for run in earlier if (run.label, run.dataset, run.protocol) not in done)]
-
-
 def headline(records: Records, papers: Stored) -> str:
     """The published figures, the same with the leak, and what remains without it; HR@10 on ml-100k."""
     rows = []
