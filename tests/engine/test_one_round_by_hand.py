@@ -103,6 +103,22 @@ def test_fedmf(train: LocalTraining) -> None:
 
 
 @both_engines
+def test_fedmf_weighted(train: LocalTraining) -> None:
+    """As above, where user 2 with two training items weighs twice as much as the others: 1/4, 1/4 and 1/2."""
+    weighted = OPTIONS | {"optimizer": "sgd", "learning_rate": 1.0, "weighted": True}
+    _, simulation = one_round(build("fedmf", weighted), train, {"user": [[1, 0], [1, 0], [0, 1]]})
+    s = sigmoid(2) / 2
+    assert simulation.state.shared["items"].numpy() == approx(
+        [
+            [L + (1 / 8 - 3 / 8) / 4, 1],
+            [0, -L + 3 / 16 / 2],
+            [1, 1 / 8 / 2],
+            [-L + (-1 / 8 + 3 / 8) / 4, 2 - s / 2],
+        ]
+    )
+
+
+@both_engines
 def test_fedmf_with_a_rate_for_items(train: LocalTraining) -> None:
     """As above with item_rate = 1/2: the step of the four items is 1 · 4 · 1/2 = 2, that of users still 1."""
     sgd = OPTIONS | {"optimizer": "sgd", "learning_rate": 1.0, "item_rate": 0.5}

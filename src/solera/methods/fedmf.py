@@ -7,8 +7,9 @@ System" (2019); Chai et al., "Secure Federated Matrix Factorization" (IEEE Intel
     local:      p_u, Q ← steps on binary cross-entropy of the user's positives and sampled negatives
     server:     Q ← mean over the round's clients of their Q
 
-With `item_rate`, p_u has the rate η and Q has η · n_items · `item_rate`, by SGD. PFedRec's public code has
-these rates. With them FedMF reaches the figures that PFedRec's paper prints for it.
+With `weighted`, a client weighs |D_u| / Σ |D_v|, as in FedAvg: the form of FedMF in the papers of FedEM and
+PFedCLR. With `item_rate`, p_u has the rate η and Q has η · n_items · `item_rate`, by SGD: the form in
+PFedRec's public code. In these forms FedMF reaches the figures that PFedRec and PFedCLR print for it.
 
 The homomorphic encryption of the second paper protects uploads and is not part of the method.
 """
@@ -43,6 +44,9 @@ class FedMFConfig(MethodConfig):
         ge=0,
         description="step size of items / (learning_rate · number of items), with sgd; 0: learning_rate",
     )
+    weighted: bool = Field(
+        default=False, description="whether clients weigh by their number of training items, or all the same"
+    )
 
     @model_validator(mode="after")
     def _plain_steps(self) -> Self:
@@ -62,5 +66,5 @@ def fedmf(config: FedMFConfig) -> Method:
         view=ItemTable(config.embedding_size),
         loss=BinaryCrossEntropy(),
         update=ThreeRates(("user",)) if config.item_rate else together,
-        aggregate=Mean(),
+        aggregate=Mean(weighted=config.weighted),
     )
