@@ -65,8 +65,7 @@ def _length(study: Study) -> dict[str, Any]:
     config = RunConfig(
         method=method, plugins=tuple(plugins), dataset=study.dataset, options=study.best.options
     )
-    run = full_length(config, Effort(**study.config["effort"]), study.users)
-    return {"rounds": run.rounds, "patience": run.patience}
+    return {"rounds": full_length(config, Effort(**study.config["effort"]), study.users).rounds}
 
 
 def _written(value: Any) -> Any:

@@ -26,7 +26,7 @@ class Effort(Frozen):
     trials: int = Field(default=24, ge=1, description="at least so many")
     budget: int = Field(default=350, ge=1, description="passes of all trials together")
     passes: int = Field(default=100, ge=1, description="of a run at most")
-    patience: int = Field(default=10, ge=1, description="passes without a better validation figure")
+    patience: int = Field(default=10, ge=1, description="passes of a trial without a better figure")
     rung: int = Field(default=5, ge=1, description="validations after which a trial is first compared")
     users: int | None = Field(default=None, ge=1, description="tune on a sample of so many users")
 
@@ -41,7 +41,7 @@ class Effort(Frozen):
 
 
 def full_length(config: RunConfig, effort: Effort, users: int | None) -> RunConfig:
-    """The config with the rounds and patience of a full run on so many users, validated once in a pass."""
+    """The config with the rounds and patience of a trial on so many users, validated once in a pass."""
     method = find(config.method, config.options, config.plugins)
     if method.rounds_needed == 1:
         return config.model_copy(update={"rounds": 1})

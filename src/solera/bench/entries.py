@@ -96,8 +96,10 @@ class Tuning(Entry):
         return [asked(self.final_label or self.label, run).name for run in runs]
 
     def finals(self, study: Study) -> list[Entry]:
-        """The final runs with the study's best settings, one for each seed."""
+        """The final runs with the study's best settings, one for each seed. They have no patience."""
         chosen = self.with_options(study.best.options, study.users)
+        if isinstance(chosen, RunConfig):
+            chosen = chosen.model_copy(update={"patience": None})
         label = self.final_label or self.label
         return [Entry(label, chosen.model_copy(update={"seed": seed})) for seed in self.seeds]
 
