@@ -248,11 +248,19 @@ def test_a_preset_is_read_as_it_was_meant():
     assert fields["options"] == wanted
 
 
+def test_of_two_studies_of_a_model_the_later_counts():
+    earlier, later = study("fedmf", trial(0.3, reg=0.25)), study("fedmf", trial(0.2, reg=0.5))
+    (fields,) = tomllib.loads(presets_of([earlier, later])).values()
+    assert fields["options"] == {"reg": 0.5}
+
+
 def test_the_packages_presets_are_those_of_the_studies(pytestconfig):
-    """`solera bench presets -o src/solera/runs/tuned.toml`."""
+    """Those of equal tuning, and of the earlier search where there is none (docs/benchmarks.md)."""
     root = pytestconfig.rootpath
     written = (root / "src/solera/runs/tuned.toml").read_text(encoding="utf-8")
-    assert presets_of(read_studies(root / "experiments" / "records" / "tuning")) == written
+    records = root / "experiments" / "records"
+    studies = [*read_studies(records / "tuning"), *read_studies(records / "strict-tuning")]
+    assert presets_of(studies) == written
     tuned = [preset for preset in presets().values() if preset.name.startswith("strict:")]
     assert all(preset.config().options for preset in tuned if preset.full_method != "popularity")
 

@@ -112,26 +112,32 @@ def budgets(
 
 @app.command()
 def presets(
-    tuning: Annotated[Path, typer.Option(help="Folder of the studies.")] = Path("tuning"),
+    tuning: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of studies (default: tuning); of several, the later ones count first."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")] = None,
 ) -> None:
     """Write the best settings of all studies as presets, in TOML.
 
-    Example: solera bench presets --tuning tuning -o src/solera/runs/tuned.toml
+    Example: solera bench presets --tuning tuning -o presets.toml
     """
     from solera.bench.best import presets_of
     from solera.bench.studies import read_studies
     from solera.core.errors import RunError
 
-    studies = read_studies(tuning)
-    if not studies:
-        raise RunError(f"no studies in {tuning}", "solera bench tune MATRIX makes some")
+    studies = []
+    for folder in tuning or [Path("tuning")]:
+        found = read_studies(folder)
+        if not found:
+            raise RunError(f"no studies in {folder}", "solera bench tune MATRIX makes some")
+        studies += found
     text = presets_of(studies)
     if output is None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-        out.print(f"{len(studies)} presets in {output}", highlight=False)
+        out.print(f"presets written to {output}", highlight=False)
 
 
 def _run(
