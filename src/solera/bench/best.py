@@ -18,8 +18,7 @@ SWEPT = "# The best settings of a sweep: solera train --preset FILE\n\n"
 
 def presets_of(studies: Iterable[Study]) -> str:
     """Presets in TOML. The same studies give the same text; of two of a model, the later one counts."""
-    last = {(study.protocol, study.label, study.dataset): study for study in studies}
-    ordered = sorted(last.values(), key=lambda study: (study.dataset, study.kind, study.label))
+    ordered = sorted(studies, key=lambda study: (study.dataset, study.kind, study.label))
     presets = {f"{study.protocol}:{study.label}/{study.dataset}": _fields(study) for study in ordered}
     return HEAD + tomli_w.dumps(presets)
 

@@ -114,7 +114,10 @@ def budgets(
 def presets(
     tuning: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of studies (default: tuning); of several, the later ones count first."),
+        typer.Option(
+            help="Folder of studies (default: tuning). If it is given twice and both folders have a study of "
+            "a model, the second one counts."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")] = None,
 ) -> None:

@@ -147,12 +147,14 @@ class Merged(OnLocal):
     def settle(self, params: Params) -> Tensor:
         """Q + ρ (G − Q). Of many clients, only those with a new table are computed; the others have Q."""
         if not self.told or params[self.told].dim() == 1:
-            return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
+            return self._merge(params)
         chosen = params[self.told].squeeze(-1).nonzero().squeeze(-1)
         names = (self.told, ITEMS, LOCAL, *(leaf.name for leaf in self.adapter_leaves))
         new = {name: params[name][chosen] for name in names}
-        merged = new[LOCAL] + self.weight(new) * (new[ITEMS] - new[LOCAL])
-        return params[LOCAL].index_copy(0, chosen, merged)
+        return params[LOCAL].index_copy(0, chosen, self._merge(new))
+
+    def _merge(self, params: Params) -> Tensor:
+        return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
 
     def table(self, params: Params) -> Tensor:
         """The merged table."""

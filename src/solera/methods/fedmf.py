@@ -7,9 +7,9 @@ System" (2019); Chai et al., "Secure Federated Matrix Factorization" (IEEE Intel
     local:      p_u, Q ← steps on binary cross-entropy of the user's positives and sampled negatives
     server:     Q ← mean over the round's clients of their Q
 
-With `weighted`, a client weighs |D_u| / Σ |D_v|, as in FedAvg: the form of FedMF in the papers of FedEM and
-PFedCLR. With `item_rate`, p_u has the rate η and Q has η · n_items · `item_rate`, by SGD: the form in
-PFedRec's public code. In these forms FedMF reaches the figures that PFedRec and PFedCLR print for it.
+With `weighted`, a client weighs |D_u| / Σ |D_v|, as in FedAvg. FedEM's paper says so of FedMF, and PFedCLR
+has these weights itself. With `item_rate`, p_u has the rate η and Q has η · n_items · `item_rate`, by SGD:
+the form in PFedRec's public code. In these forms FedMF reaches the figures that PFedRec and PFedCLR print.
 
 The homomorphic encryption of the second paper protects uploads and is not part of the method.
 """

@@ -72,12 +72,12 @@ def newest(equal: Sequence[Record], earlier: Sequence[Record]) -> list[Record]:
     done = {(run.label, run.dataset, run.protocol) for run in equal}
     return [
         *equal,
-        *(run for run in earlier if (_tuned_label(run.label), run.dataset, run.protocol) not in done),
+        *(
+            run
+            for run in earlier
+            if (run.label.removesuffix(", defaults"), run.dataset, run.protocol) not in done
+        ),
     ]
-
-
-def _tuned_label(label: str) -> str:
-    return label.removesuffix(", defaults")
 
 
 def boards(
