@@ -65,15 +65,7 @@ def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
     if tailored:
         places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
         return shared.view(-1, *leaf.shape).index_select(0, places)
-    return _common_rows(task, leaf, group)
-
-
-def _common_rows(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
-    """Rows of the table that all clients receive; in a refresh, with those that they keep."""
-    rows = task.table_rows(leaf.name, group.items)
-    if task.refresh and leaf.name in task.method.view.keeps:
-        return task.state.personal.kept(leaf.name, group, rows, task.data.n_items)
-    return rows
+    return task.table_rows(leaf.name, group.items)
 
 
 class Trained(NamedTuple):

@@ -25,7 +25,7 @@ from solera.core.history import MEMORY
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
 from solera.core.rare_choices import HoldsUsers
-from solera.core.spec import Home, Leaf, Params
+from solera.core.spec import Leaf, Params
 from solera.core.upload import Totals, Upload, upload_bytes
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -59,27 +59,18 @@ class ClientResult:
 
 @dataclass(frozen=True)
 class Task:
-    """The input of local training. In a `refresh`, clients train their personal leaves alone."""
+    """The input of local training."""
 
     method: Method
     data: ClientData
     state: State
     context: RoundContext
     seed: int
-    refresh: bool = False
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of the method's update; in a refresh, what they do to personal leaves."""
-        stages = self.method.update.stages(self.context)
-        if not self.refresh:
-            return stages
-        personal = {leaf.name for leaf in self.method.select(home=Home.PERSONAL)}
-        mine = (
-            replace(stage, settle=False, moves=tuple(filter(None, (m.only(personal) for m in stage.moves))))
-            for stage in stages
-        )
-        return tuple(stage for stage in mine if stage.moves)
+        """The stages of the method's update."""
+        return self.method.update.stages(self.context)
 
     def table_rows(self, name: str, items: Tensor) -> Tensor:
         """Rows of a shared table, or of the initial values of a personal one."""

@@ -92,10 +92,6 @@ class PersonalStore:
         rows = (_tensor(group.clients), group.items, group.counts, start)
         return self.rows[name].overlay(*rows, self._n_items)
 
-    def kept(self, name: str, group: TouchedRows, values: Tensor, n_items: int) -> Tensor:
-        """The group's rows of a shared leaf, with the rows that clients keep in place of theirs."""
-        return self.rows[name].overlay(_tensor(group.clients), group.items, group.counts, values, n_items)
-
     def put(self, name: str, group: TouchedRows, values: Tensor, fading: Tensor | None = None) -> None:
         """Store the group's rows. Rows of a shared leaf replace all earlier ones; a personal leaf grows.
 

@@ -59,7 +59,7 @@ def second_test(
         return SecondTest("not used: several workers cannot refresh personal leaves yet", None)
     leaves = refreshed_leaves(federation, rounds)
     if not leaves:
-        return SecondTest("not used: the method trains no personal leaf", None)
+        return SecondTest("not used: clients keep nothing of their training", None)
 
     def score() -> Score:
         clients = np.flatnonzero(split.validation.lengths)
