@@ -182,3 +182,12 @@ def test_twins_share_the_trials_of_the_same_search(cell, tmp_path, monkeypatch, 
         assert federated[0].trials == central[0].trials
         assert federated[0].trials_of == "ease"
         assert federated[1][0].result.test.full == central[1][0].result.test.full
+
+
+def test_a_search_without_rounds_stops_after_its_trial(cell, tmp_path):
+    found = matrix(tmp_path, TWINS)
+    job = Job(found.entries[0], found.record(found.entries[0]), tmp_path / "ease", None)
+    stop = threading.Event()
+    assert isinstance(perform(job, stop, lambda _: stop.set()), Stopped)
+    assert len(job.entry.read(job.folder / "study.json").trials) == 1
+    assert not job.record.exists()

@@ -15,7 +15,7 @@ from solera.bench.studies import Study, read_study
 from solera.bench.trials import Found, Heard, Trial
 from solera.core.errors import DivergedError
 from solera.data.interactions import Interactions
-from solera.runs import RunConfig
+from solera.runs import RunConfig, StoppedError
 from solera.runs.config import VALIDATED
 from solera.runs.environment import environment
 
@@ -107,6 +107,8 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
             report(Step(int(spent + passes), total, max(best, figure)))
             heard(figure, passes)
 
+        if stop.is_set():  # between trials that have neither rounds nor epochs
+            raise StoppedError("stopped")
         taken = entry.with_options(options, data.n_users)
         if not isinstance(taken, RunConfig):
             found = try_baseline(taken, taken.options, data, stop)
