@@ -144,18 +144,19 @@ def aligned(tables: Tensor, sketch: Tensor, steps: Steps) -> Aligned:
     trace = float(core.trace())
     if trace > 0:
         values, vectors = torch.linalg.eigh((core + core.T) / 2)
-        inverse = (vectors / (values.clamp(min=0) + _DAMPING * trace)) @ vectors.T
-        yy = y.T @ y
-        rate = 2 * steps.rate / (inverse @ yy @ inverse * yy).sum().sqrt()  # over ‖S‖
-        qq, yq = q.transpose(-1, -2) @ q, y.T @ q
+        inverse = (1 / (values.clamp(min=0) + _DAMPING * trace)).unsqueeze(-1)
+        z = y @ vectors  # S ≈ Z diag(inverse) Zᵀ: small columns have small errors before they are scaled up
+        zz = z.T @ z
+        rate = 2 * steps.rate / (inverse * zz * inverse.T * zz).sum().sqrt()  # over ‖S‖
+        qq, zq = q.transpose(-1, -2) @ q, z.T @ q
         for _ in range(steps.number):
-            towards = inverse @ yq
-            p, r = (1 - steps.rate * steps.reg) * eye - rate * qq, rate * towards
+            p, r = (1 - steps.rate * steps.reg) * eye - rate * qq, rate * inverse * zq
             own, other = own @ p, other @ p + r
-            ahead, added = yq @ p, yy @ r
+            ahead, added = zq @ p, zz @ r
             cross = ahead.transpose(-1, -2) @ r
             qq = p.transpose(-1, -2) @ qq @ p + cross + cross.transpose(-1, -2) + r.transpose(-1, -2) @ added
-            yq = ahead + added
+            zq = ahead + added
+        other = vectors @ other
     return Aligned(own.to(tables), other.to(tables))
 
 
