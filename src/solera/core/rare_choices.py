@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from solera.core.choices import Stage
 from solera.core.context import RoundContext
 from solera.core.spec import Params
 
@@ -80,4 +81,18 @@ class Telling(Protocol):
 
     def renewed(self, clients: int, context: RoundContext) -> Tensor:
         """1 for each of the round's clients that has a new table, else 0, [clients]."""
+        ...
+
+
+@runtime_checkable
+class TrainsByNews(Protocol):
+    """An update that is simpler for clients whose table is not new. It saves time and changes no result."""
+
+    @property
+    def told(self) -> str:
+        """The shared leaf of `Telling.tells`; empty if nobody is told."""
+        ...
+
+    def stages_without_news(self, context: RoundContext) -> tuple[Stage, ...]:
+        """Stages with the outcome of `stages`, for clients to whom the leaf tells 0."""
         ...

@@ -58,6 +58,10 @@ class BlockTraining:
         if reads_windows(task.method.scorer):
             yield from self._windows(single_gradients, task, clients, self.block_samples)
             return
+        for part, some in task.by_news(clients):
+            yield from self._blocks(part, some)
+
+    def _blocks(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
         samples = task.data.train.lengths[clients] * (1 + task.context.negatives)
         numbers = sum(leaf.size for leaf in task.method.select(per_item=True))
         size = min(self.block_samples, BLOCK_NUMBERS // max(1, numbers))

@@ -24,7 +24,7 @@ from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import MEMORY
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
-from solera.core.rare_choices import HoldsUsers
+from solera.core.rare_choices import HoldsUsers, TrainsByNews
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Totals, Upload, upload_bytes
 from solera.data.ragged import Ragged
@@ -59,18 +59,31 @@ class ClientResult:
 
 @dataclass(frozen=True)
 class Task:
-    """The input of local training."""
+    """The input of local training. With `news=False`, for clients whose table is not new."""
 
     method: Method
     data: ClientData
     state: State
     context: RoundContext
     seed: int
+    news: bool = True
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """The stages of the method's update."""
-        return self.method.update.stages(self.context)
+        update = self.method.update
+        if self.news or not isinstance(update, TrainsByNews):
+            return update.stages(self.context)
+        return update.stages_without_news(self.context)
+
+    def by_news(self, clients: Ints) -> list[tuple[Task, Ints]]:
+        """The clients with a new table and those without, if they train differently."""
+        update = self.method.update
+        if not isinstance(update, TrainsByNews) or not update.told:
+            return [(self, clients)]
+        new = self.state.shared[update.told].squeeze(-1).cpu().numpy()[clients] != 0
+        groups = (self, clients[new]), (replace(self, news=False), clients[~new])
+        return [group for group in groups if len(group[1])]
 
     def table_rows(self, name: str, items: Tensor) -> Tensor:
         """Rows of a shared table, or of the initial values of a personal one."""

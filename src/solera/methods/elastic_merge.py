@@ -213,10 +213,20 @@ class TrainThroughMerge:
         own = self.inner.label
         return f"adapter, then {own}, on every batch" if self.merged.adapter_leaves else f"merge, then {own}"
 
+    @property
+    def told(self) -> str:
+        """The leaf that tells clients whether their table is new."""
+        return self.merged.told
+
+    def stages_without_news(self, context: RoundContext) -> tuple[Stage, ...]:
+        """The method's stages on the local table, which is sent whole after the first round."""
+        first, *rest = (on_local_table(stage, self.merged.inner) for stage in self.inner.stages(context))
+        return (replace(first, settle=context.round > 0), *rest)
+
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
         """The method's stages, with the adapter's move before every other."""
         if not context.round:
-            return tuple(on_local_table(stage, self.merged.inner) for stage in self.inner.stages(context))
+            return self.stages_without_news(context)
         adapting = _adapter_moves(self.merged, context)
 
         def through(number: int, stage: Stage) -> Stage:
