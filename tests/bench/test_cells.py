@@ -191,3 +191,24 @@ def test_a_search_without_rounds_stops_after_its_trial(cell, tmp_path):
     assert isinstance(perform(job, stop, lambda _: stop.set()), Stopped)
     assert len(job.entry.read(job.folder / "study.json").trials) == 1
     assert not job.record.exists()
+
+
+def test_first_settings_that_patience_ended_are_tried_in_full(cell):
+    found, job = cell
+    perform(job, threading.Event(), lambda _: None)
+    study = job.entry.read(job.record)
+    first, *others = study.trials
+    short = first.model_copy(update={"rounds": 3, "ndcg": 0.0001})
+    others = [trial for trial in others if trial.options != first.options]
+    worse = [trial.model_copy(update={"ndcg": 0.0002}) for trial in others]
+    study = study.model_copy(update={"trials": (short, *worse)})
+    assert job.entry.cut_short(study) == [first.options]
+    write(study, job.record)
+    assert make_plan(found).todo == [job.entry]
+    assert isinstance(perform(job, threading.Event(), lambda _: None), Done)
+    after, records = finals(found, job)
+    assert after.trials[:-1] == study.trials
+    assert (after.best, after.best.rounds, after.best.options) == (after.trials[-1], 6, first.options)
+    assert job.entry.cut_short(after) == []
+    assert records[0].config["options"]["local_epochs"] == 2
+    assert records[0].result.validation.full["ndcg@10"] == pytest.approx(after.best.ndcg)

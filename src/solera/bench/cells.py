@@ -12,7 +12,7 @@ from solera.bench.machine import anonymous
 from solera.bench.records import Record, write
 from solera.bench.spaces import as_json
 from solera.bench.studies import Study, read_study
-from solera.bench.trials import Found, Heard, Trial
+from solera.bench.trials import Found, Heard, Trial, attempt
 from solera.core.errors import DivergedError
 from solera.data.interactions import Interactions
 from solera.runs import RunConfig, StoppedError
@@ -27,11 +27,17 @@ _NO_BETTER = 2.0  # times the figure of a random order: a final run up to that h
 def made_cell(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:
     """The study of a cell, with a record of every final run. What is there already stays.
 
-    Settings that diverge in a final run are rejected, and the next best ones are taken for all seeds.
+    First settings that patience ended are tried once more at full length, beyond the budget, so that nothing
+    worse is taken. Settings that diverge in a final run are rejected, and the next best ones are taken for
+    all seeds.
     """
     study = _found(job, entry)
     if study is None:
         study = _searched(job, entry, data, stop, report)
+        write(study, job.record)
+    for options in entry.cut_short(study):
+        trial = _in_full(entry, options, data, stop, report)
+        study = study.model_copy(update={"trials": (*study.trials, trial)})
         write(study, job.record)
     while True:
         for final in entry.missing(study):
@@ -53,6 +59,26 @@ def _found(job: Job, entry: Tuning) -> Study | None:
         return None
     study = read_study(job.record)
     return None if study.difference(entry.asked) else study
+
+
+def _in_full(
+    entry: Tuning, options: dict[str, Any], whole: Interactions, stop: threading.Event, report: Report
+) -> Trial:
+    """A trial without patience."""
+    effort = entry.effort
+    data = some_users(whole, effort.users)
+    config = entry.with_options(options, data.n_users)
+    assert isinstance(config, RunConfig)
+    total = effort.budget + len(entry.seeds) * effort.passes
+
+    def evaluate(_: dict[str, Any], heard: Heard) -> Found:
+        def and_said(figure: float, passes: float) -> None:
+            report(Step(effort.budget, total, figure))
+            heard(figure, passes)
+
+        return try_method(config.model_copy(update={"patience": None}), data, and_said, stop)
+
+    return attempt(dict(options), evaluate)
 
 
 def _final(

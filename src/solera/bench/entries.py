@@ -89,6 +89,20 @@ class Tuning(Entry):
         taken = configure(self.config.baseline, options).model_dump(mode="json")
         return self.config.model_copy(update={"options": taken})
 
+    def cut_short(self, study: Study) -> list[dict[str, Any]]:
+        """First settings that have no trial of full length, because patience ended it, and did not win."""
+        if not isinstance(self.config, RunConfig):
+            return []
+        found, users = [], min(study.users or 0, self.effort.users or study.users or 0) or None
+        for trial, options in zip(study.trials, self.first, strict=False):
+            config = self.with_options(options, users)
+            assert isinstance(config, RunConfig)
+            short = trial.end == "finished" and (trial.rounds or 0) < config.rounds
+            again = any(later.options == trial.options for later in study.trials[len(self.first) :])
+            if short and not again and study.best is not trial:
+                found.append(options)
+        return found
+
     @property
     def final_names(self) -> list[str]:
         """The records of the final runs, within their folder."""
@@ -110,7 +124,7 @@ class Tuning(Entry):
     def complete(self, path: Path) -> bool:
         """Whether the search and all final runs are done."""
         with suppress(RunError):  # no settings are left
-            return path.exists() and not self.missing(self.read(path))
+            return path.exists() and not self.cut_short(study := self.read(path)) and not self.missing(study)
         return False
 
     @property
