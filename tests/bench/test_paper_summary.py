@@ -28,6 +28,7 @@ about = "Small."
 
 [runs."FedMF"]
 method = "fedmf"
+options = { embedding_size = 16 }
 why.filmtrust = "Because."
 
 [[table]]
@@ -48,6 +49,7 @@ why."8".filmtrust = "Too small."
 [table.rows]
 "8" = "0.25 | 100"
 "16" = "– | 200"
+"32" = "– | 400"
 """
 # `made` gives half of the full-ranking figures as those against 99 negatives: ranks 1 and 1 give 0.5 and 0.5,
 # ranks 3 and 3 give an NDCG@10 of 0.25.
@@ -89,7 +91,8 @@ def test_counts_by_hand(toy):
 
 def test_the_reason_of_a_run_does_not_hold_for_other_settings(toy):
     assert why_outside(result(toy, "table-1", "FedMF").cell) == "Because."
-    assert why_outside(result(toy, "table-2", "16").cell) == ""
+    assert why_outside(result(toy, "table-2", "16").cell) == "Because.", "the run itself"
+    assert why_outside(result(toy, "table-2", "32").cell) == ""
 
 
 def test_every_cell_outside_has_a_reason():

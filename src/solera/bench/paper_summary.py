@@ -63,11 +63,11 @@ def verdict(result: Result) -> Verdict | None:
 
 def why_outside(cell: Cell) -> str:
     """The recorded reason why a cell is not close: that of the table's row, or of the unchanged run."""
-    name = cell.dataset.name
+    name, run = cell.dataset.name, cell.table.run_of(cell.row)
     own = cell.table.why.get(cell.row, {}).get(name, "")
-    if own or cell.table.changes(cell.row):
+    if own or cell.preset != cell.paper.preset(run, cell.dataset):
         return own
-    return cell.paper.runs[cell.table.run_of(cell.row)].why.get(name, "")
+    return cell.paper.runs[run].why.get(name, "")
 
 
 def all_results(papers: Iterable[Paper], stored: Stored) -> Iterator[Result]:
