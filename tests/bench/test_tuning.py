@@ -102,6 +102,21 @@ def test_trials_that_fail_at_once_come_to_an_end():
     assert sum(trial.passes or 0 for trial in made) == pytest.approx(effort.budget, abs=effort.rung)
 
 
+def test_a_search_learns_where_settings_fail():
+    """Two rates whose product must not be large, as PFedRec's; a search once failed 310 times of 314."""
+    space = {"rate": Range(low=0.01, high=1, log=True), "item_rate": Range(low=1, high=300, log=True)}
+
+    def evaluate(options, heard):
+        product = options.get("rate", 0.1) * options.get("item_rate", 80)
+        if product > 10:
+            raise DivergedError("not finite")
+        return Found(ndcg=product / 100, hr=0.5, passes=13)
+
+    made = search(space, Effort(), evaluate)
+    assert 24 <= len(made) <= 60
+    assert sum(trial.end == "failed" for trial in made) < len(made) / 2
+
+
 def test_pruning_spares_the_first_trials():
     made = search(SPACE, SMALL, climbing(), first=({}, {"rate": 1.0}))
     assert [len(trial.curve) for trial in made[:2]] == [20, 20]  # the worst of all

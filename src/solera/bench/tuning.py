@@ -26,7 +26,8 @@ from solera.core.errors import ConfigError
 
 # Of a sweep: ends a trial whose best figure so far is below the median of the others' at the same round.
 _MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=4)
-_ENDS = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+# Optuna learns nothing from a failed trial and would propose the like for ever. It is told of the worst figure.
+_ENDS = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.COMPLETE}
 _LEAST = 1.0  # passes that a trial costs at least, so that trials that fail at once come to an end
 _EPOCHS = "epochs"  # of a centralized baseline: known beforehand, and each a pass
 
@@ -115,7 +116,12 @@ def _replay(study: optuna.Study, trial: Trial, distributions: _Distributions) ->
     for step in range(1, len(trial.curve) + 1):
         asked.report(max(trial.curve[:step]), step)
         asked.should_prune()
-    study.tell(asked, trial.ndcg if trial.end == "finished" else None, state=_ENDS[trial.end])
+    study.tell(asked, _figure(trial), state=_ENDS[trial.end])
+
+
+def _figure(trial: Trial) -> float | None:
+    """The figure that Optuna is told; of a pruned trial it knows those of its rounds."""
+    return None if trial.end == "pruned" else trial.ndcg or 0.0
 
 
 def _affordable(distributions: _Distributions, left: float) -> _Distributions:
@@ -175,7 +181,7 @@ def _as_optuna(trial: Trial, space: _Distributions) -> optuna.trial.FrozenTrial:
     best = [max(trial.curve[: n + 1]) for n in range(len(trial.curve))]
     return create_trial(
         state=_ENDS[trial.end],
-        value=trial.ndcg if trial.end == "finished" else None,
+        value=_figure(trial),
         params=trial.options,
         distributions=space,
         intermediate_values=dict(enumerate(best, start=1)),
