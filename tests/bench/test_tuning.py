@@ -13,6 +13,7 @@ from benchmark import ratings
 from in_process import solera
 from solera.baselines import BASELINES
 from solera.bench.best import presets_of
+from solera.bench.budgets import spent
 from solera.bench.effort import Effort, chance, full_length, some_users
 from solera.bench.entries import Tuning
 from solera.bench.matrix import read_tuning
@@ -309,9 +310,22 @@ def test_tune_then_presets(tmp_path, monkeypatch):
     assert len(tomllib.loads(shown)) == 3
     assert '["strict:fedmf/ratings"]' in shown
     assert 'baseline = "popularity"' in shown
-    spent = json.loads(solera("bench", "budgets", "--json").stdout)
-    assert {row["label"]: row["trials"] for row in spent}["popularity"] == 1
-    assert {row["label"]: row["passes"] for row in spent}["fedease"] == pytest.approx(14)
+    costs = json.loads(solera("bench", "budgets", "--json").stdout)
+    assert {row["label"]: row["trials"] for row in costs}["popularity"] == 1
+    assert {row["label"]: row["passes"] for row in costs}["fedease"] == pytest.approx(14)
+    assert all(row["given"] <= row["ndcg"] for row in costs)
+    shown = solera("bench", "budgets").stdout
+    assert "ratings.csv, strict" in shown or "ratings, strict" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_nothing_tuned_here_is_worse_than_the_settings_it_began_with():
+    studies = read_studies(Path(__file__).parents[2] / "experiments" / "records" / "strict-tuning")
+    assert studies
+    for study in studies:
+        cost = spent(study)
+        assert cost.ndcg is not None
+        assert cost.given is None or cost.given <= cost.ndcg, study.name
 
 
 def tunings(path: Path) -> list[Tuning]:

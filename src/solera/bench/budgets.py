@@ -1,61 +1,57 @@
-"""What the tuning of a method cost."""
+"""What the tuning of a method cost, and what it gained over the settings it began with."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from solera.bench.studies import Study
-from solera.bench.trials import best
+from solera.bench.trials import Trial, best
 
-COLUMNS = (
-    "data set",
-    "method",
-    "protocol",
-    "trials",
-    "pruned",
-    "failed",
-    "rejected",
-    "passes",
-    "seconds",
-    "validation NDCG@10",
-)
+COLUMNS = ("method", "trials", "failed", "passes", "seconds", "given", "chosen")
 
 
 class Spent(NamedTuple):
     """The cost of one study, and what it found."""
 
     dataset: str
-    label: str
     protocol: str
+    label: str
     trials: int
     pruned: int
     failed: int
     rejected: int
     passes: float
     seconds: float
-    ndcg: float | None
+    given: float | None  # NDCG@10 on validation of the first trials, whose settings are given
+    ndcg: float | None  # the same of the chosen trial
 
-    def cells(self) -> tuple[str, ...]:
-        """The row of a table."""
-        *counts, passes, seconds, ndcg = self
-        found = "" if ndcg is None else f"{ndcg:.4f}"
-        return (*map(str, counts), f"{passes:.0f}", f"{seconds:.0f}", found)
+    def cells(self) -> tuple[str | float | None, ...]:
+        """The row of a table of its data set."""
+        counts = self.label, self.trials, self.failed, round(self.passes), round(self.seconds)
+        return (*counts, self.given, self.ndcg)
 
 
 def spent(study: Study) -> Spent:
     """Count a study."""
     ends = [trial.end for trial in study.trials]
     rejected = {each.trial for each in study.rejected}
-    found = best(tuple(trial for number, trial in enumerate(study.trials) if number not in rejected))
+    left = [trial for number, trial in enumerate(study.trials) if number not in rejected]
+    first = [trial.options for trial in study.trials[: len(study.config.get("first", [{}]))]]
     return Spent(
         dataset=study.dataset,
-        label=study.label,
         protocol=study.protocol,
+        label=study.label,
         trials=len(ends),
         pruned=ends.count("pruned"),
         failed=ends.count("failed"),
         rejected=len(rejected),
         passes=study.passes,
         seconds=sum(trial.seconds for trial in study.trials),
-        ndcg=found.ndcg if found else None,
+        given=_figure([trial for trial in left if trial.options in first]),
+        ndcg=_figure(left),
     )
+
+
+def _figure(trials: list[Trial]) -> float | None:
+    found = best(tuple(trials))
+    return found.ndcg if found else None

@@ -26,7 +26,7 @@ from solera.core.errors import ConfigError
 
 # Of a sweep: ends a trial whose best figure so far is below the median of the others' at the same round.
 _MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=4)
-# Optuna learns nothing from a failed trial and would propose the like for ever. It is told of the worst figure.
+# Optuna learns nothing from failed trials and would propose the like for ever: it is told the worst figure.
 _ENDS = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.COMPLETE}
 _LEAST = 1.0  # passes that a trial costs at least, so that trials that fail at once come to an end
 _EPOCHS = "epochs"  # of a centralized baseline: known beforehand, and each a pass

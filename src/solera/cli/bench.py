@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,19 +96,23 @@ def budgets(
 ) -> None:
     """Show what the tuning of every method cost: trials, passes over all clients, and seconds.
 
+    The last columns are NDCG@10 on validation: of the given settings, which are tried first, and of the
+    chosen ones.
+
     Example: solera bench budgets --tuning tuning
     """
     from solera.bench.budgets import COLUMNS, spent
     from solera.bench.studies import read_studies
     from solera.core.errors import RunError
 
-    rows = [spent(study) for study in read_studies(tuning)]
+    rows = sorted(map(spent, read_studies(tuning)), key=lambda row: row[:2])
     if not rows:
         raise RunError(f"no studies in {tuning}", "solera bench tune MATRIX makes some")
     if json:
         print_json([row._asdict() for row in rows])
     else:
-        table(f"Budget spent in {tuning}", COLUMNS, (row.cells() for row in rows))
+        for (dataset, protocol), some in groupby(rows, lambda row: row[:2]):
+            table(f"{dataset}, {protocol}", COLUMNS, (row.cells() for row in some))
 
 
 @app.command()
