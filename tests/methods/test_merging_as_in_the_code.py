@@ -96,3 +96,17 @@ def test_a_method_with_a_table_per_client_keeps_its_server() -> None:
     with pytest.raises(ConfigError, match="already makes a table for every client"):
         build("fedem-sr", {"merge_server": "code"}, ["elastic-merge"])
     assert build("fedem-sr", {}, ["elastic-merge"]).aggregate.label.startswith("similarity-weighted")
+
+
+def test_clients_without_a_new_table_train_plainly() -> None:
+    """With the analytic gradient of the inner view and no adapter; the reference goes through the merge."""
+    simulation = run(build("fedem", FEDEM), train_one_by_one, rounds=2)
+    (merging, new), (plain, others) = simulation.task(2).by_news(np.arange(N_CLIENTS))
+    assert (len(new), len(others)) == (2, 18)
+    moved = [
+        {name for stage in task.stages for move in stage.moves for name in move.all_leaves}
+        for task in (merging, plain)
+    ]
+    assert moved[0] - moved[1] == {
+        leaf.name for leaf in simulation.method.leaves if leaf.name.startswith("adapter")
+    }
