@@ -7,8 +7,9 @@ import torch
 
 from solera.core.spec import Params
 from solera.engine.block import BlockTraining
+from solera.engine.local_training import LocalTraining
 from solera.engine.reference import train_one_by_one
-from solera.engine.simulation import LocalTraining, Simulation
+from solera.engine.simulation import Simulation
 from solera.methods import build
 from solera.testing.toy import CPU, N_CLIENTS, SEED, held, toy_data
 

@@ -11,8 +11,8 @@ import torch
 from solera.core.errors import ConfigError
 from solera.core.fading import KEPT
 from solera.engine.block import BlockTraining
+from solera.engine.local_training import LocalTraining
 from solera.engine.reference import train_one_by_one
-from solera.engine.simulation import LocalTraining
 from solera.methods import build
 from solera.testing import MethodConformance
 from solera.testing.toy import N_CLIENTS, N_ITEMS, Watched, run, toy_data

@@ -23,8 +23,9 @@ from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
+from solera.engine.local_training import LocalTraining
 from solera.engine.reference import train_one_by_one
-from solera.engine.simulation import LocalTraining, RoundResult, Simulation
+from solera.engine.simulation import RoundResult, Simulation
 from solera.methods import build
 
 DATA = ClientData(

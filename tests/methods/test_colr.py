@@ -11,8 +11,9 @@ from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.engine.local_training import ClientResult, Task
 from solera.engine.reference import train_one_by_one
-from solera.engine.simulation import ClientResult, Simulation, Task
+from solera.engine.simulation import Simulation
 from solera.methods import build
 from solera.methods.colr import basis
 

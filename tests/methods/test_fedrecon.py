@@ -7,8 +7,9 @@ import torch
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
+from solera.engine.local_training import LocalTraining
 from solera.engine.reference import train_one_by_one
-from solera.engine.simulation import LocalTraining, Simulation
+from solera.engine.simulation import Simulation
 from solera.methods import build
 
 # Every user may draw just one item as a negative: 3, 0 and 3.

@@ -11,7 +11,7 @@ import torch
 from solera.core.arrays import Ints
 from solera.core.upload import Upload
 from solera.engine import BlockTraining
-from solera.engine.simulation import ClientResult, Task
+from solera.engine.local_training import ClientResult, Task
 from solera.privacy.inference.row_changes import SeenRows
 
 CLIENTS, ITEMS, WIDTH, POSITIVES, NEGATIVES = 60, 200, 8, 15, 45

@@ -127,7 +127,7 @@ def test_honest_clients_stay_as_they_are_and_the_others_lie(attack: str) -> None
 
 
 def task_of(simulation: Simulation):
-    from solera.engine.simulation import Task
+    from solera.engine.local_training import Task
 
     return Task(simulation.method, simulation.data, simulation.state, simulation.method.context(0, ITEMS), 0)
 

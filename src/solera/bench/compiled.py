@@ -17,7 +17,7 @@ import torch
 from solera.core.arrays import Ints
 from solera.core.upload import Upload
 from solera.data.sampling import sample, shuffles
-from solera.engine.simulation import ClientResult, Task
+from solera.engine.local_training import ClientResult, Task
 
 
 def train_compiled(task: Task, clients: Ints) -> Iterator[ClientResult]:

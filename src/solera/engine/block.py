@@ -24,12 +24,12 @@ from solera.core.parallel import in_order
 from solera.core.spec import Params
 from solera.core.upload import Upload
 from solera.core.windows import reads_windows
+from solera.engine.local_training import ClientResult, Task
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
 from solera.engine.process import keep_freed_memory, torch_threads
 from solera.engine.rows import Trained, settled, start
 from solera.engine.sequences import SequencePlan, sequence_blocks
-from solera.engine.simulation import ClientResult, Task
 from solera.engine.store import TouchedRows
 from solera.engine.summed import SummedResult
 from solera.engine.windows import PLACES, single_gradients, summed_gradients, upload_numbers, window_batches

@@ -21,10 +21,11 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.choosing import choose
 from solera.engine.exact_totals import ExactTotals
+from solera.engine.local_training import LocalTraining
 from solera.engine.ranks import SHARDS, Ranks, Share
 from solera.engine.row_store import IN_MEMORY, STORED, RowStore
 from solera.engine.server import Server
-from solera.engine.simulation import LocalTraining, Simulation
+from solera.engine.simulation import Simulation
 from solera.engine.store import stored_rows
 from solera.engine.tailoring import SharedTailor
 

@@ -15,8 +15,8 @@ from solera.core.choices import View
 from solera.core.context import Batch
 from solera.core.spec import Params
 from solera.data.sampling import sample, shuffles
+from solera.engine.local_training import Task
 from solera.engine.padding import Padding
-from solera.engine.simulation import Task
 
 
 @dataclass(frozen=True)

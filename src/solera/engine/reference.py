@@ -24,8 +24,8 @@ from solera.core.upload import Upload
 from solera.core.windows import reads_windows
 from solera.data.sampling import sample, shuffles
 from solera.engine.block import train_block
+from solera.engine.local_training import ClientResult, Task
 from solera.engine.rows import Trained, settled, start
-from solera.engine.simulation import ClientResult, Task
 from solera.engine.store import TouchedRows
 from solera.engine.windows import single_gradients
 

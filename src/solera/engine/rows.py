@@ -10,7 +10,7 @@ from torch import Tensor
 from solera.core.choices import ViewSettles
 from solera.core.rare_choices import GathersOwnItems, ViewOfWholeTables
 from solera.core.spec import Home, Leaf, Params
-from solera.engine.simulation import Task
+from solera.engine.local_training import Task
 from solera.engine.store import TouchedRows
 
 

@@ -16,9 +16,9 @@ from solera.core.context import Batch, RoundContext
 from solera.core.history import Targets, next_item_gradient
 from solera.core.spec import Params
 from solera.data.sampling import sample
+from solera.engine.local_training import Task
 from solera.engine.padding import Padding
 from solera.engine.plan import StepPlan, steps_of
-from solera.engine.simulation import Task
 
 _SCORES_PER_SAMPLE = 32  # scores per allowed sample that a block may have, including padding
 _SHORTEST = 0.75  # shortest sequence of a block, relative to its longest, to limit padding,

@@ -31,11 +31,12 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
 from solera.engine.distributed import DistributedSimulation
 from solera.engine.exact_totals import ExactTotals, raise_together
+from solera.engine.local_training import LocalTraining, Task
 from solera.engine.ranks import SHARDS, Ranks
 from solera.engine.row_owners import RowOwners
 from solera.engine.server import Server
 from solera.engine.sharded_scoring import TableSlices
-from solera.engine.simulation import LocalTraining, Simulation, Task
+from solera.engine.simulation import Simulation
 from solera.engine.state import State
 
 _ROW_WEIGHTS = "row weights"  # beside the names of leaves, which are identifiers

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import SequenceScorer, Stage
+from solera.core.choices import SequenceScorer
 from solera.core.context import RoundContext
 from solera.core.download import Download
 from solera.core.errors import DivergedError
@@ -24,12 +24,13 @@ from solera.core.fixed_point import FixedPoint, check_summable, lengths
 from solera.core.history import MEMORY
 from solera.core.method import Method
 from solera.core.protection import Chain, RoundChain
-from solera.core.rare_choices import HoldsUsers, TrainsByNews
+from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Totals, Upload, upload_bytes
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.choosing import choose, how_many
+from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.receiving import Receiving
 from solera.engine.residuals import StoredResiduals
 from solera.engine.row_store import IN_MEMORY
@@ -41,63 +42,6 @@ from solera.engine.summed import summed_training
 from solera.engine.tailoring import Tailor
 
 _UNPROTECTED = Chain()
-
-
-@dataclass(frozen=True)
-class ClientResult:
-    """The result of local training for a group of clients. Only `upload` goes to the server.
-
-    `claims` are the numbers of training items that dishonest clients report.
-    """
-
-    clients: Ints
-    upload: Upload
-    params: Params  # after training; per-item leaves have the same rows as `upload`
-    loss: Tensor  # [n_clients], mean over the samples of the last epoch
-    claims: Ints | None = None
-
-
-@dataclass(frozen=True)
-class Task:
-    """The input of local training. With `news=False`, for clients whose table is not new."""
-
-    method: Method
-    data: ClientData
-    state: State
-    context: RoundContext
-    seed: int
-    news: bool = True
-
-    @cached_property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages of the method's update."""
-        update = self.method.update
-        if self.news or not isinstance(update, TrainsByNews):
-            return update.stages(self.context)
-        return update.stages_without_news(self.context)
-
-    def by_news(self, clients: Ints) -> list[tuple[Task, Ints]]:
-        """The clients with a new table and those without, if they train differently."""
-        update = self.method.update
-        if not isinstance(update, TrainsByNews) or not update.told:
-            return [(self, clients)]
-        new = self.state.shared[update.told].squeeze(-1).cpu().numpy()[clients] != 0
-        groups = (self, clients[new]), (replace(self, news=False), clients[~new])
-        return [group for group in groups if len(group[1])]
-
-    def table_rows(self, name: str, items: Tensor) -> Tensor:
-        """Rows of a shared table, or of the initial values of a personal one."""
-        shared = self.state.shared
-        table = shared[name] if name in shared else self.state.personal.initial[name]
-        return table.index_select(0, items)
-
-
-class LocalTraining(Protocol):
-    """An engine: trains clients from a state, without changing it."""
-
-    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
-        """Train clients and yield the results of groups of clients, in any order."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from solera.core.spec import Params
 from solera.core.upload import Sums, Upload
 from solera.core.windows import CatalogueSoftmax, ClientDropout, Windows, begins, reads_windows
 from solera.data.ragged import Ragged
-from solera.engine.simulation import ClientResult, Task
+from solera.engine.local_training import ClientResult, Task
 from solera.engine.summed import SummedResult
 
 PLACES = 8192  # of a batch: enough to hide the overhead of torch, few enough for the cache

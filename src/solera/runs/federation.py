@@ -28,9 +28,9 @@ from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
 from solera.engine.distributed import DistributedSimulation
 from solera.engine.distributed_sums import DistributedOneRound
+from solera.engine.local_training import LocalTraining
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
-from solera.engine.simulation import LocalTraining
 from solera.runs.config import RunConfig
 
 Federation = Simulation | OneRound

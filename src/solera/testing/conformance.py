@@ -20,9 +20,10 @@ import torch
 from solera.core.method import Method
 from solera.core.spec import Home, Params
 from solera.engine.block import BlockTraining
+from solera.engine.local_training import ClientResult, LocalTraining
 from solera.engine.process import torch_threads
 from solera.engine.reference import train_one_by_one
-from solera.engine.simulation import ClientResult, LocalTraining, RoundResult, Simulation
+from solera.engine.simulation import RoundResult, Simulation
 from solera.methods import build
 from solera.testing.toy import (
     N_CLIENTS,

@@ -14,7 +14,8 @@ from solera.core.method import Method
 from solera.core.spec import Params
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.simulation import ClientResult, LocalTraining, Simulation, Task
+from solera.engine.local_training import ClientResult, LocalTraining, Task
+from solera.engine.simulation import Simulation
 
 CPU = torch.device("cpu")
 ROUNDS = 3

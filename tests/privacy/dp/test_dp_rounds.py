@@ -24,8 +24,9 @@ from solera.dp.rounds import CLIP, PrivateRounds
 from solera.dp.settings import DP
 from solera.dp.supported import check
 from solera.engine.block import BlockTraining
+from solera.engine.local_training import Task
 from solera.engine.server import Server
-from solera.engine.simulation import Simulation, Task
+from solera.engine.simulation import Simulation
 from solera.methods import build, find
 from solera.runs import RunConfig, StoppedError, train
 

@@ -22,7 +22,8 @@ from solera.data.sampling import ClientData
 from solera.dp.mechanism import Clip, Gaussian, norms
 from solera.dp.supported import check
 from solera.engine.block import BlockTraining
-from solera.engine.simulation import Simulation, Task
+from solera.engine.local_training import Task
+from solera.engine.simulation import Simulation
 from solera.methods import ONE_ROUND, build, find, names
 
 CPU = torch.device("cpu")

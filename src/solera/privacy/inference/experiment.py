@@ -32,8 +32,8 @@ from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.dp.laplace import LaplaceNoise
 from solera.engine import BlockTraining, Simulation
+from solera.engine.local_training import LocalTraining
 from solera.engine.process import torch_threads
-from solera.engine.simulation import LocalTraining
 from solera.evaluate import split
 from solera.methods import find
 from solera.privacy.inference.attacker_view import cover

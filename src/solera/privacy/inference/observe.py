@@ -9,7 +9,7 @@ from typing import Protocol
 from solera.core.arrays import Ints
 from solera.core.protection import Step
 from solera.core.upload import Upload
-from solera.engine.simulation import ClientResult, LocalTraining, Task
+from solera.engine.local_training import ClientResult, LocalTraining, Task
 
 
 class Observer(Protocol):

@@ -23,7 +23,7 @@ from solera.core.randomness import Purpose, generator
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import Simulation
-from solera.engine.simulation import LocalTraining
+from solera.engine.local_training import LocalTraining
 from solera.privacy.inference.attacker_view import Plain
 from solera.privacy.inference.learned import Learned, features
 from solera.privacy.inference.observe import Observed, Reseeded

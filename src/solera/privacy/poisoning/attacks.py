@@ -24,8 +24,8 @@ from torch.nn import functional
 from solera.core.arrays import Ints
 from solera.core.spec import Params
 from solera.core.upload import Upload
+from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.rows import start
-from solera.engine.simulation import ClientResult, LocalTraining, Task
 from solera.engine.store import TouchedRows
 from solera.privacy.inference.row_changes import flat_rows
 from solera.privacy.poisoning.crowd import Crowd

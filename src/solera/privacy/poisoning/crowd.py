@@ -20,7 +20,7 @@ from solera.core.spec import Home, Params
 from solera.core.upload import Upload
 from solera.data.sampling import ClientData
 from solera.engine import Simulation
-from solera.engine.simulation import LocalTraining, Task
+from solera.engine.local_training import LocalTraining, Task
 from solera.privacy.inference.observe import Observed, Reseeded
 from solera.privacy.inference.row_changes import flat_rows
 from solera.privacy.inference.shadow import Public

@@ -26,8 +26,8 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
 from solera.engine import BlockTraining, Simulation
+from solera.engine.local_training import LocalTraining
 from solera.engine.process import torch_threads
-from solera.engine.simulation import LocalTraining
 from solera.evaluate import Evaluator, split
 from solera.methods import find
 from solera.privacy.inference.shadow import Public

@@ -1,0 +1,77 @@
+"""Local training as engines implement it: the task of a round, and the result of a group of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from torch import Tensor
+
+from solera.core.arrays import Ints
+from solera.core.choices import Stage
+from solera.core.context import RoundContext
+from solera.core.method import Method
+from solera.core.rare_choices import TrainsByNews
+from solera.core.spec import Params
+from solera.core.upload import Upload
+from solera.data.sampling import ClientData
+from solera.engine.state import State
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """The result of local training for a group of clients. Only `upload` goes to the server.
+
+    `claims` are the numbers of training items that dishonest clients report.
+    """
+
+    clients: Ints
+    upload: Upload
+    params: Params  # after training; per-item leaves have the same rows as `upload`
+    loss: Tensor  # [n_clients], mean over the samples of the last epoch
+    claims: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """The input of local training. With `news=False`, for clients whose table is not new."""
+
+    method: Method
+    data: ClientData
+    state: State
+    context: RoundContext
+    seed: int
+    news: bool = True
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the method's update."""
+        update = self.method.update
+        if self.news or not isinstance(update, TrainsByNews):
+            return update.stages(self.context)
+        return update.stages_without_news(self.context)
+
+    def by_news(self, clients: Ints) -> list[tuple[Task, Ints]]:
+        """The clients with a new table and those without, if they train differently."""
+        update = self.method.update
+        if not isinstance(update, TrainsByNews) or not update.told:
+            return [(self, clients)]
+        new = self.state.shared[update.told].squeeze(-1).cpu().numpy()[clients] != 0
+        groups = (self, clients[new]), (replace(self, news=False), clients[~new])
+        return [group for group in groups if len(group[1])]
+
+    def table_rows(self, name: str, items: Tensor) -> Tensor:
+        """Rows of a shared table, or of the initial values of a personal one."""
+        shared = self.state.shared
+        table = shared[name] if name in shared else self.state.personal.initial[name]
+        return table.index_select(0, items)
+
+
+class LocalTraining(Protocol):
+    """An engine: trains clients from a state, without changing it."""
+
+    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+        """Train clients and yield the results of groups of clients, in any order."""
+        ...
