@@ -198,7 +198,7 @@ def test_first_settings_that_patience_ended_are_tried_in_full(cell):
     perform(job, threading.Event(), lambda _: None)
     study = job.entry.read(job.record)
     first, *others = study.trials
-    short = first.model_copy(update={"rounds": 3, "ndcg": 0.0001})
+    short = first.model_copy(update={"curve": first.curve[:3], "ndcg": 0.0001})
     others = [trial for trial in others if trial.options != first.options]
     worse = [trial.model_copy(update={"ndcg": 0.0002}) for trial in others]
     study = study.model_copy(update={"trials": (short, *worse)})

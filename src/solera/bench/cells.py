@@ -69,16 +69,15 @@ def _in_full(
     data = some_users(whole, effort.users)
     config = entry.with_options(options, data.n_users)
     assert isinstance(config, RunConfig)
-    total = effort.budget + len(entry.seeds) * effort.passes
 
     def evaluate(_: dict[str, Any], heard: Heard) -> Found:
         def and_said(figure: float, passes: float) -> None:
-            report(Step(effort.budget, total, figure))
+            report(Step(effort.budget, entry.total, figure))
             heard(figure, passes)
 
         return try_method(config.model_copy(update={"patience": None}), data, and_said, stop)
 
-    return attempt(dict(options), evaluate)
+    return attempt(options, evaluate)
 
 
 def _final(
@@ -87,10 +86,9 @@ def _final(
     """Make one final run."""
     effort = entry.effort
     before = effort.budget + entry.seeds.index(final.config.seed) * effort.passes
-    total = effort.budget + len(entry.seeds) * effort.passes
 
     def on_round(step: Step) -> None:
-        report(Step(before + effort.passes * step.done // step.total, total, step.validation))
+        report(Step(before + effort.passes * step.done // step.total, entry.total, step.validation))
 
     run = job._replace(entry=final, folder=job.folder / f"s{final.config.seed}")
     if isinstance(final.config, RunConfig):
@@ -125,12 +123,11 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
     elif partial.exists():
         study = read_study(partial)
         done = () if study.difference(entry.asked) or study.space != fixed["space"] else study.trials
-    total = effort.budget + len(entry.seeds) * effort.passes
     spent, best = sum(trial.passes or 0.0 for trial in done), 0.0
 
     def evaluate(options: dict[str, Any], heard: Heard) -> Found:
         def and_said(figure: float, passes: float) -> None:
-            report(Step(int(spent + passes), total, max(best, figure)))
+            report(Step(int(spent + passes), entry.total, max(best, figure)))
             heard(figure, passes)
 
         if stop.is_set():  # between trials that have neither rounds nor epochs
@@ -148,7 +145,7 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
         nonlocal spent, best
         best = max((trial.ndcg or 0.0) for trial in trials)
         spent = sum(trial.passes or 0.0 for trial in trials)
-        report(Step(int(spent), total, best))
+        report(Step(int(spent), entry.total, best))
         write(Study(**fixed, trials=tuple(trials)), partial)
 
     from solera.bench.tuning import search  # noqa: PLC0415, Optuna is an extra

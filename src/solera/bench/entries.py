@@ -90,18 +90,23 @@ class Tuning(Entry):
         return self.config.model_copy(update={"options": taken})
 
     def cut_short(self, study: Study) -> list[dict[str, Any]]:
-        """First settings that have no trial of full length, because patience ended it, and did not win."""
-        if not isinstance(self.config, RunConfig):
-            return []
-        found, users = [], min(study.users or 0, self.effort.users or study.users or 0) or None
-        for trial, options in zip(study.trials, self.first, strict=False):
-            config = self.with_options(options, users)
-            assert isinstance(config, RunConfig)
-            short = trial.end == "finished" and (trial.rounds or 0) < config.rounds
-            again = any(later.options == trial.options for later in study.trials[len(self.first) :])
-            if short and not again and study.best is not trial:
-                found.append(options)
-        return found
+        """First settings that did not win and have no trial of full length, because patience ended it.
+
+        A trial of full length is validated once in each of its passes; what is solved has no such curve.
+        """
+        first, later = study.trials[: len(self.first)], study.trials[len(self.first) :]
+        again = [trial.options for trial in later]
+        return [
+            trial.options
+            for trial in first
+            if trial.end == "finished" and 0 < len(trial.curve) < self.effort.passes
+            if trial is not study.best and trial.options not in again
+        ]
+
+    @property
+    def total(self) -> int:
+        """Passes of the search and of all final runs."""
+        return self.effort.budget + len(self.seeds) * self.effort.passes
 
     @property
     def final_names(self) -> list[str]:
