@@ -45,7 +45,8 @@ def test_a_node_killed_while_it_writes(local, tmp_path, kills):
         ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        said = [int(process.stdout.readline())]
+        # Two orders or more are begun, on a slow machine too; then it dies at any moment of its work.
+        said = [int(process.stdout.readline()) for _ in range(draw.randint(2, 4))]
         time.sleep(draw.random() * 0.3)
         os.kill(process.pid, signal.SIGKILL)
         said += [int(line) for line in process.stdout if line.endswith("\n")]
@@ -65,4 +66,4 @@ def test_a_node_killed_while_it_writes(local, tmp_path, kills):
         )
         done = max(times) - 1_000_000 + 1
         device.close()
-    assert done > kills
+    assert done >= 2 * kills
