@@ -53,13 +53,12 @@ class DenseSum(Sum):
 
     def add(self, part: Contribution) -> None:
         """Add the contribution of one client, or of several together."""
-        pairs = np.ix_(part.items, part.items)
         for name, block in part.blocks.items():
-            rows, columns, symmetric, width, *_ = self._method.update.sums[name]
-            place = part.items if width else pairs
-            for row in range(rows):
-                for column in range(row if symmetric else 0, columns):
-                    self._totals[name][row, :, column][place] += block[row, :, column]
+            channels, total = self._method.update.sums[name], self._totals[name]
+            if channels.width:
+                total[:, part.items] += block
+            else:
+                _add_pairs(total, channels, part.items, block)
 
     def of(self, items: Ints) -> Contribution:
         """The total as a contribution."""
@@ -145,6 +144,15 @@ class SparseSum(Sum):
             own = total.whole()
             for keys, values in ranks.sent_to_first(torch.from_numpy(own.keys), torch.from_numpy(own.values)):
                 total.add_run(Run(keys.numpy(), values.numpy()))
+
+
+def _add_pairs(total: Floats, channels: Channels, items: Ints, block: Floats) -> None:
+    """Add a block at the pairs of some items. Of all ways, `np.add.at` with flat indices is the fastest."""
+    n_items, items = total.shape[1], items.astype(np.int64)
+    places = (items[:, None] * (channels.columns * n_items) + items).ravel()
+    for row in range(channels.rows):
+        for column in range(row if channels.symmetric else 0, channels.columns):
+            np.add.at(total[row].reshape(-1)[column * n_items :], places, block[row, :, column].ravel())
 
 
 def _empty(channels: Channels, n_items: int) -> SparseTotal:
