@@ -52,6 +52,31 @@ def test_quick_start(tmp_path):
     assert "LEAKY" in printed[3]
 
 
+@NEEDS_DATA
+def test_the_first_example_prints_what_is_shown(tmp_path):
+    start = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+    shown = block(README, "solera train pfedrec --data ml-100k --rounds 20", "text")
+    assert block(start, "solera train pfedrec --data ml-100k --rounds 20", "text") == shown
+    command = "train pfedrec --data ml-100k --rounds 20 --out runs/pfedrec"
+    done = subprocess.run(
+        [sys.executable, "-m", "solera", *command.split()],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    printed = done.stdout.split("run: ")[0]  # where the run is kept, and what to do with it
+    words, numbers = (
+        [re.findall(pattern, text) for text in (shown, printed)] for pattern in (r"[^\d\s.]+", r"\d\.\d{4}")
+    )
+    assert words[1] == words[0]
+    # Another processor rounds otherwise, which moves the ranks of a few of the 943 users.
+    assert [float(each) for each in numbers[1]] == pytest.approx(
+        [float(each) for each in numbers[0]], abs=4 / 943
+    )
+
+
 def test_python_example(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(0)
