@@ -12,7 +12,7 @@ from solera.bench.jobs import Job, Step
 from solera.bench.records import read, write
 from solera.bench.runner import make_plan
 from solera.bench.worker import Done, Failed, Stopped, perform
-from solera.core.errors import DivergedError
+from solera.core.errors import DivergedError, RunError
 
 MATRIX = """
 [[tune]]
@@ -212,3 +212,18 @@ def test_first_settings_that_patience_ended_are_tried_in_full(cell):
     assert job.entry.cut_short(after) == []
     assert records[0].config["options"]["local_epochs"] == 2
     assert records[0].result.validation.full["ndcg@10"] == pytest.approx(after.best.ndcg)
+
+
+def test_a_study_of_other_ranges_is_named_and_made_again(cell, tmp_path):
+    _, job = cell
+    perform(job, threading.Event(), lambda _: None)
+    wider = matrix(tmp_path, MATRIX.replace("choices = [1] }", "choices = [1, 2] }"))
+    with pytest.raises(RunError, match="other ranges of local_epochs") as caught:
+        make_plan(wider)
+    assert "--replace" in caught.value.hint
+    (entry,) = make_plan(wider, replace=True).todo
+    steps: list[Step] = []
+    assert isinstance(perform(job._replace(entry=entry), threading.Event(), steps.append), Done)
+    assert steps[0].done <= 1, "no trial of the other search counts"
+    assert entry.read(job.record).space["local_epochs"] == {"choices": [1, 2]}
+    assert make_plan(wider).recorded == [entry]

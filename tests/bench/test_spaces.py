@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from solera.baselines import BASELINES, configure
-from solera.bench.spaces import space_of, spaces
+from solera.bench.spaces import Range, space_of, spaces
 from solera.methods import METHODS, ONE_ROUND, find
 from solera.runs.presets import presets
 
@@ -41,3 +41,17 @@ def test_every_space_is_of_options_that_exist(name):
                 configure(name, {option: value})
             else:
                 find(first, {option: value}, plugins)
+
+
+@pytest.mark.parametrize(
+    ("where", "inner", "outer"),
+    [
+        ({"low": 1.0, "high": 1e4, "log": True}, [2.6, 100, 3900], [0.5, 2.4, 4100, 2e4]),
+        ({"low": 0.0, "high": 10.0}, [1.1, 5, 8.9], [-1, 0.0, 0.9, 9.1]),
+        ({"choices": [1, 2]}, [1, 2, 3], []),
+    ],
+)
+def test_near_an_end_of_a_range(where, inner, outer):
+    """A tenth of four powers of ten is a factor of 10^0.4 = 2.51."""
+    assert not any(Range.model_validate(where).near_end(value) for value in inner)
+    assert all(Range.model_validate(where).near_end(value) for value in outer)

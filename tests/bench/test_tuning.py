@@ -13,7 +13,7 @@ from benchmark import ratings
 from in_process import solera
 from solera.baselines import BASELINES
 from solera.bench.best import presets_of
-from solera.bench.budgets import spent
+from solera.bench.budgets import narrow, spent
 from solera.bench.effort import Effort, chance, full_length, some_users
 from solera.bench.entries import Tuning
 from solera.bench.matrix import read_tuning
@@ -317,6 +317,22 @@ def test_tune_then_presets(tmp_path, monkeypatch):
     shown = solera("bench", "budgets").stdout
     assert "ratings, strict" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_options_chosen_near_an_end_of_their_range_are_named():
+    space = {"learning_rate": {"low": 1e-3, "high": 1.0, "log": True}, "local_epochs": {"choices": [1, 2]}}
+    trials = [
+        Trial(options={}, end="finished", ndcg=0.1, seconds=1),
+        Trial(options={"learning_rate": 0.95, "local_epochs": 2}, end="finished", ndcg=0.3, seconds=1),
+        Trial(options={"learning_rate": 0.1, "local_epochs": 1}, end="finished", ndcg=0.2, seconds=1),
+    ]
+    study = Study.model_construct(
+        label="fedmf", dataset="d", protocol="strict", config={}, space=space, trials=tuple(trials)
+    )
+    assert spent(study).near_end == {"learning_rate": 0.95}
+    assert narrow([spent(study)]) == "Near an end of the range that was searched: fedmf learning_rate 0.95."
+    inner = study.model_copy(update={"trials": (trials[0], trials[2])})
+    assert narrow([spent(inner)]) == ""
 
 
 def test_nothing_tuned_here_is_worse_than_the_settings_it_began_with():

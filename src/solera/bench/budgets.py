@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from solera.bench.spaces import Range
 from solera.bench.studies import Study
 from solera.bench.trials import Trial, best
 
@@ -24,6 +26,7 @@ class Spent(NamedTuple):
     seconds: float
     given: float | None  # NDCG@10 on validation of the first trials, whose settings are given
     ndcg: float | None  # the same of the chosen trial
+    near_end: dict[str, float]  # its options that lie near an end of their range, which may be too narrow
 
     def cells(self) -> tuple[str | float | None, ...]:
         """The row of a table of its data set."""
@@ -49,7 +52,23 @@ def spent(study: Study) -> Spent:
         seconds=sum(trial.seconds for trial in study.trials),
         given=_figure([trial for trial in left if trial.options in first]),
         ndcg=_figure(left),
+        near_end=_near_end(study.space, best(tuple(left))),
     )
+
+
+def narrow(rows: Iterable[Spent]) -> str:
+    """A sentence on options that were chosen near an end of their range; empty if there are none."""
+    found = [f"{row.label} {option} {value:.4g}" for row in rows for option, value in row.near_end.items()]
+    return f"Near an end of the range that was searched: {', '.join(found)}." if found else ""
+
+
+def _near_end(space: dict[str, Any], chosen: Trial | None) -> dict[str, float]:
+    options = chosen.options if chosen else {}
+    return {
+        option: options[option]
+        for option, where in space.items()
+        if Range.model_validate(where).near_end(options.get(option))
+    }
 
 
 def _figure(trials: list[Trial]) -> float | None:

@@ -58,7 +58,7 @@ def _found(job: Job, entry: Tuning) -> Study | None:
     if not job.record.exists():
         return None
     study = read_study(job.record)
-    return None if study.difference(entry.asked) else study
+    return None if entry.difference(study) else study
 
 
 def _in_full(
@@ -122,7 +122,7 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
         done, fixed["trials_of"] = twin.trials, twin.label
     elif partial.exists():
         study = read_study(partial)
-        done = () if study.difference(entry.asked) or study.space != fixed["space"] else study.trials
+        done = () if entry.difference(study) else study.trials
     spent, best = sum(trial.passes or 0.0 for trial in done), 0.0
 
     def evaluate(options: dict[str, Any], heard: Heard) -> Found:

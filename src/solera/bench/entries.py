@@ -11,7 +11,7 @@ from typing import Any
 from solera.baselines import configure
 from solera.bench.effort import Effort, full_length
 from solera.bench.records import Record, RunRequest, asked, read
-from solera.bench.spaces import Space
+from solera.bench.spaces import Space, as_json
 from solera.bench.studies import Study, read_study
 from solera.bench.trials import TrialRecord
 from solera.core.errors import RunError
@@ -39,6 +39,10 @@ class Entry:
         """Read the record of the finished run."""
         return read(path)
 
+    def difference(self, found: RunRequest) -> str:
+        """How a record differs from this request; empty if it does not."""
+        return found.difference(self.asked)
+
     def complete(self, path: Path) -> bool:
         """Whether nothing of the entry is left to run."""
         return path.exists()
@@ -55,7 +59,7 @@ class Entry:
 def is_recorded(results: Path, entry: Entry) -> bool:
     """Whether a run has a record with its settings."""
     path = results / entry.asked.name
-    return path.exists() and not read(path).difference(entry.asked)
+    return path.exists() and not entry.difference(read(path))
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,14 @@ class Tuning(Entry):
     def read(self, path: Path) -> Study:
         """Read the finished study."""
         return read_study(path)
+
+    def difference(self, found: RunRequest) -> str:
+        """How a study differs from this search, by its settings or by the ranges it was made in."""
+        ranges = as_json(self.space)
+        if (of_settings := super().difference(found)) or not isinstance(found, Study):
+            return of_settings
+        names = sorted(name for name in ranges | found.space if ranges.get(name) != found.space.get(name))
+        return f"other ranges of {', '.join(names)}" if names else ""
 
     def with_options(self, options: dict[str, Any], users: int | None) -> RunConfig | BaselineConfig:
         """A full-length run on so many users."""

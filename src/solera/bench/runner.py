@@ -144,7 +144,7 @@ def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = Fal
             plan.recorded.append(entry)
         elif failure.exists() and not retry_failed:
             found = read_failure(failure)
-            if found.difference(entry.asked):  # of other settings: these may well succeed
+            if entry.difference(found):  # of other settings: these may well succeed
                 plan.todo.append(entry)
             else:
                 plan.failed.append((entry, found.error))
@@ -158,7 +158,7 @@ def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = Fal
 
 def _wrong(path: Path, entry: Entry) -> str:
     try:
-        difference = entry.read(path).difference(entry.asked)
+        difference = entry.difference(entry.read(path))
     except RunError as error:
         return error.message
     return f"{path} is of another run: {difference}" if difference else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib.resources import files
+from math import log
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -30,6 +31,13 @@ class Range(BaseModel):
         if (self.choices is None) == (self.low is None or self.high is None):
             raise ValueError("give either low and high, or choices")
         return self
+
+    def near_end(self, value: object) -> bool:
+        """Whether a value lies in the first or last tenth of the range, or outside; never of choices."""
+        if self.low is None or self.high is None or not isinstance(value, int | float):
+            return False
+        low, high, place = (log(each) if self.log else each for each in (self.low, self.high, value))
+        return not low + (high - low) / 10 <= place <= high - (high - low) / 10
 
 
 Space = dict[str, Range]

@@ -129,7 +129,7 @@ def _recorded(job: Job) -> Readable | None:
         record = job.entry.read(job.record)
     except RunError:
         return None
-    return record if not record.difference(job.entry.asked) and job.entry.complete(job.record) else None
+    return record if not job.entry.difference(record) and job.entry.complete(job.record) else None
 
 
 def _made(job: Job, stop: threading.Event, report: Report) -> Readable:

@@ -97,11 +97,11 @@ def budgets(
     """Show what the tuning of every method cost: trials, passes over all clients, and seconds.
 
     The last columns are NDCG@10 on validation: of the given settings, which are tried first, and of the
-    chosen ones.
+    chosen ones. Options that were chosen near an end of their range are named below: it may be too narrow.
 
     Example: solera bench budgets --tuning tuning
     """
-    from solera.bench.budgets import COLUMNS, spent
+    from solera.bench.budgets import COLUMNS, narrow, spent
     from solera.bench.studies import read_studies
     from solera.core.errors import RunError
 
@@ -112,7 +112,10 @@ def budgets(
         print_json([row._asdict() for row in rows])
     else:
         for (dataset, protocol), some in groupby(rows, lambda row: row[:2]):
-            table(f"{dataset}, {protocol}", COLUMNS, (row.cells() for row in some))
+            shown = list(some)
+            table(f"{dataset}, {protocol}", COLUMNS, (row.cells() for row in shown))
+            if sentence := narrow(shown):
+                out.print(sentence, highlight=False)
 
 
 @app.command()
