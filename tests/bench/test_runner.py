@@ -52,6 +52,7 @@ CHANCE: Any = {  # what two equal runs may differ in
     "environment": True,
     "code": True,
     "result": {"seconds_per_round", "seconds_to_test", "peak_bytes"},
+    "costs": {"seconds_per_client", "seconds_of_server"},
 }
 
 
