@@ -151,8 +151,9 @@ class Tuning(Entry):
 
     def __str__(self) -> str:
         where = f"{self.label} on {self.asked.dataset}, {self.config.protocol}"
-        final = f", then {len(self.seeds)} final runs" if self.seeds else ""
-        return f"{where}, {self.effort.trials} trials{final}"
+        trials = self.effort.trials if self.space else len(self.first)
+        runs = f"{len(self.seeds)} final run{'s' * (len(self.seeds) > 1)}"
+        return f"{where}, {trials} trial{'s' * (trials > 1)}" + (f", then {runs}" if self.seeds else "")
 
 
 @dataclass(frozen=True)
