@@ -22,7 +22,7 @@ from solera.data.sampling import ClientData
 from solera.data.split import Split, history, with_validation
 from solera.engine import OneRound
 from solera.engine.distributed import DistributedSimulation
-from solera.engine.refresh import REFRESH_ROUNDS, refreshed, refreshed_leaves
+from solera.engine.refresh import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
 from solera.evaluate import Evaluation, Score
 from solera.runs.federation import Federation, clients_of
 from solera.runs.result import READ, Tested
@@ -66,7 +66,9 @@ def second_test(
         data = _longer(federation.method, split)
         return refreshed(federation, data, clients, rounds).serve(history(split, "test"))
 
-    return SecondTest(f"{', '.join(leaves)} refreshed in {REFRESH_ROUNDS} local rounds", score)
+    number = refresh_rounds(rounds)
+    how = f"{', '.join(leaves)} refreshed in {number} local round{'s' * (number > 1)}"
+    return SecondTest(how, score)
 
 
 def second_test_of_baseline(model: Baseline, split: Split) -> SecondTest:
