@@ -30,6 +30,10 @@ class RoundStep:
         """Client half: transform the uploads of some clients before they are sent."""
         return upload
 
+    def send_kept(self, clients: Ints, leaf: str, tables: Tensor) -> Tensor:
+        """Client half for tables [clients, items, d] that clients keep, as the server comes to know them."""
+        return tables
+
     def take_sums(self, sums: Sums) -> Sums:
         """Check a sum over several clients whose client halves ran elsewhere."""
         return sums
@@ -155,6 +159,12 @@ class RoundChain:
         for step in self.steps:
             upload = step.send(clients, upload)
         return upload
+
+    def send_kept(self, clients: Ints, leaf: str, tables: Tensor) -> Tensor:
+        """Apply all client halves to tables that clients keep."""
+        for step in self.steps:
+            tables = step.send_kept(clients, leaf, tables)
+        return tables
 
     def take_sums(self, sums: Sums) -> Sums:
         """Check a sum over several clients."""

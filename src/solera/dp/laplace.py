@@ -68,13 +68,21 @@ class PaperLaplace(Frozen):
             if leaf.per_item:
                 whole = change.new_zeros(n * n_items, *leaf.shape)
                 change = whole.index_copy_(0, touched, change)
-            streams = mix(keys + np.uint64(place))
-            each = change.view(n, -1)
-            noise = (self._noise(streams[c : c + 1], each.shape[1]) for c in range(n))
-            noisy = [values + one.to(values) for values, one in zip(each, noise, strict=True)]
-            changes[leaf.sent_as] = torch.stack(noisy).view(change.shape) if noisy else change
+            changes[leaf.sent_as] = self._noisy(change.view(n, -1), keys, place).view(change.shape)
         rows = torch.arange(n_items, device=device).repeat(n)
         return Upload(rows, torch.full_like(upload.row_counts, n_items), changes)
+
+    def tables(self, tables: Tensor, leaves: tuple[Leaf, ...], leaf: str, keys: Bits) -> Tensor:
+        """Tables that clients keep, with the noise of the round's upload on every number (FedEM's Eq. 36)."""
+        place = [each.name for each in leaves if each.sent_as].index(leaf)
+        return self._noisy(tables.flatten(1), keys, place).view(tables.shape)
+
+    def _noisy(self, values: Tensor, keys: Bits, place: int) -> Tensor:
+        """One client per row, with the noise of the leaf at this place among those that are sent."""
+        streams, noisy = mix(keys + np.uint64(place)), values.clone()
+        for client, row in enumerate(noisy):
+            row.add_(self._noise(streams[client : client + 1], len(row)).to(row))
+        return noisy
 
     def _noise(self, key: Bits, count: int) -> Tensor:
         """The noise of one client on one leaf. Client by client, because whole tables are large."""
@@ -130,5 +138,11 @@ class LaplaceRound(RoundStep):
 
     def send(self, clients: Ints, upload: Upload) -> Upload:
         """Uploads with noise on every number of every row."""
-        keys = client_keys(self.of.seed, Purpose.NOISE, self.round, clients)
-        return self.of.noise.upload(upload, self.leaves, keys, self.of.n_items)
+        return self.of.noise.upload(upload, self.leaves, self._keys(clients), self.of.n_items)
+
+    def send_kept(self, clients: Ints, leaf: str, tables: Tensor) -> Tensor:
+        """Whole tables with the same noise: the papers send tables, not what changed in them."""
+        return self.of.noise.tables(tables, self.leaves, leaf, self._keys(clients))
+
+    def _keys(self, clients: Ints) -> Bits:
+        return client_keys(self.of.seed, Purpose.NOISE, self.round, clients)

@@ -148,12 +148,13 @@ class Server:
         """[c, n_items, d]: every client's version of the source table after training.
 
         The server knows a table that clients keep as the sum of all they ever sent. The clients hold the same
-        values, so a simulation stores the table only once.
+        values, so a simulation stores the table only once, and adds what protects an upload to it.
         """
         source, fed = aggregate.source, fed_by(self._method)
         if fed:
             table = held[fed]
-            return table if len(clients) == len(table) else table[torch.from_numpy(clients)]
+            kept = table if len(clients) == len(table) else table[torch.from_numpy(clients)]
+            return self._protection.send_kept(clients, fed, kept)
         tables = self._shared[source]
         if source not in self._method.tailored:
             tables = tables.expand(len(clients), *tables.shape).clone()

@@ -44,8 +44,46 @@ def test_noise_is_laplace_on_all_rows() -> None:
     assert bool((sent.changes["layer"] != 0).all())
 
 
-def test_engines_draw_the_same(small) -> None:
-    fields = {"method": "fedmf", "dataset": "x", "rounds": 2, "wire": {"scale": 0.1}, "precision": "double"}
+def test_a_kept_table_has_the_noise_of_its_upload() -> None:
+    leaves = (
+        Leaf("score", (2,), Home.SHARED, upload=True),
+        Leaf("local", (5,), Home.PERSONAL, per_item=True, feeds="items"),
+    )
+    noise, keys = PaperLaplace(scale=0.5), np.array([3, 4], np.uint64)
+    upload = Upload(
+        torch.tensor([1, 0, 2]),
+        torch.tensor([1, 2]),
+        {"score": torch.zeros(2, 2), "items": torch.zeros(3, 5)},
+    )
+    sent = noise.upload(upload, leaves, keys, 4).changes["items"].view(2, 4, 5)
+    tables = torch.arange(40.0).view(2, 4, 5)
+    assert torch.equal(noise.tables(tables, leaves, "local", keys), tables + sent)
+    assert torch.equal(tables, torch.arange(40.0).view(2, 4, 5)), "clients keep them as they are"
+
+
+@pytest.mark.parametrize("method", ["fedem", "gpfedrec", "fedmf+elastic-merge"])
+def test_a_server_that_mixes_single_tables_mixes_noise(small, method) -> None:
+    name, *plugins = method.split("+")
+    options = {"embedding_size": 4} | ({"merge_server": "code"} if plugins else {})
+    fields = {
+        "method": name,
+        "plugins": plugins,
+        "dataset": "x",
+        "rounds": 2,
+        "options": options,
+    }
+    few, much = (
+        train(RunConfig.model_validate(fields | {"wire": {"scale": scale}}), small, threads=1)
+        for scale in (1e-9, 50.0)
+    )
+    mixed = few._simulation.method.aggregate.target
+    tables = [run._simulation.state.shared[mixed].abs().max() for run in (few, much)]
+    assert tables[0] < 10 < tables[1]
+
+
+@pytest.mark.parametrize("method", ["fedmf", "fedem"])
+def test_engines_draw_the_same(small, method) -> None:
+    fields = {"method": method, "dataset": "x", "rounds": 2, "wire": {"scale": 0.1}, "precision": "double"}
     one, two = (
         train(RunConfig.model_validate(fields | {"engine": engine}), small, threads=1)
         for engine in ("block", "reference")
