@@ -111,3 +111,10 @@ def test_command(monkeypatch, toy, tmp_path):
     assert printed["all"]["published"] == 3
     assert printed["lines"][0] | {"paper": "Toy", "not_run": 2} == printed["lines"][0]
     assert "Toy" in solera("paper", "summary", "--records", tmp_path).stdout
+
+
+def test_data_sets_are_named_in_eighty_columns(tmp_path):
+    shown = solera("paper", "summary", "--records", tmp_path).stdout
+    rows = [line for line in shown.splitlines() if line.startswith("  PFedRec ")]
+    assert max(map(len, rows)) <= 80
+    assert [line.split()[1] for line in rows[:2]] == ["MovieLens-100K", "MovieLens-1M"]

@@ -179,8 +179,9 @@ def summary(records: Records = None, json: Json = False) -> None:
     if json:
         print_json(document(lines, outside))
         return
-    head = ("paper", "data set", "published", "run", f"within {CLOSE}", "outside", "not run", "cannot be run")
-    table("Published cells with HR@10 or NDCG@10", head, [*lines, total(lines)], leaky=True)
+    head = ("paper", "data set", "cells", "run", "within", "outside", "not run", "cannot")
+    title = f"Published cells, and how many are within {CLOSE} in HR@10 and NDCG@10"
+    table(title, head, [*lines, total(lines)], leaky=True)
     for each in outside:
         where = f"{each.table}, {each.row}, {each.dataset}: {shown_differences(each.difference)}."
         out.print(f"{where} {each.why}", highlight=False, markup=False, soft_wrap=True)
