@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from solera.bench.spaces import Range
 from solera.bench.studies import Study
-from solera.bench.trials import Trial, best
+from solera.bench.trials import best
 
 COLUMNS = ("method", "trials", "failed", "passes", "seconds", "given", "chosen")
 
@@ -39,7 +39,9 @@ def spent(study: Study) -> Spent:
     ends = [trial.end for trial in study.trials]
     rejected = {each.trial for each in study.rejected}
     left = [trial for number, trial in enumerate(study.trials) if number not in rejected]
+    chosen = best(tuple(left))
     first = [trial.options for trial in study.trials[: len(study.config.get("first", [{}]))]]
+    given = best(tuple(trial for trial in left if trial.options in first))
     return Spent(
         dataset=study.dataset,
         protocol=study.protocol,
@@ -50,9 +52,9 @@ def spent(study: Study) -> Spent:
         rejected=len(rejected),
         passes=study.passes,
         seconds=sum(trial.seconds for trial in study.trials),
-        given=_figure([trial for trial in left if trial.options in first]),
-        ndcg=_figure(left),
-        near_end=_near_end(study.space, best(tuple(left))),
+        given=given.ndcg if given else None,
+        ndcg=chosen.ndcg if chosen else None,
+        near_end=_near_end(study.space, chosen.options if chosen else {}),
     )
 
 
@@ -62,15 +64,9 @@ def narrow(rows: Iterable[Spent]) -> str:
     return f"Near an end of the range that was searched: {', '.join(found)}." if found else ""
 
 
-def _near_end(space: dict[str, Any], chosen: Trial | None) -> dict[str, float]:
-    options = chosen.options if chosen else {}
+def _near_end(space: dict[str, Any], options: dict[str, Any]) -> dict[str, float]:
     return {
         option: options[option]
         for option, where in space.items()
         if Range.model_validate(where).near_end(options.get(option))
     }
-
-
-def _figure(trials: list[Trial]) -> float | None:
-    found = best(tuple(trials))
-    return found.ndcg if found else None

@@ -15,6 +15,7 @@ from solera.bench.spaces import Space, as_json
 from solera.bench.studies import Study, read_study
 from solera.bench.trials import TrialRecord
 from solera.core.errors import RunError
+from solera.core.text import counted
 from solera.runs.config import BaselineConfig, RunConfig
 
 Readable = Record | Study | TrialRecord
@@ -87,9 +88,9 @@ class Tuning(Entry):
 
     def difference(self, found: RunRequest) -> str:
         """How a study differs from this search, by its settings or by the ranges it was made in."""
-        ranges = as_json(self.space)
         if (of_settings := super().difference(found)) or not isinstance(found, Study):
             return of_settings
+        ranges = as_json(self.space)
         names = sorted(name for name in ranges | found.space if ranges.get(name) != found.space.get(name))
         return f"other ranges of {', '.join(names)}" if names else ""
 
@@ -151,9 +152,9 @@ class Tuning(Entry):
 
     def __str__(self) -> str:
         where = f"{self.label} on {self.asked.dataset}, {self.config.protocol}"
-        trials = self.effort.trials if self.space else len(self.first)
-        runs = f"{len(self.seeds)} final run{'s' * (len(self.seeds) > 1)}"
-        return f"{where}, {trials} trial{'s' * (trials > 1)}" + (f", then {runs}" if self.seeds else "")
+        trials = counted(self.effort.trials if self.space else len(self.first), "trial", "trials")
+        final = f", then {counted(len(self.seeds), 'final run', 'final runs')}" if self.seeds else ""
+        return f"{where}, {trials}{final}"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Range(BaseModel):
         return self
 
     def near_end(self, value: object) -> bool:
-        """Whether a value lies in the first or last tenth of the range, or outside; never of choices."""
+        """Whether a value lies in the first or last tenth of the range, or outside. Choices have no end."""
         if self.low is None or self.high is None or not isinstance(value, int | float):
             return False
         low, high, place = (log(each) if self.log else each for each in (self.low, self.high, value))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from solera.cli.folder import Folder, User, Yes, confirm, counted
+from solera.cli.folder import Folder, User, Yes, confirm
 from solera.cli.output import Json, out, print_json, table
+from solera.core.text import counted
 
 if TYPE_CHECKING:
     from solera.device.history import Interaction

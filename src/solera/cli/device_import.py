@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from solera.cli.data import parse_columns
-from solera.cli.folder import Folder, User, counted
+from solera.cli.folder import Folder, User
 from solera.cli.output import Json, err, out, print_json, table
+from solera.core.text import counted
 
 if TYPE_CHECKING:
     from solera.device.bundle import Item

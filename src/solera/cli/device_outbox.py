@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from solera.cli.demo import shapes
-from solera.cli.folder import Folder, Yes, confirm, counted
+from solera.cli.folder import Folder, Yes, confirm
 from solera.cli.output import Json, err, out, print_json, table
+from solera.core.text import counted
 
 
 def outbox(

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from solera.cli.data import parse_columns
-from solera.cli.folder import Folder, User, counted
+from solera.cli.folder import Folder, User
 from solera.cli.output import Json, err, help_if_alone, out, print_json, table
+from solera.core.text import counted
 
 token = typer.Typer(
     help="Let other programs on this machine use the service of `solera device open`.",

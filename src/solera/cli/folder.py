@@ -22,8 +22,3 @@ def confirm(what: str, *, yes: bool, json: bool) -> None:
     if json or not sys.stdin.isatty():
         raise ConfigError(f"{what} would be deleted, and nobody is there to confirm it", "give --yes")
     typer.confirm(f"Delete {what}?", abort=True, err=True)
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun."""
-    return f"1 {one}" if number == 1 else f"{number:,} {many}"

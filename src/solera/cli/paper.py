@@ -166,6 +166,7 @@ def summary(records: Records = None, json: Json = False) -> None:
     """Count the printed HR@10 and NDCG@10 that were reproduced, and say why others were not.
 
     A cell is one row of a table on one data set. A figure that a paper prints in two tables counts twice.
+    The last column counts cells that cannot be run, because their data set is not at hand for example.
 
     Example: solera paper summary
     """

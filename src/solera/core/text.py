@@ -1,4 +1,4 @@
-"""Make text from others safe to display."""
+"""Text to display: a number with its noun, and text from others made safe."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def clean_text(text: str) -> str:
 
 def _removed(character: str) -> bool:
     return category(character) in _REMOVED
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"1 {one}" if number == 1 else f"{number:,} {many}"

@@ -147,7 +147,7 @@ class SparseSum(Sum):
 
 
 def _add_pairs(total: Floats, channels: Channels, items: Ints, block: Floats) -> None:
-    """Add a block at the pairs of some items. Of all ways, `np.add.at` with flat indices is the fastest."""
+    """Add a block at the pairs of some items. `np.add.at` is fast if indices are flat."""
     n_items, items = total.shape[1], items.astype(np.int64)
     places = (items[:, None] * (channels.columns * n_items) + items).ravel()
     for row in range(channels.rows):

@@ -17,6 +17,7 @@ from solera.baselines import Baseline, Refreshing
 from solera.core.choices import SequenceScorer
 from solera.core.item_slices import ItemSlices
 from solera.core.method import Method
+from solera.core.text import counted
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history, with_validation
@@ -66,9 +67,8 @@ def second_test(
         data = _longer(federation.method, split)
         return refreshed(federation, data, clients, rounds).serve(history(split, "test"))
 
-    number = refresh_rounds(rounds)
-    how = f"{', '.join(leaves)} refreshed in {number} local round{'s' * (number > 1)}"
-    return SecondTest(how, score)
+    local = counted(refresh_rounds(rounds), "local round", "local rounds")
+    return SecondTest(f"{', '.join(leaves)} refreshed in {local}", score)
 
 
 def second_test_of_baseline(model: Baseline, split: Split) -> SecondTest:

@@ -19,7 +19,7 @@ from solera.core.errors import ConfigError
 from solera.data.split import history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
-from solera.engine.refresh import REFRESH_ROUNDS
+from solera.engine.refresh import refresh_rounds
 from solera.engine.row_store import SPARE
 from solera.engine.summed import summed_training
 from solera.evaluate.metrics import NAMES
@@ -162,7 +162,7 @@ def _seconds(training: Training) -> dict[str, float]:
         found["second test"] = found["test"]
         if not isinstance(simulation.method.scorer, SequenceScorer):
             of_all = lengths[training.split.validation.lengths > 0].sum() / max(1, lengths[chosen].sum())
-            found["second test"] += REFRESH_ROUNDS * a_round * of_all
+            found["second test"] += refresh_rounds(config.rounds) * a_round * of_all
     return found
 
 
