@@ -133,11 +133,11 @@ class Merged(OnLocal):
             return torch.sigmoid(params["adapter"]).unsqueeze(-1)
         # [G − Q ; Q] times the first layer, without concatenating it.
         of_difference, of_local = params["adapter.1.weight"].transpose(-1, -2).chunk(2, -2)
-        x = params[ITEMS] @ of_difference + params[LOCAL] @ (of_local - of_difference)
-        x = x + params["adapter.1.bias"].unsqueeze(-2)
+        x = (params[ITEMS] @ of_difference).add_(params[LOCAL] @ (of_local - of_difference))
+        x = x.add_(params["adapter.1.bias"].unsqueeze(-2))
         for n in range(2, len(self.adapter) + 2):
             weight, bias = params[f"adapter.{n}.weight"], params[f"adapter.{n}.bias"]
-            x = torch.relu(x) @ weight.transpose(-1, -2) + bias.unsqueeze(-2)
+            x = (torch.relu_(x) @ weight.transpose(-1, -2)).add_(bias.unsqueeze(-2))
         return torch.sigmoid(x)
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
@@ -154,7 +154,7 @@ class Merged(OnLocal):
         return params[LOCAL].index_copy(0, chosen, self._merge(new))
 
     def _merge(self, params: Params) -> Tensor:
-        return params[LOCAL] + self.weight(params) * (params[ITEMS] - params[LOCAL])
+        return torch.lerp(params[LOCAL], params[ITEMS], self.weight(params))
 
     def table(self, params: Params) -> Tensor:
         """The merged table."""

@@ -58,7 +58,7 @@ class Mixed(OnLocal):
 
     def table(self, params: Params) -> Tensor:
         """The mixed table."""
-        return params[ITEMS] + self.share(params) * (params[LOCAL] - params[ITEMS])
+        return torch.lerp(params[ITEMS], params[LOCAL], self.share(params))
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
         """The method's own penalty on the mixed table, and redundancy reduction between the two tables."""
@@ -138,7 +138,7 @@ class MixedAdditive:
 
     def see(self, params: Params) -> Tensor:
         """λ D + (1 − λ) C."""
-        return params[ITEMS] + self.share(params) * (params[OWN] - params[ITEMS])
+        return torch.lerp(params[ITEMS], params[OWN], self.share(params))
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
         """FedRAP's penalties, and redundancy reduction of D against C, which is a constant to it."""
