@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from made_ratings import write_ratings
-from solera.baselines import BASELINES, Refreshing, configure
+from solera.baselines import BASELINES, OnGraph, Refreshing, configure
 from solera.data.datasets import load
 from solera.data.split import with_validation
 from solera.evaluate import Evaluator, split
@@ -79,7 +79,7 @@ def test_one_test(data, changes):
     assert len(result.rows) == 4
 
 
-@pytest.mark.parametrize("name", ["mf", "ncf", "lightgcn", "centrap"])
+@pytest.mark.parametrize("name", ["mf", "ncf", "centrap"])
 def test_a_refreshed_baseline(data, name):
     """Of users' parameters alone: items stay, and the new items' scores rise against others on average."""
     parts, some = split(data, "strict"), np.arange(data.n_users)
@@ -96,6 +96,22 @@ def test_a_refreshed_baseline(data, name):
     scores = (before, after.scores(some, longer.train))
     one, other = ((each - each.mean(1, keepdim=True))[torch.from_numpy(some), new].mean() for each in scores)
     assert other > one
+
+
+def test_a_graph_gets_the_validation_item_as_an_edge(data):
+    """Steps of no size leave all nodes as they began, so a model fitted to longer histories is the same."""
+    parts = split(data, "strict")
+    longer, some = with_validation(parts), np.arange(data.n_users)
+    none = configure("lightgcn", {"embedding_size": 4, "epochs": 1, "learning_rate": 1e-30})
+    short, long = (BASELINES["lightgcn"].fit(each, none, 0, None) for each in (parts, longer))
+    before = short.scores(some, parts.train)
+    assert isinstance(short, OnGraph)
+    assert torch.equal(short.on_graph_of(longer).scores(some, longer.train), long.scores(some, longer.train))
+    assert not torch.equal(before, long.scores(some, longer.train))
+    assert torch.equal(before, short.scores(some, parts.train)), "the model itself does not change"
+    run = run_baseline("lightgcn", data, options={"epochs": 3, "embedding_size": 4})
+    assert run.result.validation_item == "added to the graph"
+    assert run.result.test_train == run.result.test != run.result.test_validation
 
 
 def test_both_tests_of_baselines(data):

@@ -47,6 +47,14 @@ class Refreshing(Protocol):
         """
 
 
+@runtime_checkable
+class OnGraph(Protocol):
+    """A fitted baseline that scores with parameters spread over a graph of training items."""
+
+    def on_graph_of(self, split: Split) -> Baseline:
+        """The same parameters on the graph of a split's training items. The model itself does not change."""
+
+
 class Recipe(NamedTuple):
     """A baseline's config class and the function that fits it to a split with a seed."""
 
@@ -121,6 +129,7 @@ __all__ = [
     "NCFConfig",
     "NoOptions",
     "OnEpoch",
+    "OnGraph",
     "Popularity",
     "Recipe",
     "Refreshing",

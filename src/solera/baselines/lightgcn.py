@@ -9,8 +9,8 @@ Users and items are the nodes, training interactions the edges; E⁰ holds a vec
 
 The loss is a mean over pairs of a positive i and a negative j. As in the authors' code, the penalty applies
 to the vectors of the batch. Only E⁰ is trained, with Adam, with larger steps and fewer epochs than the
-authors use. A user's vector comes from training alone, as in `mf`. A refresh trains e_u itself on, with all
-e_i fixed and the penalty on e_u.
+authors use. A user's vector comes from training, as in `mf`, and from the graph: newer items are edges of a
+graph on which the same E⁰ spreads again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
+from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
 from solera.core.arrays import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
@@ -43,13 +43,12 @@ class LightGCNConfig(TrainedConfig):
 
 
 class LightGCN:
-    """A fitted LightGCN: the final vectors of `users`, [n_users, d], and `items`, [n_items, d]."""
+    """A fitted LightGCN: E⁰ as `nodes`, and E as `users`, [n_users, d], and `items`, [n_items, d]."""
 
-    def __init__(self, users: Tensor, items: Tensor, config: LightGCNConfig, seed: int) -> None:
-        self.users = users
-        self.items = items
-        self.config = config
-        self.seed = seed
+    def __init__(self, nodes: Tensor, graph: Tensor, n_users: int, layers: int) -> None:
+        self.nodes = nodes
+        self.layers = layers
+        self.users, self.items = propagate(graph, nodes, layers).tensor_split([n_users])
 
     @classmethod
     def fit(
@@ -73,19 +72,12 @@ class LightGCN:
 
         optimizer = torch.optim.Adam([start], config.learning_rate, fused=True)
         train(loss, Draws(split, config.negatives, seed).pairs, [optimizer], config, on_epoch)
-        users, items = propagate(graph, start.detach(), config.layers).tensor_split([n_users])
-        return cls(users, items, config, seed)
+        return cls(start.detach(), graph, n_users, config.layers)
 
-    def refreshed(self, split: Split, epochs: int) -> LightGCN:
-        """Train users' final vectors on for the training items of a split, with those of items fixed."""
-        config, users = self.config, self.users.clone().requires_grad_()
-
-        def loss(u: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            user, apart = embedding(u, users), embedding(i, self.items) - embedding(j, self.items)
-            return (config.reg / 2 * user.square().sum(-1) - logsigmoid((user * apart).sum(-1))).mean()
-
-        refresh(loss, Draws(split, config.negatives, self.seed).pairs, [users], config, epochs)
-        return LightGCN(users.detach(), self.items, config, self.seed)
+    def on_graph_of(self, split: Split) -> LightGCN:
+        """The same E⁰, spread over the training items of a split."""
+        graph = adjacency(split.train, split.data.n_items)
+        return LightGCN(self.nodes, graph, split.data.n_users, self.layers)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """⟨e_u, e_i⟩ for all items."""

@@ -2,7 +2,8 @@
 
 Test items are ranked once with models that know training items alone, and once with models that also know
 the validation item. A model that scores by histories reads it. A model with trained personal parameters has
-them refreshed on the device (`engine.refresh`). The validation item is no candidate in either test.
+them refreshed on the device (`engine.refresh`). A graph gets it as an edge. The validation item is no
+candidate in either test.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from solera.baselines import Baseline, Refreshing
+from solera.baselines import Baseline, OnGraph, Refreshing
 from solera.core.choices import SequenceScorer
 from solera.core.item_slices import ItemSlices
 from solera.core.method import Method
@@ -73,15 +74,21 @@ def second_test(
 
 def second_test_of_baseline(model: Baseline, split: Split) -> SecondTest:
     """The second test of a fitted baseline."""
-    if not isinstance(model, Refreshing):
-        return SecondTest(READ, lambda: lambda users: model.scores(users, split.train))
+    longer = with_validation(split)
 
-    def score() -> Score:
-        longer = with_validation(split)
-        again = model.refreshed(longer, EPOCHS)
-        return lambda users: again.scores(users, longer.train)
+    def scored_by(again: Callable[[], Baseline]) -> Callable[[], Score]:
+        def score() -> Score:
+            refreshed_model = again()
+            return lambda users: refreshed_model.scores(users, longer.train)
 
-    return SecondTest(f"users' parameters refreshed in {EPOCHS} epochs", score)
+        return score
+
+    if isinstance(model, OnGraph):
+        return SecondTest("added to the graph", scored_by(lambda: model.on_graph_of(longer)))
+    if isinstance(model, Refreshing):
+        how = f"users' parameters refreshed in {EPOCHS} epochs"
+        return SecondTest(how, scored_by(lambda: model.refreshed(longer, EPOCHS)))
+    return SecondTest(READ, lambda: lambda users: model.scores(users, split.train))
 
 
 def _longer(method: Method, split: Split) -> ClientData:
