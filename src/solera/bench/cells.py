@@ -21,15 +21,16 @@ from solera.runs.environment import environment
 
 # Centralized and federated, the same model: with equal options, a trial of one has the figures of the other.
 _TWINS = {"ease": "fedease", "fedease": "ease", "slist": "fedslist", "fedslist": "slist"}
-_NO_BETTER = 2.0  # times the figure of a random order: a final run up to that has found nothing
+_NO_BETTER = 2.0  # times the figure of a random order: a trial up to that has found nothing
+_COLLAPSED = 0.5  # of the trial's figure: a final run up to that has failed
 
 
 def made_cell(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:
     """The study of a cell, with a record of every final run. What is there already stays.
 
     First settings that patience ended are tried once more at full length, beyond the budget, so that nothing
-    worse is taken. Settings that diverge in a final run are rejected, and the next best ones are taken for
-    all seeds.
+    worse is taken. Settings that diverge or collapse in a final run are rejected, and the next best ones are
+    taken for all seeds.
     """
     study = _found(job, entry)
     if study is None:
@@ -97,11 +98,11 @@ def _final(
 
 
 def _check(record: Record, study: Study, data: Interactions) -> None:
-    """A run that ends no better than a random order, unlike its trial, has diverged too."""
+    """A run with at most half the figure of its trial has failed too: its settings need a lucky seed."""
     figure, found = record.result.validation.full["ndcg@10"], study.best.ndcg or 0.0
-    if figure <= _NO_BETTER * chance(data.n_items) < found:
+    if figure <= _COLLAPSED * found and found > _NO_BETTER * chance(data.n_items):
         raise DivergedError(
-            f"validation NDCG@10 is {figure:.4f}, as in a random order; in the trial it was {found:.4f}",
+            f"validation NDCG@10 is {figure:.4f}; in the trial it was {found:.4f}",
             "the next best settings are taken",
         )
 
