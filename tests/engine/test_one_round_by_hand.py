@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -121,8 +122,8 @@ def test_fedmf_weighted(train: LocalTraining) -> None:
 
 @both_engines
 def test_fedmf_with_a_rate_for_items(train: LocalTraining) -> None:
-    """As above with item_rate = 1/2: the step of the four items is 1 · 4 · 1/2 = 2, that of users still 1."""
-    sgd = OPTIONS | {"optimizer": "sgd", "learning_rate": 1.0, "item_rate": 0.5}
+    """As above with item_rate = 1/2: the step of the four items is 1 · 4 · 1/2 = 2, of users 1. It means SGD."""
+    sgd = OPTIONS | {"learning_rate": 1.0, "item_rate": 0.5}
     _, simulation = one_round(build("fedmf", sgd), train, {"user": [[1, 0], [1, 0], [0, 1]]})
     s = sigmoid(2) / 2
     assert simulation.state.personal.whole["user"].numpy() == approx(
@@ -136,6 +137,11 @@ def test_fedmf_with_a_rate_for_items(train: LocalTraining) -> None:
             [-L + 2 * (-1 / 8 + 3 / 8) / 3, 2 - 2 * s / 3],
         ]
     )
+
+
+def test_a_rate_for_items_is_one_of_sgd() -> None:
+    with pytest.raises(ConfigError, match="item_rate is a rate of SGD"):
+        build("fedmf", {"item_rate": 0.5, "optimizer": "adam"})
 
 
 @both_engines

@@ -16,7 +16,7 @@ The homomorphic encryption of the second paper protects uploads and is not part 
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -42,16 +42,23 @@ class FedMFConfig(MethodConfig):
     item_rate: float = Field(
         default=0.0,
         ge=0,
-        description="step size of items / (learning_rate · number of items), with sgd; 0: learning_rate",
+        description="step size of items / (learning_rate · number of items), by sgd; 0: learning_rate",
     )
     weighted: bool = Field(
         default=False, description="whether clients weigh by their number of training items, or all the same"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _sgd_by_item_rate(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("item_rate") and "optimizer" not in given:
+            return given | {"optimizer": "sgd"}
+        return given
+
     @model_validator(mode="after")
     def _plain_steps(self) -> Self:
         if self.item_rate and self.optimizer != "sgd":
-            raise ValueError("item_rate is a rate of SGD: add optimizer=sgd")
+            raise ValueError("item_rate is a rate of SGD: omit optimizer, or say optimizer=sgd")
         return self
 
 
