@@ -122,7 +122,7 @@ def test_fedmf_weighted(train: LocalTraining) -> None:
 
 @both_engines
 def test_fedmf_with_a_rate_for_items(train: LocalTraining) -> None:
-    """As above with item_rate = 1/2: the step of the four items is 1 · 4 · 1/2 = 2, of users 1. It means SGD."""
+    """As above with item_rate = 1/2: the step of the four items is 1 · 4 · 1/2 = 2, of users 1."""
     sgd = OPTIONS | {"learning_rate": 1.0, "item_rate": 0.5}
     _, simulation = one_round(build("fedmf", sgd), train, {"user": [[1, 0], [1, 0], [0, 1]]})
     s = sigmoid(2) / 2
