@@ -58,7 +58,7 @@ class FedMFConfig(MethodConfig):
     @model_validator(mode="after")
     def _plain_steps(self) -> Self:
         if self.item_rate and self.optimizer != "sgd":
-            raise ValueError("item_rate is a rate of SGD: omit optimizer, or say optimizer=sgd")
+            raise ValueError("item_rate is a rate of SGD: omit optimizer, or add optimizer=sgd")
         return self
 
 
