@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 
-from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -137,11 +136,6 @@ def test_fedmf_with_a_rate_for_items(train: LocalTraining) -> None:
             [-L + 2 * (-1 / 8 + 3 / 8) / 3, 2 - 2 * s / 3],
         ]
     )
-
-
-def test_a_rate_for_items_is_one_of_sgd() -> None:
-    with pytest.raises(ConfigError, match="item_rate is a rate of SGD"):
-        build("fedmf", {"item_rate": 0.5, "optimizer": "adam"})
 
 
 @both_engines

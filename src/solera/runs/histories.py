@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,21 +75,21 @@ def second_test(
 
 def second_test_of_baseline(model: Baseline, split: Split) -> SecondTest:
     """The second test of a fitted baseline."""
-    longer = with_validation(split)
-
-    def scored_by(again: Callable[[], Baseline]) -> Callable[[], Score]:
-        def score() -> Score:
-            refreshed_model = again()
-            return lambda users: refreshed_model.scores(users, longer.train)
-
-        return score
-
+    again: Callable[[Split], Baseline]
     if isinstance(model, OnGraph):
-        return SecondTest("added to the graph", scored_by(lambda: model.on_graph_of(longer)))
-    if isinstance(model, Refreshing):
+        how, again = "added to the graph", model.on_graph_of
+    elif isinstance(model, Refreshing):
         how = f"users' parameters refreshed in {EPOCHS} epochs"
-        return SecondTest(how, scored_by(lambda: model.refreshed(longer, EPOCHS)))
-    return SecondTest(READ, lambda: lambda users: model.scores(users, split.train))
+        again = partial(model.refreshed, epochs=EPOCHS)
+    else:
+        return SecondTest(READ, lambda: lambda users: model.scores(users, split.train))
+
+    def score() -> Score:
+        longer = with_validation(split)
+        knowing = again(longer)
+        return lambda users: knowing.scores(users, longer.train)
+
+    return SecondTest(how, score)
 
 
 def _longer(method: Method, split: Split) -> ClientData:
