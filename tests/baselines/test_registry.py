@@ -29,6 +29,7 @@ from solera.runs.baseline import run_baseline
         ("sasrec", {"embedding_size": 0, "dropout": 1}, ["embedding_size: ", "dropout: "], "max_length=50"),
         ("sasrec", {"loss": "bce"}, ["loss: "], "loss=softmax"),
         ("hstu", {"request_time": "true"}, ["request_time: ", "needs time=intervals"], "time=none"),
+        ("slist", {"until_next": "true"}, ["'slist': least_weight and until_next need"], "decays="),
         ("ials", {"factors": 8}, ["factors: no such option"], "embedding_size=32"),
     ],
 )

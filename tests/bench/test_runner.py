@@ -21,6 +21,7 @@ import pytest
 import torch
 from benchmark import OWN, made, matrix, ratings
 
+from in_process import solera
 from solera.bench import runner, worker
 from solera.bench.jobs import Job, Step
 from solera.bench.records import Failure, failure_path, read, read_failure, write
@@ -61,6 +62,14 @@ def folder(tmp_path, monkeypatch):
     ratings(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_a_list_of_runs_shows_their_state_beside_a_long_name(folder: Path) -> None:
+    long = "fedmf+row-mean+server-optimizer+popular-negatives with a label of more than a line"
+    matrix(folder, f'[[run]]\n{OWN}methods = ["fedmf"]\nlabel = "{long}"\n')
+    shown = solera("bench", "run", "matrix.toml", "--dry-run").stdout
+    assert "to run   fedmf+row-mean" in shown
+    assert "1 of 1 to run" in shown
 
 
 def job(made_matrix, number: int, work: Path) -> Job:

@@ -232,7 +232,9 @@ def test_an_option_of_another_method() -> None:
 
 @pytest.mark.parametrize("name", ["fedmf", "fedncf"])
 def test_a_rate_of_sgd_needs_sgd(name: str) -> None:
-    assert "add optimizer=sgd" in refused(name, {"item_rate": 80, "optimizer": "adam"}).message
+    message = refused(name, {"item_rate": 80, "optimizer": "adam"}).message
+    assert message.startswith(f"method '{name}': item_rate is a rate of SGD")
+    assert "add optimizer=sgd" in message
 
 
 def test_invalid_values_are_all_named() -> None:

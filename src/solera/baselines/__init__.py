@@ -24,7 +24,7 @@ from solera.baselines.sasrec import SASRec, SASRecConfig
 from solera.baselines.slist import SLIST, SLISTConfig
 from solera.baselines.training import Epoch, OnEpoch
 from solera.core.arrays import Ints
-from solera.core.errors import ConfigError, closest
+from solera.core.errors import ConfigError, closest, wrong_options
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 
@@ -91,14 +91,9 @@ def configure(name: str, options: Mapping[str, Any] | None = None) -> BaseModel:
     try:
         return config.model_validate(dict(options or {}))
     except ValidationError as error:
-        wrong = "; ".join(f"{e['loc'][0]}: {_message(e['type'], e['msg'])}" for e in error.errors())
         known = ", ".join(f"{key}={_shown(value)}" for key, value in config())
         hint = f"its options and defaults: {known}" if known else "it has no options: leave -o out"
-        raise ConfigError(f"baseline {name!r}: {wrong}", hint) from None
-
-
-def _message(kind: str, message: str) -> str:
-    return "no such option" if kind == "extra_forbidden" else message
+        raise ConfigError(f"baseline {name!r}: {wrong_options(error)}", hint) from None
 
 
 def _shown(value: Any) -> str:

@@ -186,7 +186,7 @@ def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
     if json:
         print_json(rows)
         return
-    table(f"Records in {matrix.results}", ("run", "state"), ((row["run"], row["state"]) for row in rows))
+    table(f"Records in {matrix.results}", ("state", "run"), ((row["state"], row["run"]) for row in rows))
     out.print(f"{len(plan.todo)} of {len(rows)} to run", highlight=False)
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class SoleraError(Exception):
@@ -59,6 +63,18 @@ def closest(name: str, known: list[str]) -> str:
 
     near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+
+
+def wrong_options(error: ValidationError) -> str:
+    """All wrong options of a validation, each with what is wrong; what concerns several has no name."""
+
+    def said(what: str, message: str) -> str:
+        return "no such option" if what == "extra_forbidden" else message.removeprefix("Value error, ")
+
+    return "; ".join(
+        "".join(f"{name}: " for name in wrong["loc"][:1]) + said(wrong["type"], wrong["msg"])
+        for wrong in error.errors()
+    )
 
 
 def in_python(hint: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from solera.core.closed_form import ClosedForm, ClosedFormConfig
 from solera.core.context import MethodConfig
-from solera.core.errors import ConfigError, closest
+from solera.core.errors import ConfigError, closest, wrong_options
 from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
@@ -249,8 +249,8 @@ def _configured(
     try:
         return config_class.model_validate(dict(options or {}))
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc'][:1]))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"method {name!r}: {wrong}", f"solera methods {asked} shows its options") from None
+        hint = f"solera methods {asked} shows its options"
+        raise ConfigError(f"method {name!r}: {wrong_options(error)}", hint) from None
 
 
 def _config_class(method: type[MethodConfig], plugins: Collection[str]) -> type[MethodConfig]:
