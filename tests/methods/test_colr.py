@@ -36,20 +36,27 @@ def simulate(name: str, options: dict, results: list[ClientResult]) -> Simulatio
     return Simulation(build(name, options), DATA, train, seed=0, device=cpu, dtype=torch.float64)
 
 
-def test_server_adds_the_mean_of_the_clients_products():
-    """Q + Σ_u A_u B / 3, where A_u has rows of zeros for what client u did not touch."""
+@pytest.mark.parametrize("row_mean", [False, True])
+def test_server_adds_the_mean_of_the_clients_products(row_mean: bool):
+    """Q + Σ_u A_u B / n, where A_u has rows of zeros for what client u did not touch.
+
+    n is 3, or for every item the number of clients that touched it.
+    """
     results: list[ClientResult] = []
-    simulation = simulate("colr", OPTIONS, results)
+    simulation = simulate("colr", OPTIONS | {"row_mean": row_mean}, results)
     for round_ in range(3):
         results.clear()
         before = simulation.state.shared["items"].clone()
         simulation.run_round(round_)
-        products = []
+        products, touched = [], torch.zeros(12, 1, dtype=torch.float64)
         for result in results:
+            touched[result.upload.rows] += 1
             factor = torch.zeros(12, 2, dtype=torch.float64)
             factor[result.upload.rows] = result.upload.changes["factor"]
             products.append(factor @ basis(6, 2, context(round_)))
-        expected = before + torch.stack(products).mean(0)
+        assert {1.0, 2.0} <= set(touched.flatten().tolist())
+        divisor = touched.clamp(min=1) if row_mean else 3
+        expected = before + torch.stack(products).sum(0) / divisor
         torch.testing.assert_close(simulation.state.shared["items"], expected, rtol=1e-12, atol=1e-12)
         assert torch.linalg.matrix_rank(simulation.state.shared["items"] - before, atol=1e-9) == 2
         assert not simulation.state.shared["factor"].any()

@@ -13,8 +13,10 @@ are orthogonal and have length √(d / r).
 
 Symbols: r is `rank`.
 
-Differences from the public code: it divides an item's A by the number of clients that touched the item; here
-it is divided by the number of all clients, as in the paper. The code scales A's gradient by √(r / d), which
+The paper divides an item's A by the number of all clients, so an item that few have hardly moves. The public
+code divides it by the number of clients that touched the item: `row_mean`.
+
+Differences from the public code: the code scales A's gradient by √(r / d), which
 has no effect on Adam. The code uses SGD; here it is Adam, as in FedMF. The homomorphic encryption of A
 protects uploads and is not part of the method.
 """
@@ -50,6 +52,9 @@ class CoLRConfig(MethodConfig):
     )
     local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     rank: int = Field(default=4, ge=1, description="r, numbers an item that are trained and sent")
+    row_mean: bool = Field(
+        default=False, description="divide A by the clients that touch an item, as in the public code"
+    )
 
 
 def basis(embedding_size: int, rank: int, context: RoundContext) -> Tensor:
@@ -107,14 +112,23 @@ class UserAndFactor:
 class MeanOfFactors:
     """Add the mean A times B to the table, and reset A to zero."""
 
-    label: str = "mean, low rank"
+    mean: Mean
     weighted: bool = False
-    from_sums: bool = True
+
+    @property
+    def label(self) -> str:
+        """The label of the mean, and what it is of."""
+        return f"{self.mean.label}, low rank"
+
+    @property
+    def from_sums(self) -> bool:
+        """As in the mean."""
+        return self.mean.from_sums
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """Q + mean(A) · B."""
         items, factor = shared["items"], shared["factor"]
-        mean = Mean().combine({"factor": factor.double()}, totals, context)["factor"]
+        mean = self.mean.change(totals, "factor")
         b = basis(items.shape[1], factor.shape[1], context).to(mean)
         return shared | {"items": (items.double() + mean @ b).to(items.dtype)}
 
@@ -132,5 +146,5 @@ def colr(config: CoLRConfig) -> Method:
         view=LowRankChange(d, rank),
         loss=BinaryCrossEntropy(),
         update=UserAndFactor(d, rank),
-        aggregate=MeanOfFactors(),
+        aggregate=MeanOfFactors(Mean(by_row=config.row_mean)),
     )
