@@ -256,6 +256,18 @@ def test_differences_in_words():
     assert "preset None instead of" in one.difference(one.model_copy(update={"preset": "p"}))
 
 
+def test_a_budget_is_compared_setting_by_setting():
+    before, after = (
+        one.model_copy(update={"config": one.config | {"dp": {"epsilon": 8.0, **more}}})
+        for one in [asked("x", RunConfig(method="fedmf", dataset="ml-100k"))]
+        for more in ({}, {"threshold": None})
+    )
+    assert before.difference(after) == ""
+    stricter = after.model_copy(update={"config": after.config | {"dp": {"epsilon": 1.0}}})
+    assert after.difference(stricter) == "epsilon 8.0 instead of 1.0"
+    assert "instead of None" in after.difference(after.model_copy(update={"config": {"dp": None}}))
+
+
 # The program
 
 

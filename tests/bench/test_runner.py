@@ -24,12 +24,14 @@ from benchmark import OWN, made, matrix, ratings
 from in_process import solera
 from solera.bench import runner, worker
 from solera.bench.jobs import Job, Step
+from solera.bench.matrix import read_matrix
 from solera.bench.records import Failure, failure_path, read, read_failure, write
 from solera.bench.runner import Finished, Plan, Running, Status, make_plan
 from solera.bench.worker import Done, Failed, Stopped, perform
 from solera.core.errors import RunError
 from solera.runs import StoppedError
 
+MATRICES = Path(__file__).parents[2] / "experiments" / "matrices"
 ROUNDS = 200  # some seconds
 TEXT = f"""
 [[run]]
@@ -282,6 +284,24 @@ def test_plan(folder):
     assert make_plan(asked, retry_failed=True) == Plan([two], [], [one, three, four])
     _fail(asked, 2, config=three.asked.config | {"rounds": 3})
     assert make_plan(asked).failed == [], "other settings may succeed"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("methods", "fedmf"), ("baselines", "mf")])
+def test_a_record_from_before_an_option_existed(folder, kind, name):
+    """It is of the option's default, and of no other value."""
+    for number, stale in ((4, ""), (7, "no negatives instead of 7")):
+        asked = matrix(folder, f'[[run]]\n{OWN}{kind} = ["{name}"]\noptions = {{ negatives = {number} }}\n')
+        entry = asked.entries[0]
+        options = {key: value for key, value in entry.asked.config["options"].items() if key != "negatives"}
+        assert entry.difference(_record(asked, 0, config=entry.asked.config | {"options": options})) == stale
+
+
+@pytest.mark.parametrize("path", sorted(MATRICES.glob("*.toml")), ids=lambda path: path.stem)
+def test_no_record_of_the_repository_is_stale(path, monkeypatch):
+    monkeypatch.chdir(MATRICES.parent.parent)
+    read = read_matrix(path)
+    plan = make_plan(read)
+    assert len(plan.recorded) + len(plan.todo) == len(read.entries)
 
 
 def test_a_stale_record_is_named(folder):

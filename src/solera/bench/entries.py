@@ -41,8 +41,29 @@ class Entry:
         return read(path)
 
     def difference(self, found: RunRequest) -> str:
-        """How a record differs from this request; empty if it does not."""
-        return found.difference(self.asked)
+        """How a record differs from this request; empty if it does not.
+
+        A record from before an option existed differs if the request has another value than its default.
+        """
+        return found.difference(self.asked) or ", ".join(
+            f"no {name} instead of {value!r}" for name, value in self._options_unknown_to(found)
+        )
+
+    def _options_unknown_to(self, found: RunRequest) -> list[tuple[str, Any]]:
+        known, given = found.config.get("options", {}), self.asked.config.get("options", {})
+        if known.keys() >= given.keys():
+            return []
+        by_default = self._default_options()
+        return [
+            (name, value)
+            for name, value in given.items()
+            if name not in known and value != by_default.get(name)
+        ]
+
+    def _default_options(self) -> dict[str, Any]:
+        if isinstance(self.config, RunConfig):
+            return self.config.model_copy(update={"options": {}, "dp": None}).resolved().options
+        return configure(self.config.baseline).model_dump(mode="json")
 
     def complete(self, path: Path) -> bool:
         """Whether nothing of the entry is left to run."""

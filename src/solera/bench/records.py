@@ -78,9 +78,12 @@ class RunRequest(Frozen):
         return {"label": self.label, "kind": self.kind, "preset": self.preset, **self.config}
 
 
+_GROUPS = ("options", "dp", "first", "second")  # settings with settings; the last two are parts of a blend
+
+
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     for key in (key for key in one if key in other):
-        if isinstance(one[key], Mapping) and key in ("options", "first", "second"):  # also parts of a blend
+        if isinstance(one[key], Mapping) and isinstance(other[key], Mapping) and key in _GROUPS:
             yield from _difference(one[key], other[key])
         elif one[key] != other[key]:
             yield f"{key} {one[key]!r} instead of {other[key]!r}"
