@@ -257,15 +257,15 @@ def test_differences_in_words():
 
 
 def test_a_budget_is_compared_setting_by_setting():
-    before, after = (
-        one.model_copy(update={"config": one.config | {"dp": {"epsilon": 8.0, **more}}})
-        for one in [asked("x", RunConfig(method="fedmf", dataset="ml-100k"))]
-        for more in ({}, {"threshold": None})
-    )
+    plain = asked("x", RunConfig(method="fedmf", dataset="ml-100k"))
+
+    def private(dp: dict[str, float | None] | None) -> RunRequest:
+        return plain.model_copy(update={"config": plain.config | {"dp": dp}})
+
+    before, after = private({"epsilon": 8.0}), private({"epsilon": 8.0, "threshold": None})
     assert before.difference(after) == ""
-    stricter = after.model_copy(update={"config": after.config | {"dp": {"epsilon": 1.0}}})
-    assert after.difference(stricter) == "epsilon 8.0 instead of 1.0"
-    assert "instead of None" in after.difference(after.model_copy(update={"config": {"dp": None}}))
+    assert after.difference(private({"epsilon": 1.0})) == "epsilon 8.0 instead of 1.0"
+    assert "instead of None" in after.difference(private(None))
 
 
 # The program
