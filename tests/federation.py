@@ -33,6 +33,7 @@ from solera.engine import BlockTraining, Simulation
 
 ITEMS = 24
 FIVE = (3, 2, 2, 2, 2)  # users, where uploads are masked
+FEW = Policy(least_nodes=3, least_users=3, sums_without_noise=100, allow_plain=False)
 
 
 def fill(device: Device, users: dict[str, list[str]]) -> None:
@@ -67,7 +68,7 @@ class Local:
             users = {f"u{u}": [str(i) for i in histories[u]] for u in range(first, first + size)}
             self.add_node(100 + number, users)
             first += size
-        few = {"least_nodes": 3, "least_users": 3} if node_keys is not None else {}
+        few = {"least_nodes": 3, "least_users": 3, "sums_without_noise": 100} if node_keys is not None else {}
         settings = {"rounds": 3, "min_nodes": 1, **few, **settings}
         if node_keys is not None:
             self.pin(node_keys)
@@ -91,7 +92,7 @@ class Local:
         FederationFolder(self.folder / "server").keep_roster(roster)
         for place, device in enumerate(self.devices.values(), start=1):
             self.membership(keys, place, roster).write(device.store)
-            Policy(least_nodes=3, least_users=3, allow_plain=False).write(device.store)
+            FEW.write(device.store)
 
     def membership(self, keys: Path, place: int, roster: Roster) -> Membership:
         signer = base64.b64encode(read_roster_key(keys / ROSTER_PUBLIC)).decode()

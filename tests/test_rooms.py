@@ -39,7 +39,6 @@ WITHIN = {
     "deploy": ["common", "edge", "secure", "node", "server", "operate"],
     "privacy": ["record_files", "secagg", "inference", "poisoning", "sketch_accuracy"],
 }
-LONGEST = 350  # lines of a file
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -136,13 +135,6 @@ def test_files_form_no_circle() -> None:
         for module, file in modules.items()
     }
     assert list(TopologicalSorter(graph).static_order())
-
-
-def test_files_can_be_read_in_one_sitting() -> None:
-    lengths = {
-        str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in FILES
-    }
-    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 
 def test_only_the_outer_rooms_know_of_runs() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from attack import attack
 
+from federation import FEW
 from solera.core.upload import Totals
 from solera.deploy.common.protocol import MESSAGE, Enrolment
 from solera.deploy.node.node import Node
@@ -144,6 +145,8 @@ def test_a_large_number_among_groups(world, push, reached):
     )
     ways = []
     for federation in (honest, attacked):
+        for device in federation.devices.values():  # a group has a fifth of the roster
+            FEW.model_copy(update={"least_share": 0.1}).write(device.store)
         if federation is attacked:
             push(federation)
         before = federation.coordinator.state.shared["items"].clone()

@@ -59,6 +59,9 @@ def three_nodes(
         yield real
 
 
+OPEN = Policy(least_nodes=2, least_users=1, rounds_per_day=100_000, sums_without_noise=100_000)
+
+
 class RealFederation:
     """Nodes 1, 2, … with some users of a data set each, in order."""
 
@@ -85,7 +88,7 @@ class RealFederation:
                 rows = [(data.item_map.id(int(item)), time) for time, item in enumerate(items)]
                 device.add_all(rows, f"u{user}", "test")
             Ledger(device.store).join_next()
-            Policy(least_nodes=2, least_users=1, rounds_per_day=100_000).write(device.store)
+            OPEN.write(device.store)
             device.close()
             first += count
         self.server_process: Any = None
@@ -101,7 +104,7 @@ class RealFederation:
 
     def start_server(self) -> None:
         running = superlink.running(self.folder, self.address, self.keys)
-        self.server_process, _ = self.stack.enter_context(running)
+        self.server_process, self.control = self.stack.enter_context(running)
 
     def start_node(self, number: int) -> None:
         device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
@@ -177,7 +180,7 @@ class RealFederation:
 def _settings(given: dict[str, Any]) -> Any:
     from solera.deploy.common.settings import Settings
 
-    few = {"least_nodes": 2, "least_users": 1}
+    few = {"least_nodes": 2, "least_users": 1, "sums_without_noise": OPEN.sums_without_noise}
     return Settings(**{"over_selection": 1.0, "patience": 90, "deadline": 120, **few, **given})
 
 

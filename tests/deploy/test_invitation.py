@@ -12,33 +12,36 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
+from starlette.responses import PlainTextResponse
+
 from device_commands import run, run_json
 from solera.core.errors import ConfigError, DeployError
-from solera.deploy.common.authority import make_keys
-from solera.deploy.common.invitation import SCHEME, Asked, Invitation
-from solera.deploy.node.accepted import accept, accepted, conflicts, leave
+from solera.deploy.common.authority import make_keys, make_node_key, read_key
+from solera.deploy.common.invitation import SCHEME, Code, Invitation
+from solera.deploy.edge.admission import Admission
+from solera.deploy.node.accepted import accept, accepted, leave
 from solera.deploy.operate.inviting import invitation, write_qr
-from solera.deploy.secure.roster import ROSTER, make_roster
+from solera.deploy.secure.roster import read_identity_key
 from solera.device.device import Device
 from solera.device.ledger import Ledger
-from solera.device.policy import Policy
+from solera.device.policy import Agreement, Policy
 
 SERVER = "recommender.example.org:8000"
-PLAIN = Asked(masked=False)
+PLAIN = Agreement()
+MASKED = Agreement(masked=True, least_nodes=20, epsilon=8)
 SMALL = {"embedding_size": 4}
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("invited") / "keys"
-    make_keys(folder, 3)
-    (folder / ROSTER).write_text(make_roster(folder, folder / ROSTER).model_dump_json())
+    make_keys(folder, 0)
     return folder
 
 
 @pytest.fixture
 def made(keys) -> Invitation:
-    return invitation(keys, "node-2", SERVER, "films", Asked(masked=True, least_nodes=20, epsilon=8))
+    return invitation(keys, "node-2", SERVER, "films", MASKED)
 
 
 @pytest.fixture
@@ -49,51 +52,106 @@ def device(local) -> Device:
 
 
 def test_a_link_and_a_file_hold_the_same(made, tmp_path):
-    link = made.link()
-    assert link.startswith(SCHEME)
-    assert Invitation.read(link) == made
+    assert made.link().startswith(SCHEME)
+    assert Invitation.parse(made.link()) == made
     (tmp_path / "a").write_text(made.model_dump_json(indent=2))
     assert Invitation.read(str(tmp_path / "a")) == made
-    assert "PRIVATE KEY" in made.key
-    assert (str(made.address), made.node) == (SERVER, "node-2")
+    assert "PRIVATE" not in made.model_dump_json()
+    assert (str(made.address), made.code.name) == (SERVER, "node-2")
 
 
 def test_it_says_what_is_asked():
-    words = list(Asked(masked=True, least_nodes=20, epsilon=8).sentences())
-    assert words == [
-        "Your upload is hidden in a sum over at least 20 devices.",
-        "Noise is added to what is learned: ε = 8 over all rounds.",
+    assert Policy().sentences(MASKED) == [
+        "Your upload is hidden in a sum over at least 20 devices and 10 people.",
+        "Every device adds noise. Your device spends at most ε = 8 over all rounds.",
+        "The server may not ask whether it ranks your items high.",
     ]
-    assert "The server sees what your device uploads." in next(PLAIN.sentences())
+    assert Policy(least_nodes=30, epsilon=2).sentences(MASKED)[:2] == [
+        "Your upload is hidden in a sum over at least 30 devices and 10 people.",
+        "Every device adds noise. Your device spends at most ε = 2 over all rounds.",
+    ]
+    assert "at most 1 sum." in Policy().sentences(Agreement(masked=True))[1]
+    assert "The server sees what your device uploads." in Policy().sentences(PLAIN)[0]
+    assert "Your device cannot check that." in Policy().sentences(Agreement(epsilon=8))[1]
+    assert "at most ε = 4 in all" in Policy().sentences(Agreement(evaluations=9))[-1]
 
 
 def test_what_the_policy_forbids():
-    assert conflicts(PLAIN, Policy()) == []
-    assert conflicts(PLAIN, Policy(allow_plain=False)) == ["your policy allows only masked rounds"]
-    few = Asked(masked=True, least_nodes=3)
-    assert conflicts(few, Policy()) == ["your policy asks for sums over at least 10 devices, not 3"]
-    assert conflicts(few, Policy(least_nodes=3)) == []
-    noisy = Asked(masked=True, least_nodes=20, epsilon=8)
-    assert conflicts(noisy, Policy(epsilon=8)) == []
-    assert conflicts(noisy, Policy(epsilon=4)) == ["your policy allows ε of 4 at most, not ε = 8"]
-    assert conflicts(few, Policy(least_nodes=3, total_epsilon=1)) == [
+    assert Policy().conflicts(PLAIN) == []
+    assert Policy(allow_plain=False).conflicts(PLAIN) == ["your policy allows only masked rounds"]
+    few = Agreement(masked=True, least_nodes=3)
+    assert Policy().conflicts(few) == ["your policy asks for sums over at least 10 devices, not 3"]
+    assert Policy(least_nodes=3).conflicts(few) == []
+    assert Policy(epsilon=8).conflicts(MASKED) == []
+    assert Policy(epsilon=4).conflicts(MASKED) == ["your policy allows ε of 4 at most, not ε = 8"]
+    assert Policy(least_nodes=3, total_epsilon=1).conflicts(few) == [
         "your policy allows ε of 1 at most, not no noise"
+    ]
+    many = Agreement(masked=True, sums=20, evaluations=9)
+    assert Policy().conflicts(many) == [
+        "your policy allows 1 sums without noise, not 20",
+        "your policy allows evaluations of ε = 4 in all, not 9",
     ]
 
 
-def test_accepting_keeps_files_that_others_cannot_read(made, device):
+def test_accepting_makes_a_key_that_others_cannot_read(made, device, keys):
     kept = accept(device, made)
     assert accepted(device.path) == kept
-    assert kept.key.read_text() == made.key
+    secret = kept.key.read_text()
+    assert "PRIVATE KEY" in secret
+    assert read_identity_key(kept.key)
+    assert kept.public_key.read_text().endswith(" node-2\n")
     assert (kept.address.host, kept.address.ca) == ("recommender.example.org", kept.ca.resolve())
     for path in (kept.folder, *kept.folder.iterdir()):
-        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
-    assert made.key not in (kept.folder / "invitation.json").read_text()
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077 or path == kept.public_key, path
     accept(device, made)  # again changes nothing
+    assert kept.key.read_text() == secret
+    assert not list((keys / "nodes").iterdir())
     leave(device)
     assert not kept.folder.exists()
     assert accepted(device.path) is None
     leave(device)  # again changes nothing
+
+
+def test_a_code_lets_one_device_in_once_and_not_for_ever(keys, made, device, local, tmp_path):
+    """The server keeps the first key that comes with a code, and refuses old and forged codes."""
+    door = Admission(PlainTextResponse(), keys)
+
+    def shown(key: Path, code: Code = made.code) -> bytes:
+        return json.dumps({"code": code.model_dump(), "key": key.read_text()}).encode()
+
+    mine = accept(device, made).public_key
+    make_node_key(tmp_path / "other", "other")
+    for wrong in (
+        made.code.model_copy(update={"name": "node-3"}),
+        made.code.model_copy(update={"expires": made.code.expires + 1}),
+        made.code.model_copy(update={"signature": "AAAA"}),
+        made.code.model_copy(update={"signature": "?"}),
+    ):
+        with pytest.raises(DeployError, match="not the federation's"):
+            door.admit(shown(mine, wrong))
+    old = Code.new("node-7", -0.001, read_key(keys / "ca.key"))
+    with pytest.raises(DeployError, match="has expired"):
+        door.admit(shown(mine, old))
+    for wrong in (b"", b"{}", shown(accepted(device.path).key)):
+        with pytest.raises(DeployError, match="not the answer"):
+            door.admit(wrong)
+    assert not list((keys / "nodes").iterdir())
+    door.admit(shown(mine))
+    door.admit(shown(mine))  # a device that did not hear the answer asks again
+    with pytest.raises(DeployError, match="was used already"):
+        door.admit(shown(tmp_path / "other.pub"))
+    assert [path.name for path in (keys / "nodes").iterdir()] == ["node-2.pub"]
+    assert (keys / "nodes" / "node-2.pub").read_bytes() == mine.read_bytes()
+    with pytest.raises(DeployError, match="node-2 takes part already"):
+        invitation(keys, "node-2", SERVER, "films", PLAIN)
+    (keys / "nodes" / "node-2.pub").unlink()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "x" * 65, "a\nb"])
+def test_a_name_that_is_no_file_name(keys, name):
+    with pytest.raises(DeployError):
+        invitation(keys, name, SERVER, "films", PLAIN)
 
 
 def test_whoever_has_left_takes_part_again_by_accepting_and_by_nothing_else(local, keys):
@@ -117,7 +175,7 @@ def test_whoever_has_left_takes_part_again_by_accepting_and_by_nothing_else(loca
 @pytest.mark.parametrize("change", ["leave", "pause"])
 def test_a_yes_that_nobody_has_used_is_taken_back(device, made, change):
     ledger = Ledger(device.store)
-    ledger.asked("f" * 32, {})
+    ledger.asked("f" * 32, PLAIN)
     accept(device, made)
     getattr(ledger, change)("f" * 32)
     assert not ledger.joins_next
@@ -131,22 +189,22 @@ def test_a_second_federation_has_to_wait(made, keys, device):
     other = invitation(keys, "node-3", "elsewhere.example.org:8000", "books", PLAIN)
     with pytest.raises(DeployError, match="takes part in 'films'"):
         accept(device, other)
-    assert accepted(device.path).terms.federation == "films"
+    assert accepted(device.path).invitation.federation == "films"
 
 
-def test_a_changed_roster_or_key_is_refused(made, device):
-    signed = json.loads(made.roster)
-    signed["nodes"]["node-4"] = signed["nodes"].pop("node-3")
-    for wrong in ({"roster": json.dumps(signed)}, {"key": "no key"}):
-        with pytest.raises(DeployError):
-            accept(device, made.model_copy(update=wrong))
-        assert accepted(device.path) is None
+def test_masks_without_a_signer_are_refused(made, device):
+    text = made.model_copy(update={"roster_key": None}).model_dump_json()
+    with pytest.raises(DeployError, match="does not say who signs"):
+        Invitation.parse(text)
+    with pytest.raises(DeployError, match="not the public key"):
+        accept(device, made.model_copy(update={"roster_key": "no key"}))
+    assert accepted(device.path) is None
 
 
 def broken() -> list[str]:
     bomb = base64.urlsafe_b64encode(zlib.compress(b" " * 50_000_000)).decode().rstrip("=")
     half = base64.urlsafe_b64encode(zlib.compress(b'{"version": 1}')[:-3]).decode()
-    return [SCHEME + "!", SCHEME, SCHEME + bomb, SCHEME + half, "{}", '{"version": 2}', ""]
+    return [SCHEME + "!", SCHEME, SCHEME + bomb, SCHEME + half, "{}", '{"version": 1}', '{"version": 2}', ""]
 
 
 @pytest.mark.parametrize("text", broken(), ids=str.__len__)
@@ -155,13 +213,10 @@ def test_what_is_no_invitation(text):
         Invitation.parse(text)
 
 
-def test_a_node_without_key_or_listing(keys):
-    with pytest.raises(DeployError, match="node-9 cannot be read"):
-        invitation(keys, "node-9", SERVER, "films", PLAIN)
-    with pytest.raises(DeployError, match="does not have node-9"):
-        invitation(keys, "node-9", SERVER, "films", Asked(masked=True))
-    with pytest.raises(ConfigError, match="not HOST:PORT"):
-        invitation(keys, "node-1", "example.org", "films", PLAIN)
+def test_a_wrong_address(keys):
+    for wrong in ("example.org", "evil\r\nX: y:80", " a b:80", "user@host:80"):
+        with pytest.raises(ConfigError, match="not HOST:PORT"):
+            invitation(keys, "node-1", wrong, "films", PLAIN)
 
 
 def test_qr_code(keys, made, tmp_path):
@@ -194,14 +249,16 @@ def test_the_commands(keys, tmp_path):
     invited = run_json("federation", "invite", keys, "node-1", "--server", SERVER, "-o", tmp_path / "i")
     assert "nothing was changed" in run("node", "accept", tmp_path / "me", tmp_path / "i", answers="n\n")
     assert accepted(tmp_path / "me") is None
-    said = run("node", "accept", tmp_path / "me", invited["link"], answers="y\n")
+    with pytest.raises(DeployError, match="command line can be read by other users"):
+        run("node", "accept", tmp_path / "me", invited["link"])
+    said = run("node", "accept", tmp_path / "me", answers=f"{invited['link']}\ny\n")
     assert "The server sees what your device uploads." in said
-    assert accepted(tmp_path / "me").terms.server == SERVER
+    assert accepted(tmp_path / "me").invitation.server == SERVER
     lines = run("node", "start", tmp_path / "me", "--show-commands")
     assert SERVER in lines and str(tmp_path / "me" / "federation" / "ca.pem") in lines
     assert run_json("node", "leave", tmp_path / "me")["server"] == SERVER
     opened = Device.open(tmp_path / "me")
     assert not Ledger(opened.store).joins_next
     opened.close()
-    with pytest.raises(DeployError, match="no invitation"):
+    with pytest.raises(ConfigError, match="no invitation"):
         run("node", "leave", tmp_path / "me")

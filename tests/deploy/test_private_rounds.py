@@ -21,6 +21,8 @@ from solera.data.sampling import ClientData
 from solera.deploy.common.protocol import Packet, Reason
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
+from solera.device.ledger import Ledger
+from solera.device.policy import Agreement
 from solera.dp.accounting import Releases, epsilon
 from solera.dp.noise import Noise, System, SystemNoise
 from solera.dp.one_round import PrivateSum
@@ -92,6 +94,11 @@ def test_a_node_that_does_not_clip_is_refused(local, method):
         return replace(packet, fields={**packet.fields, "clip": 1e6})
 
     federation.forge = forge
+    federation.exchange(
+        "enrol", federation.coordinator.invite(set(federation.devices)), federation.coordinator.enrol
+    )
+    Ledger(federation.devices[101].store).asked(federation.coordinator.identity.federation, Agreement())
+    Ledger(federation.devices[101].store).join(federation.coordinator.identity.federation)  # to no clip
     entry = federation.round()
     assert (entry["nodes"], entry["clients"]) == (2, 7)
     assert federation.rejected() == [Reason.NORM]

@@ -120,8 +120,17 @@ def test_nodes_take_part_whose_users_were_not_drawn(masked):
     federation = masked("fedmf", SMALL | {"clients_per_round": 0.4}, dp=shared())
     federation.coordinator = Coordinator(federation.server, Nobody())
     before = federation.coordinator.state.shared["items"].clone()
-    entry = federation.round()
-    assert (entry["wanted"], entry["nodes"]) == (0, 5)
+    assert federation.round() is None  # a sum over nobody is below every owner's least number of users
+    assert torch.equal(federation.coordinator.state.shared["items"], before)
+    assert federation.rejected() == [Reason.DECLINED] * 5
+
+    class One(Silent):
+        def coins(self, count: int, round_: int) -> np.ndarray:
+            return np.where(np.arange(count) < 3, 0.0, 0.999)  # the three users of the first node
+
+    federation.coordinator = Coordinator(federation.server, One())
+    entry = federation.round(attempt=1)
+    assert (entry["wanted"], entry["nodes"]) == (3, 5)
     assert not torch.equal(federation.coordinator.state.shared["items"], before)
     little = masked("fedmf", SMALL | {"clients_per_round": 0.4}, dp=shared(noise=0.1))
     little.coordinator = Coordinator(little.server, Nobody())

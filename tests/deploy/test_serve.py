@@ -255,7 +255,7 @@ def test_a_version_that_is_worse_is_rejected_and_training_goes_back(world, monke
     assert np.array_equal(state.shared["items"], made.versions.load(1).shared["items"])
     assert made.loop.serving.told == {100: 1, 101: 1, 102: 1}
     assert made.loop.serving.evaluations == 2
-    assert made.loop.serving.evaluation_epsilon == 4.0
+    assert made.loop.serving.evaluation_epsilon == 1.0
 
 
 def share_with_some(version: int) -> float:
@@ -402,16 +402,18 @@ def answer_of(local: Local, node: int, top: int = 10, epsilon: float = 1.0):
 
 
 def test_a_device_answers_by_randomized_response_within_its_owner_s_policy(local, monkeypatch):
-    made = local("fedmf", {"embedding_size": 4})
+    made = local("fedmf", {"embedding_size": 4}, evaluation_epsilon=9)
     made.run(1)
     monkeypatch.setattr(node_evaluation.Evaluating.__init__, "__defaults__", (lambda probability: False,))
     assert answer_of(made, 100, top=24).fields["yes"] == 5  # every item is among the first 24
     monkeypatch.setattr(node_evaluation.Evaluating.__init__, "__defaults__", (lambda probability: True,))
     assert answer_of(made, 100, top=24).fields["yes"] == 0  # all flipped
     assert made.devices[100].outbox()[-1]["steps"] == ["randomized response 1"]
-    for _ in range(6):
+    for _ in range(2):
         assert "yes" in answer_of(made, 100).fields
-    assert "8 evaluations" in answer_of(made, 100).fields["declined"]
+    assert "ε = 5 in all; this device allows 4" in answer_of(made, 100).fields["declined"]
+    (spent,) = made.devices[100].status()["federations"]
+    assert spent["evaluation_epsilon"] == 4.0
     Policy(epsilon=4).write(made.devices[101].store)
     assert "limits ε" in answer_of(made, 101).fields["declined"]
     Ledger(made.devices[102].store).leave(made.coordinator.identity.federation)

@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 
 from commands import is_running
 from solera.core.errors import DeployError
-from solera.deploy.common.invitation import Asked
 from solera.deploy.node.accepted import accepted
 from solera.deploy.operate import reachability, supernode
 from solera.deploy.operate.inviting import invitation
@@ -24,6 +23,7 @@ from solera.deploy.operate.processes import Process, free_port
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.outbox import BECAUSE
+from solera.device.policy import Agreement
 from solera.device.publish import start
 from solera.service import node_keeper
 from solera.service.app import service
@@ -50,7 +50,7 @@ def page(folder):
 def link(keys) -> str:
     """An invitation to a server that does not answer."""
     server = f"127.0.0.1:{free_port()}"
-    return invitation(keys, "node-1", server, "fi\u202elms", Asked(masked=False)).link()
+    return invitation(keys, "new-1", server, "fi\u202elms", Agreement()).link()
 
 
 def shown(page: TestClient, until: str) -> dict:
@@ -67,7 +67,7 @@ def test_an_invitation_is_read_before_anything_is_kept(page, folder, link):
     assert (asked["federation"], asked["server"][:10]) == ("films", "127.0.0.1:")  # nothing changes the order
     assert asked["asks"][0].startswith("The server sees what your device uploads.")
     assert asked["declines"] == ["your policy allows only masked rounds"]
-    assert "PRIVATE KEY" not in str(asked)
+    assert "PRIVATE" not in str(asked)
     assert accepted(folder) is None
     assert page.get("/page/part").json() == {
         "missing": None,
@@ -86,9 +86,9 @@ def test_what_is_no_invitation_is_refused(page, folder, text):
     assert accepted(folder) is None
 
 
-def test_a_key_that_is_none_leaves_no_files(page, folder, keys, link):
-    made = invitation(keys, "node-1", "127.0.0.1:9", "films", Asked(masked=False))
-    text = made.model_copy(update={"key": "no key"}).model_dump_json()
+def test_a_signer_that_is_none_leaves_no_files(page, folder, keys, link):
+    made = invitation(keys, "new-1", "127.0.0.1:9", "films", Agreement(masked=True))
+    text = made.model_copy(update={"roster_key": "no key"}).model_dump_json()
     assert page.put("/page/invitation", json={"text": text}).status_code == 400
     assert not (folder / "federation").exists()
     assert page.get("/page/part").json()["node"] == "off"
@@ -103,7 +103,7 @@ def test_agreeing_waits_for_the_server_and_leaving_removes_the_key(page, folder,
     assert page.put("/page/part", json={"do": "stop"}).json()["node"] == "off"
     assert page.put("/page/part", json={"do": "start"}).json()["node"] != "off"
     device = Device.open(folder)
-    assert Ledger(device.store).asked(FEDERATION, {}) == "joined"  # the agreement holds for who asks next
+    assert Ledger(device.store).asked(FEDERATION, Agreement()) == "joined"  # it holds for who asks next
     left = page.delete("/page/invitation").json()
     assert (left["accepted"], left["node"]) == (None, "off")
     assert not (folder / "federation").exists()
@@ -116,24 +116,24 @@ def test_leaving_before_anybody_asked_takes_the_agreement_back(page, folder, lin
     page.put("/page/invitation", json={"text": link})
     page.delete("/page/invitation")
     device = Device.open(folder)
-    assert Ledger(device.store).asked(FEDERATION, {}) == "asked"
+    assert Ledger(device.store).asked(FEDERATION, Agreement()) == "asked"
     device.close()
 
 
 def test_a_second_federation_has_to_wait_for_the_page(page, folder, foreign_keys, link):
     page.put("/page/invitation", json={"text": link})
-    other = invitation(foreign_keys, "node-1", "elsewhere.example.org:8000", "books", Asked(masked=False))
+    other = invitation(foreign_keys, "new-1", "elsewhere.example.org:8000", "books", Agreement())
     answer = page.put("/page/invitation", json={"text": other.link()})
     assert answer.status_code == 400
     assert "takes part in" in answer.json()["error"]
-    assert accepted(folder).terms.server.startswith("127.0.0.1")
+    assert accepted(folder).invitation.server.startswith("127.0.0.1")
 
 
 def test_pausing_and_what_has_left(page, folder, link):
     page.put("/page/invitation", json={"text": link})
     device = Device.open(folder)
     ledger = Ledger(device.store)
-    ledger.asked(FEDERATION, {})
+    ledger.asked(FEDERATION, Agreement())
     device.sent({"slots": [1]}, b"x", round_=-1, steps=(), kind="enrol", federation=FEDERATION)
     device.sent({"rows": [7]}, b"x", round_=4, steps=(), kind="train", federation=FEDERATION)
     found = page.get("/page/part").json()

@@ -6,6 +6,9 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,12 @@ from real import RealFederation, people
 from commands import below, environment
 from open_service import opened
 from solera.deploy.common.authority import make_keys
-from solera.deploy.common.invitation import Asked
 from solera.deploy.node.accepted import accepted
+from solera.deploy.operate import superlink
 from solera.deploy.operate.inviting import invitation
 from solera.device.device import Device
 from solera.device.ledger import Ledger
+from solera.device.policy import Agreement
 
 WEB = Path(__file__).parents[2] / "web"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -63,7 +67,7 @@ def test_a_person_takes_part_from_the_page(tmp_path, key, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     keys = tmp_path / "keys"
-    make_keys(keys, 3)
+    make_keys(keys, 2)  # the person's device makes its own
     with RealFederation(
         tmp_path, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 1]
     ) as federation:
@@ -71,8 +75,10 @@ def test_a_person_takes_part_from_the_page(tmp_path, key, monkeypatch):
         Ledger(mine.store).join_next(False)  # the person agrees on the page, and nowhere else
         path = tmp_path / "node-3.link"
         server = str(federation.address)
-        path.write_text(invitation(keys, "node-3", server, "films", Asked(masked=False)).link())
+        path.write_text(invitation(keys, "node-3", server, "films", Agreement()).link())
         federation.start_server()
+        watching = superlink.watch(federation.server_process, federation.control, federation.folder, keys)
+        threading.Thread(target=partial(deque, watching, maxlen=0), daemon=True).start()
         federation.start_node(1)
         federation.start_node(2)
         with opened(federation.devices[2], "--user", "u10") as service:

@@ -339,7 +339,16 @@ def test_a_device_of_version_0_1_is_brought_up_to_date(device):
     device.add("3")
     device.sent({"items": (2, 3)}, b"abc", round_=4, steps=[])
     connection = device.store.connection
-    for table in ("federations", "rounds", "seen_only", "aliases", "hidden", "listed", "tokens"):
+    for table in (
+        "federations",
+        "rounds",
+        "seen_only",
+        "aliases",
+        "hidden",
+        "listed",
+        "tokens",
+        "evaluations",
+    ):
         connection.execute(f"DROP TABLE {table}")
     for column in ("kind", "federation"):
         connection.execute(f"ALTER TABLE outbox DROP COLUMN {column}")

@@ -23,6 +23,7 @@ from solera.cli import app
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.ledger import Ledger
+from solera.device.policy import Agreement
 from solera.device.publish import export
 from solera.device.tokens import Tokens
 
@@ -32,7 +33,7 @@ def service(bundled, tmp_path_factory):
     folder = tmp_path_factory.mktemp("service") / "me"
     device = Device.create(folder, Bundle.open(bundled("fedslist")))
     device.add_all([("3", 1), ("5", 2), ("9", 3, False)], "me", "test")
-    Ledger(device.store).asked("f" * 64, {"masked": True, "noise": 1.0, "rounds": 3})
+    Ledger(device.store).asked("f" * 64, Agreement(masked=True, noise=1.0, rounds=3))
     device.sent({"rows": [7], "trained": [1]}, b"x" * 100, round_=0, steps=["clip 0.5"], kind="train")
     device.close()
     with opened(folder) as running:

@@ -8,6 +8,7 @@ from pathlib import Path
 from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.ledger import Entry, Ledger, Stage
+from solera.device.policy import Agreement
 
 FEDERATION, OTHER = "3f2a" * 16, "b07c" * 16
 PEOPLE = 24  # in every masked sum
@@ -19,9 +20,9 @@ def write_device(folder: Path, bundle: Bundle) -> None:
     """A device without a history, asked by two federations, that has uploaded to one of them."""
     device = Device.create(folder, bundle)
     ledger = Ledger(device.store)
-    ledger.asked(FEDERATION, {"masked": True, "noise": NOISE, "rounds": 20})
+    ledger.asked(FEDERATION, Agreement(masked=True, noise=NOISE, rounds=20))
     ledger.join(FEDERATION)
-    ledger.asked(OTHER, {"masked": False, "rounds": 5})
+    ledger.asked(OTHER, Agreement(rounds=5))
     send(device, "enrol", -1, {"slots": [1]}, 214)
     nodes = {f"node {number}": 1 for number in range(PEOPLE)}
     members = [{"users": 1} for _ in nodes]

@@ -85,6 +85,7 @@ def measure(
                 secure_aggregation=secure_aggregation,
                 least_nodes=2,
                 least_users=1,
+                sums_without_noise=rounds,
             )
             FederationFolder.create(root / "server", bundle, settings)
             submit.run(root / "server", lambda entry: None, nodes=nodes)
@@ -120,7 +121,7 @@ def _devices(root: Path, data: Interactions, method: str, nodes: int, users: int
     secret, _ = make_keys(root / "publisher")
     bundle = start(method, catalogue_of(data), root / "start.bundle", secret)
     households = Households.choose(data, [root / f"node{node}" for node in range(nodes)], users)
-    households.create(bundle, Policy(least_nodes=2, least_users=1))
+    households.create(bundle, Policy(least_nodes=2, least_users=1, sums_without_noise=1000))
     return households.folders
 
 

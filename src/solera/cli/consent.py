@@ -42,6 +42,16 @@ def policy(
         float | None,
         typer.Option(help=f"Smallest noise on a masked sum, as a multiple of the clip{_OFF}.", min=0),
     ] = None,
+    most_groups: Annotated[
+        int | None, typer.Option(help="Largest number of groups with a masked sum of their own.", min=1)
+    ] = None,
+    sums_without_noise: Annotated[
+        int | None,
+        typer.Option(help="Most masked sums without noise that this device ever helps to open (1).", min=0),
+    ] = None,
+    evaluation_epsilon: Annotated[
+        float | None, typer.Option(help="Largest ε of all answers to evaluations (4).", min=0)
+    ] = None,
     rounds_per_day: Annotated[int | None, typer.Option(help="Most uploads in 24 hours (96).", min=1)] = None,
     epsilon: Annotated[
         float | None, typer.Option(help=f"Largest ε spent in one federation{_OFF}.", min=0)
@@ -79,6 +89,9 @@ def policy(
         "least_own_users": least_own_users,
         "largest_clip": largest_clip,
         "least_noise": least_noise,
+        "most_groups": most_groups,
+        "sums_without_noise": sums_without_noise,
+        "evaluation_epsilon": evaluation_epsilon,
         "rounds_per_day": rounds_per_day,
         "epsilon": epsilon,
         "total_epsilon": total_epsilon,

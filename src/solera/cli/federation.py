@@ -164,6 +164,10 @@ def run(
     least_users: Annotated[
         int | None, typer.Option(help="Smallest number of users in a masked sum (10).", min=1)
     ] = None,
+    sums_without_noise: Annotated[
+        int | None,
+        typer.Option(help="Masked sums without noise that devices help to open, at most (1).", min=1),
+    ] = None,
     groups: Annotated[
         int | None,
         typer.Option(
@@ -191,7 +195,8 @@ def run(
 
     Example: solera federation run films --bundle films.bundle --nodes 3 --rounds 20
 
-    Example: solera federation run films --bundle films.bundle --nodes 3 --secure-aggregation
+    Example: solera federation run films --bundle films.bundle --nodes 10 --secure-aggregation
+        --dp epsilon=8,delta=1e-5,mode=distributed
 
     Example: solera federation run films --bundle films.bundle --nodes 3 --dp epsilon=8,delta=1e-5
 
@@ -222,6 +227,7 @@ def run(
         "least_nodes": least_nodes,
         "least_share": least_share,
         "least_users": least_users,
+        "sums_without_noise": sums_without_noise,
         "groups": groups,
         "combine": combine,
         "dp": None if dp is None else DP.parse(dp),

@@ -76,7 +76,7 @@ def start(
 
     invited = accepted(device) if superlink is None else None
     if invited:
-        superlink, ca, key = invited.terms.server, ca or invited.ca, key or invited.key
+        superlink, ca, key = invited.invitation.server, ca or invited.ca, key or invited.key
     if superlink is None:
         raise ConfigError(
             f"{device} has accepted no invitation", "give --superlink; or accept one: solera node accept"
@@ -95,29 +95,29 @@ def start(
         return
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
-    with private_files():
+    supernode.check_key(key)
+    with private_files(), ended_by_signals(), supernode.alone(device):  # before anything is changed
         pinned = pin(device, key, server_ca or ca, roster, roster_key)
         opened = Device.open(device)
+        ledger = Ledger(opened.store)
         if join:
-            Ledger(opened.store).join_next()
-        joined = [each["id"] for each in Ledger(opened.store).federations() if each["standing"] == "joined"]
+            ledger.join_next()
+        agreed = ledger.joins_next or any(each["standing"] == "joined" for each in ledger.federations())
         opened.close()
-        if pinned:
+        if pinned and pinned.roster.nodes:
             out.print(
                 f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
                 f" {pinned.roster.digest[:16]}",
                 highlight=False,
             )
-        if not joined and not join:
+        if not agreed:
             out.print(
                 "you have not agreed to any federation yet: this node will decline until you do;"
                 f" see solera device status {device}",
                 highlight=False,
                 soft_wrap=True,
             )
-        supernode.check_key(key)
-        with ended_by_signals(), supernode.alone(device):
-            try:
-                serve(device, address, key, say, server_ca=server_ca)
-            except KeyboardInterrupt:
-                out.print("the node ends")
+        try:
+            serve(device, address, key, say, server_ca=server_ca)
+        except KeyboardInterrupt:
+            out.print("the node ends")

@@ -50,7 +50,7 @@ def start(
     if (keys is None) != insecure:
         raise ConfigError(
             "--keys is missing" if keys is None else "--keys and --insecure cannot be combined",
-            "give --keys DIR; `solera federation keys DIR --nodes 3` makes the keys",
+            "give --keys DIR; `solera federation keys DIR` makes the keys",
         )
     from solera.deploy.common.flower import Address
     from solera.deploy.common.private_files import is_open, private_files
@@ -78,14 +78,15 @@ def start(
             exporter = stack.enter_context(serving(folder, metrics_port, metrics_host))
         process, asked = stack.enter_context(superlink.running(folder, address, keys, nodes_per_address))
         out.print(f"the server listens at {address}; Ctrl-C ends it; log: {process.log}", highlight=False)
-        access = "--insecure" if keys is None else "--ca ca.pem --key nodes/NAME"
         called = "HOST" if host in {"0.0.0.0", "::"} else host
-        hint = f"next: solera node start DEVICE --superlink {called}:{port} {access}"
+        hint = f"next: solera federation invite {keys} NAME --server {called}:{port}"
+        if keys is None:
+            hint = f"next: solera node start DEVICE --superlink {called}:{port} --insecure"
         out.print(hint, style="dim", highlight=False, soft_wrap=True)
         if metrics_port is not None:
             out.print(f"figures: http://{metrics_host}:{metrics_port}/metrics", highlight=False)
         try:
-            for nodes in superlink.watch(process, asked):
+            for nodes in superlink.watch(process, asked, folder, keys):
                 if exporter is not None:
                     exporter.tell(nodes)
                 out.print(f"{nodes.online} of {nodes.registered} nodes are online", highlight=False)

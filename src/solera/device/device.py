@@ -342,6 +342,7 @@ class Device:
         for each in ledger.federations():
             epsilon = concentrated_epsilon(ledger.spent(each["id"]).here, delta)
             cost = {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta}
+            cost["evaluation_epsilon"] = ledger.evaluation_epsilon(each["id"])
             found.append(each | {"uploads": ledger.uploads(each["id"])} | cost)
         return found
 

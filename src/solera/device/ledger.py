@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from solera.device.policy import Spent, cost_of
+from solera.device.policy import LEAST_NOISE, Agreement, Spent, cost_of
 from solera.device.store import Store
 
 DAY = 86_400.0
-_JOIN_NEXT = "join_next"  # the setting by which the owner agrees to the next federation that asks
+_JOIN_NEXT, _YES = (
+    "join_next",
+    "yes",
+)  # the setting by which the owner agrees to the next federation that asks
 ASKED, JOINED, PAUSED, LEFT = "asked", "joined", "paused", "left"
 
 
@@ -47,6 +50,13 @@ class Entry(NamedTuple):
     secrets: bytes
 
 
+class Opened(NamedTuple):
+    """A sum that this device helped to open: users by node, and which of its own users are in it."""
+
+    cohort: dict[str, int]
+    slots: list[int]
+
+
 class Ledger:
     """Reads and writes; the caller has a transaction open where several steps belong together."""
 
@@ -58,40 +68,45 @@ class Ledger:
         rows = self._store.rows("SELECT standing FROM federations WHERE id = ?", federation)
         return str(rows[0]["standing"]) if rows else None
 
-    def offer(self, federation: str) -> dict[str, Any]:
+    def agreed(self, federation: str) -> Agreement:
         """What the federation said it would do, when the owner was asked."""
         rows = self._store.rows("SELECT offer FROM federations WHERE id = ?", federation)
-        found: dict[str, Any] = json.loads(rows[0]["offer"]) if rows else {}
-        return found
+        return Agreement.model_validate_json(rows[0]["offer"]) if rows else Agreement()
 
     def federations(self) -> list[dict[str, Any]]:
         """All federations that ever asked, with the owner's decision."""
         rows = self._store.rows("SELECT id, standing, offer, time FROM federations ORDER BY time, id")
         return [dict(row) | {"offer": json.loads(row["offer"])} for row in rows]
 
-    def asked(self, federation: str, offer: Mapping[str, Any]) -> str:
-        """Note that a federation asks; whoever said yes beforehand has joined it by that."""
-        standing = JOINED if self.joins_next else ASKED
+    def asked(self, federation: str, offer: Agreement) -> str:
+        """Note that a federation asks.
+
+        An owner who said yes beforehand has joined it by that, unless it offers less than was said then.
+        """
+        said = self._store.settings().get(_JOIN_NEXT)
+        is_agreed = said == _YES or (said and not offer.weaker_than(Agreement.model_validate_json(said)))
+        standing = JOINED if is_agreed else ASKED
         with self._store.writing():
             self._enter(federation, standing, offer)
-            self.join_next(False)
+            if is_agreed:
+                self.join_next(False)
         return standing
 
     def join(self, federation: str) -> None:
         """Record that the owner agrees to the offer."""
-        self._enter(federation, JOINED, self.offer(federation))
+        self._enter(federation, JOINED, self.agreed(federation))
 
     def pause(self, federation: str) -> None:
         """Record that the owner takes no part until joining again. A yes said beforehand is taken back."""
         with self._store.writing():
             self.join_next(False)
-            self._enter(federation, PAUSED, self.offer(federation))
+            self._enter(federation, PAUSED, self.agreed(federation))
 
     def leave(self, federation: str) -> None:
         """Record that the owner has left. A yes said beforehand is taken back."""
         with self._store.writing():
             self.join_next(False)
-            self._enter(federation, LEFT, self.offer(federation))
+            self._enter(federation, LEFT, self.agreed(federation))
 
     def leave_all(self) -> None:
         """Leave all federations that the owner has joined or paused. Nothing joins again by itself."""
@@ -104,21 +119,23 @@ class Ledger:
     @property
     def joins_next(self) -> bool:
         """Whether the owner has agreed to the next federation that asks."""
-        return self._store.settings().get(_JOIN_NEXT) == "yes"
+        return bool(self._store.settings().get(_JOIN_NEXT))
 
-    def join_next(self, agreed: bool = True) -> None:
-        """The owner agrees to the next federation that asks, whatever it offers within the policy.
+    def join_next(self, agreed: Agreement | bool = True) -> None:
+        """The owner agrees to the next federation that asks and offers no less than that.
 
-        That may be one that the owner has left, paused or not decided about: the latest word counts.
+        True stands for whatever it offers within the policy. The federation may be one that the owner has
+        left, paused or not decided about: the latest word counts.
         """
-        self._store.set(_JOIN_NEXT, "yes" if agreed else "")
+        said = agreed.model_dump_json() if isinstance(agreed, Agreement) else _YES if agreed else ""
+        self._store.set(_JOIN_NEXT, said)
 
-    def _enter(self, federation: str, standing: str, offer: Mapping[str, Any]) -> None:
+    def _enter(self, federation: str, standing: str, offer: Agreement) -> None:
         with self._store.writing() as connection:
             connection.execute(
                 "INSERT INTO federations VALUES (?1, ?2, ?3, ?4)"
                 " ON CONFLICT (id) DO UPDATE SET standing = ?2, offer = ?3, time = ?4",
-                (federation, standing, json.dumps(offer), int(time.time())),
+                (federation, standing, offer.model_dump_json(), int(time.time())),
             )
 
     def begin(self, entry: Entry) -> bool:
@@ -154,14 +171,25 @@ class Ledger:
         return (str(rows[0]["terms"]), bytes(rows[0]["secrets"])) if rows else None
 
     def advance(
-        self, context: str, stage: Stage, secrets: bytes | None, cohort: Mapping[str, int] | None = None
+        self,
+        context: str,
+        stage: Stage,
+        secrets: bytes | None,
+        *,
+        cohort: Mapping[str, int] | None = None,
+        slots: Sequence[int] | None = None,
     ) -> None:
         """Advance a round to its next stage and secrets (None: no more secrets)."""
         with self._store.writing() as connection:
             connection.execute(
-                "UPDATE rounds SET stage = MAX(stage, ?2), secrets = ?3, cohort = COALESCE(?4, cohort)"
-                " WHERE context = ?1",
-                (context, int(stage), secrets, None if cohort is None else json.dumps(cohort)),
+                "UPDATE rounds SET stage = MAX(stage, ?2), secrets = ?3, cohort = COALESCE(?4, cohort),"
+                " slots = COALESCE(?5, slots) WHERE context = ?1",
+                (
+                    context,
+                    int(stage),
+                    secrets,
+                    *(None if each is None else json.dumps(each) for each in (cohort, slots)),
+                ),
             )
 
     def keep_reveal(self, context: str, request: str, reply: bytes) -> None:
@@ -199,18 +227,45 @@ class Ledger:
         )
         return -1 if rows[0][0] is None else int(rows[0][0])
 
-    def cohorts(self, federation: str, round_: int, state: str, stage: Stage) -> list[dict[str, int]]:
-        """Of masked rounds with that number or from that state, if they have come to a stage."""
+    def opened_without_noise(self, federation: str | None = None) -> list[Opened]:
+        """All sums without noise that this device ever helped to open, in one federation or in all."""
         rows = self._store.rows(
-            "SELECT cohort FROM rounds WHERE federation = ? AND (round = ? OR state = ?) AND stage >= ?"
-            " AND stage != ?",
+            "SELECT cohort, slots FROM rounds WHERE (?1 IS NULL OR federation = ?1) AND stage = ?2"
+            " AND COALESCE(noise, 0) < ?3",
+            federation,
+            int(Stage.REVEALED),
+            LEAST_NOISE,
+        )
+        return [Opened(json.loads(row["cohort"]), json.loads(row["slots"])) for row in rows]
+
+    def is_repeated(self, federation: str, round_: int, state: str) -> bool:
+        """Whether a masked upload of that round, or from that state, has left the device."""
+        rows = self._store.rows(
+            "SELECT 1 FROM rounds WHERE federation = ? AND (round = ? OR state = ?) AND stage BETWEEN ? AND ?"
+            " LIMIT 1",
             federation,
             round_,
             state,
-            int(stage),
-            int(Stage.PLAIN),
+            int(Stage.UPLOADED),
+            int(Stage.REVEALED),
         )
-        return [json.loads(row["cohort"]) for row in rows]
+        return bool(rows)
+
+    def evaluated(self, federation: str, users: int, epsilon: float) -> None:
+        """Record the answer to an evaluation."""
+        with self._store.writing() as connection:
+            connection.execute(
+                "INSERT INTO evaluations (federation, users, epsilon, time) VALUES (?, ?, ?, ?)",
+                (federation, users, epsilon, int(time.time())),
+            )
+
+    def evaluation_epsilon(self, federation: str | None = None) -> float:
+        """ε of all answers to evaluations that ever left the device, to one federation or to all."""
+        rows = self._store.rows(
+            "SELECT COALESCE(SUM(epsilon), 0) FROM evaluations WHERE ?1 IS NULL OR federation = ?1",
+            federation,
+        )
+        return float(rows[0][0])
 
     def uploads(self, federation: str) -> int:
         """Number of uploads ever sent to a federation."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from solera.core.errors import DeviceError
 
-VERSION = 5  # of the tables
+VERSION = 6  # of the tables
 _FEDERATED = (  # new in version 3
     # Federations that have asked; standing is 'asked', 'joined' or 'left', offer is in JSON.
     "CREATE TABLE federations (id TEXT PRIMARY KEY, standing TEXT NOT NULL, offer TEXT NOT NULL,"
@@ -44,10 +44,18 @@ _CHOICES = (  # new in version 5
     " ON DELETE CASCADE, name TEXT NOT NULL, scopes TEXT NOT NULL, digest TEXT NOT NULL UNIQUE,"
     " time INTEGER NOT NULL, used INTEGER)",
 )
+_QUESTIONS = (  # new in version 6
+    # Answers to evaluations, which cost ε like everything that leaves.
+    "CREATE TABLE evaluations (id INTEGER PRIMARY KEY, federation TEXT NOT NULL, users INTEGER NOT NULL,"
+    " epsilon REAL NOT NULL, time INTEGER NOT NULL)",
+    # Which users of this device a masked upload was made of, in JSON.
+    "ALTER TABLE rounds ADD COLUMN slots TEXT NOT NULL DEFAULT '[]'",
+)
 _STEPS = {  # from a version to the next
     2: ("DROP TABLE IF EXISTS masked_rounds", *_FEDERATED),
     3: _OPINIONS,
     4: _CHOICES,
+    5: _QUESTIONS,
 }
 _TABLES = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -72,6 +80,7 @@ _TABLES = (
     *_FEDERATED,
     *_OPINIONS,
     *_CHOICES,
+    *_QUESTIONS,
 )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from solera.core.text import clean_text
-from solera.deploy.common.invitation import Asked, Invitation
+from solera.deploy.common.invitation import Invitation
 from solera.deploy.node import accepted
 from solera.device import outbox
 from solera.device.device import Device
 from solera.device.ledger import JOINED, PAUSED, Ledger
-from solera.device.policy import Policy
+from solera.device.policy import Agreement, Policy
 
 _WANTED = "node_wanted"  # the setting by which the node starts with the service
 
@@ -19,7 +19,7 @@ _WANTED = "node_wanted"  # the setting by which the node starts with the service
 def asked(device: Device, text: str) -> dict[str, Any]:
     """What an invitation asks for, in words. Nothing of it is kept."""
     found = Invitation.parse(text)
-    return _in_words(device, found.federation, found.server, found.asked)
+    return _in_words(device, found, found.asked)
 
 
 def agree(device: Device, text: str) -> None:
@@ -58,21 +58,26 @@ def state(device: Device) -> dict[str, Any]:
     there = accepted.accepted(device.path)
     if there is None:
         return {"accepted": None}
-    standings = {each["standing"] for each in Ledger(device.store).federations()}
+    known = Ledger(device.store).federations()
+    standings = {each["standing"] for each in known}
+    agreed = next(
+        (Agreement(**each["offer"]) for each in known if each["standing"] == JOINED), there.invitation.asked
+    )
     latest = outbox.latest(device.store, since=int(there.ca.stat().st_mtime))
     return {
-        "accepted": _in_words(device, there.terms.federation, there.terms.server, there.terms.asked),
+        "accepted": _in_words(device, there.invitation, agreed),
         "joined": JOINED in standings,
         "paused": PAUSED in standings,
     } | latest._asdict()
 
 
-def _in_words(device: Device, federation: str, server: str, asked: Asked) -> dict[str, Any]:
+def _in_words(device: Device, invitation: Invitation, asked: Agreement) -> dict[str, Any]:
+    policy = Policy.read(device.store)
     return {
-        "federation": clean_text(federation),
-        "server": clean_text(server),
-        "asks": list(asked.sentences()),
-        "declines": accepted.conflicts(asked, Policy.read(device.store)),
+        "federation": clean_text(invitation.federation),
+        "server": clean_text(invitation.server),
+        "asks": policy.sentences(asked),
+        "declines": policy.conflicts(asked),
     }
 
 

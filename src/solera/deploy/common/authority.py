@@ -3,7 +3,8 @@
     DIR/ca.pem, ca.key          the authority; nodes need ca.pem, making certificates needs ca.key
     DIR/server.pem, server.key  what the server shows to nodes
     DIR/roster.pub, roster.key  what the list of nodes is signed with, for masked rounds
-    DIR/nodes/NAME, NAME.pub    what a node signs with; the server knows the .pub files
+    DIR/nodes/NAME.pub          the public keys that devices have shown: see invitation.py
+    DIR/nodes/NAME              secret keys of nodes, in trials on one machine alone
 
 Nothing is ever overwritten: what is missing is made, what is there is kept.
 """
@@ -53,7 +54,7 @@ def make_keys(
         (folder / "nodes").mkdir(parents=True, exist_ok=True)
         written = _authority(folder, now) + _server(folder, (*LOCAL, *hosts), days, now) + _roster(folder)
         for number in range(1, nodes + 1):
-            written += _node(folder / "nodes" / f"node-{number}")
+            written += make_node_key(folder / "nodes" / f"node-{number}", f"node-{number}")
     except OSError as error:
         raise DeployError(f"{folder} cannot be written: {error.strerror}", "give another folder") from None
     return written
@@ -148,14 +149,15 @@ def _roster(folder: Path) -> list[Path]:
     return [public, secret]
 
 
-def _node(secret: Path) -> list[Path]:
+def make_node_key(secret: Path, name: str) -> list[Path]:
+    """Make the key of one node, if it is not there: a file with the secret, and one beside it, .pub."""
     public = secret.with_name(f"{secret.name}.pub")
     if secret.exists() or public.exists():
         return []
     key = new_identity()
     _write_new(secret, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    _write_new(public, line + f" {secret.name}\n".encode())
+    _write_new(public, line + f" {name}\n".encode())
     return [secret, public]
 
 

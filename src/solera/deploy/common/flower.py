@@ -8,6 +8,7 @@ database, superlink.log its log, and run-NUMBER.log what the server's app wrote 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import sysconfig
@@ -27,10 +28,12 @@ CONNECTION = "federation"  # the server's name in config.toml
 SERVER_APP = "solera.deploy.server.app:app"
 CLIENT_APP = "solera.deploy.node.app:app"
 WORKER_APP = "solera.deploy.node.answers:answers_of"
+ADMIT = "/v1/fleet/admit"  # where a server takes the keys of invited devices
 CONNECTED = "a node with this key is connected"  # what the guard adds to Flower's refusal
 NODES_PER_ADDRESS = "SOLERA_NODES_PER_ADDRESS"  # variable: nodes that may share an address
 WAIT_HEADER = "x-solera-wait"  # seconds that a question for messages may be kept open
 WAIT = 25.0  # … at most; Flower's connections wait for 30
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f:.]+")
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 SETTINGS = {
@@ -57,7 +60,7 @@ class Address:
     def parse(cls, text: str, ca: Path | None = None) -> Address:
         """HOST:PORT, with brackets around an IPv6 host."""
         host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        if not host or not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(f"{text!r} is not HOST:PORT", f"for example 192.168.1.5:{PORT}")
         return cls(host.removeprefix("[").removesuffix("]"), int(port), ca)
 

@@ -1,63 +1,86 @@
 """An invitation: all that one household needs to take part in a federation, in one file or one link.
 
-It holds the household's own secret key, so every household gets another one, over a channel that nobody else
-reads. What the federation asks for is in it as well, to be read before anybody agrees. It is an announcement
-and no promise of the server: the device's policy is what holds (`solera.device.policy`).
+It holds no key of anybody. The device makes its own key, and shows its public half to the server with the
+invitation's code. A code is signed with ca.key, names the household, works once and only for some days.
+What the federation asks for is in the invitation as well: the device holds the server to it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
+import secrets
+import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError
 
 from solera.core.errors import DeployError
 from solera.core.frozen import Frozen
 from solera.deploy.common.flower import Address
+from solera.device.policy import Agreement
+from solera.privacy.secagg.identity import Identity, is_signed, sign
 
 SCHEME = "solera-invitation:"
 LONGEST = 1_000_000  # characters of an invitation, unpacked
+DAY = 86_400
+_PURPOSE = b"solera invitation 2\0"
 _AGAIN = "ask for the invitation again; `solera federation invite` makes it"
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]  # of a file too
 
 
-class Asked(Frozen):
-    """What the federation asks a device to accept."""
+class Code(Frozen):
+    """Lets one household show its key to the server."""
 
-    masked: bool = Field(description="uploads are masked: the server sees only sums over many devices")
-    least_nodes: int | None = Field(default=None, ge=2, description="devices in such a sum, at the least")
-    epsilon: float | None = Field(default=None, gt=0, description="ε spent over all rounds")
+    name: Name = Field(description="of the household's key in the folder of keys")
+    expires: int = Field(description="seconds since 1970")
+    nonce: str = Field(pattern="^[0-9a-f]{32}$")
+    signature: str = Field(default="", max_length=200, description="by the authority, in base64")
 
-    def sentences(self) -> Iterator[str]:
-        """The same in words, for the person who decides."""
-        if not self.masked:
-            yield "The server sees what your device uploads. An upload can show which items you have."
-        elif self.least_nodes:
-            yield f"Your upload is hidden in a sum over at least {self.least_nodes} devices."
-        else:
-            yield "Your upload is hidden in a sum over several devices."
-        if self.epsilon:
-            yield f"Noise is added to what is learned: ε = {self.epsilon:g} over all rounds."
-        else:
-            yield "No noise is added to what is learned."
+    @classmethod
+    def new(cls, name: str, days: float, authority: Identity, now: float | None = None) -> Code:
+        """A code that works once, for so many days."""
+        try:
+            made = cls(name=name, expires=int((now or time.time()) + days * DAY), nonce=secrets.token_hex(16))
+        except ValidationError:
+            raise DeployError(
+                f"{name!r} cannot be the name of a household", "use letters, digits, - and _, at most 64"
+            ) from None
+        signature = base64.b64encode(sign(authority, made._statement)).decode()
+        return made.model_copy(update={"signature": signature})
+
+    def check(self, authority: bytes, now: float | None = None) -> None:
+        """Refuse a code that the authority (public key, DER) has not signed, and one that is too old."""
+        try:
+            signature = base64.b64decode(self.signature, validate=True)
+        except binascii.Error:
+            signature = b""
+        if not is_signed(authority, signature, self._statement):
+            raise DeployError("this code is not the federation's", _AGAIN)
+        if (now or time.time()) > self.expires:
+            raise DeployError("this invitation has expired", _AGAIN)
+
+    @property
+    def _statement(self) -> bytes:
+        content = self.model_dump(exclude={"signature"})
+        return _PURPOSE + json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 class Invitation(Frozen):
-    """Where the federation is, how to know it, and the household's own key."""
+    """Where the federation is, how to know it, and what it asks for."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     federation: str = Field(max_length=100, description="its name, for people")
-    server: str = Field(description="HOST:PORT")
+    server: str = Field(max_length=300, description="HOST:PORT")
     ca: str = Field(description="certificate of the federation's authority, PEM")
-    node: str = Field(max_length=100, description="name of the household's key")
-    key: str = Field(description="the household's secret key, as OpenSSH writes it")
-    roster: str | None = Field(default=None, description="signed list of nodes, for masked rounds")
-    roster_key: str | None = Field(default=None, description="public key that the list is signed with")
-    asked: Asked
+    code: Code
+    roster_key: str | None = Field(
+        default=None, description="public key that lists of nodes are signed with, PEM; for masked rounds"
+    )
+    asked: Agreement
 
     @property
     def address(self) -> Address:
@@ -79,21 +102,27 @@ class Invitation(Frozen):
             found = cls.model_validate_json(text)
         except ValidationError:
             raise DeployError("this is not an invitation that this version can read", _AGAIN) from None
+        if found.asked.masked and found.roster_key is None:
+            raise DeployError(
+                "this invitation promises masked sums, but does not say who signs the list of devices",
+                "ask for an invitation with --masked, or for one that does not promise it",
+            )
         Address.parse(found.server)
         return found
 
     @classmethod
     def read(cls, given: str) -> Self:
-        """An invitation from a link, or from a file with it."""
+        """An invitation from a file. A link is not taken: other users of the machine see command lines."""
         if given.startswith(SCHEME):
-            return cls.parse(given)
+            raise DeployError(
+                "a link on a command line can be read by other users of this machine",
+                "leave it out, and paste it when you are asked; or give the file",
+            )
         try:
             with Path(given).open(encoding="utf-8") as file:
                 return cls.parse(file.read(LONGEST + 1))
         except (OSError, UnicodeDecodeError):
-            raise DeployError(
-                f"{given} is neither a link nor a readable file", f"a link begins with {SCHEME}"
-            ) from None
+            raise DeployError(f"{given} cannot be read", _AGAIN) from None
 
 
 def _unpacked(code: str) -> str:

@@ -12,9 +12,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.errors import SoleraError
+from solera.device.policy import Agreement
 from solera.device.tensors import Arrays
 
-PROTOCOL = 3  # the version that every message carries; 1 had no number, 2 had no packed arrays
+PROTOCOL = 4  # the version that every message carries; up to 3 an offer did not say what a device enforces
 
 
 class Reason(StrEnum):
@@ -127,20 +128,11 @@ def check_spoken(packet: Packet) -> None:
 class Offer(Fields):
     """Server to a node it does not know: what is offered, and who are you?
 
-    `masked` says that uploads are opened as sums alone; `clip` and `noise` are those of every round. `roster`
-    is the signed list of nodes, in JSON: a node takes it if it continues the one it has.
+    `roster` is the signed list of nodes, in JSON: a node takes it if it continues the one it has.
     """
 
-    masked: bool = False
-    clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    noise: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    rounds: Number = 0
+    agreement: Agreement
     roster: str | None = Field(default=None, max_length=1 << 21)
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        """What the owner agrees to, or not."""
-        return self.model_dump(include={"masked", "clip", "noise", "rounds"})
 
 
 class Enrolment(Fields):

@@ -53,6 +53,9 @@ class Settings(Frozen):
         default=0.5, gt=0, le=1, description="share of the signed roster that these nodes are, at the least"
     )
     least_users: int = Field(default=10, ge=1, description="users that a masked sum is over, at the least")
+    sums_without_noise: int = Field(
+        default=1, ge=1, description="masked sums without noise that devices help to open, at most"
+    )
     users_per_node: int = Field(default=100, ge=1, description="users that one node may have")
     max_norm: float | None = Field(
         default=None,
@@ -62,6 +65,9 @@ class Settings(Frozen):
     )
     hold_back: bool = Field(
         default=False, description="train without every user's last item, and publish versions explicitly"
+    )
+    evaluation_epsilon: float = Field(
+        default=0, ge=0, description="ε of all evaluations that a user is ever asked for; 0 for none"
     )
     dp: DP | None = Field(default=None, description="differential privacy of a user, over all rounds")
 
@@ -73,6 +79,13 @@ class Settings(Frozen):
 
 def check_roster(nodes: int, settings: Settings) -> None:
     """Refuse masked rounds that no roster of that size can have."""
+    if settings.least_share * settings.groups > 1:
+        raise ConfigError(
+            f"a masked sum must be over {settings.least_share:.0%} of the roster, but there are"
+            f" {settings.groups} groups",
+            f"give --least-share {1 / settings.groups / 2:g}, and on every device"
+            f" solera device policy DEVICE --least-share {1 / settings.groups / 2:g}",
+        )
     if nodes < settings.least_nodes * settings.groups:
         each = "each of " + str(settings.groups) + " groups" if settings.groups > 1 else "a masked sum"
         raise ConfigError(

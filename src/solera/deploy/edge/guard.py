@@ -20,6 +20,7 @@ import re
 import sys
 from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -30,6 +31,7 @@ from starlette.responses import PlainTextResponse
 from solera.deploy.common.flower import NODES_PER_ADDRESS, Address
 from solera.deploy.edge import connections
 from solera.deploy.edge.activation import Activation
+from solera.deploy.edge.admission import Admission
 from solera.deploy.edge.executor import beside
 from solera.deploy.edge.express import Express, OfApp, OfNodes
 from solera.deploy.edge.limits import NODES, Bounds, Limits
@@ -54,12 +56,20 @@ _UNLIMITED = 1e9  # requests per second: programs of this machine have other way
 class Guard:
     """An app of which everybody reaches the part that is for them."""
 
-    def __init__(self, app: Starlette, token: bytes, is_known: IsKnown, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        token: bytes,
+        is_known: IsKnown,
+        bounds: Bounds | None = None,
+        keys: Path | None = None,
+    ) -> None:
+        """With a folder of `keys`, invited devices may add their own."""
         self._app, self._token = app, token
         arrivals, mailbox = Arrivals(), Mailbox()
         trusted = partial(is_signed, is_known=is_known)
         express = Express(Activation(app, is_known), app, OfNodes(mailbox, arrivals).work)
-        limited = Limits(express, bounds or Bounds(), trusted)
+        limited = Limits(Admission(express, keys) if keys else express, bounds or Bounds(), trusted)
         self._nodes = Waiting(limited, arrivals)  # a question that waits is under no limit but of connections
         own = Express(Noticing(app, arrivals), app, OfApp(mailbox, arrivals).work)
         self._operator = Limits(own, Bounds(rate=_UNLIMITED), lambda scope: True)  # apart from strangers
@@ -114,7 +124,7 @@ def serve() -> None:
     connections.make_room(nodes)
     with beside(str(Address(flower.host, flower.port).from_here()), flower.ssl_ca_certfile, token):
         listen(
-            Guard(app, token, is_known, Bounds.for_nodes(nodes)),
+            Guard(app, token, is_known, Bounds.for_nodes(nodes), _keys(flower)),
             host=flower.host,
             port=flower.port,
             ssl_keyfile=flower.ssl_keyfile,
@@ -145,6 +155,11 @@ def wait_for_database() -> None:
     """Let Flower's connections to its database, from now on, wait longer while it is locked."""
     pragmas = dict(vars(sql_mixin)["SQLITE_PRAGMAS"]) | {"busy_timeout": str(_LOCKED)}
     vars(sql_mixin)["SQLITE_PRAGMAS"] = tuple(pragmas.items())
+
+
+def _keys(flower: SuperLinkLifespanConfig) -> Path | None:
+    """The folder that the server's certificate is in."""
+    return Path(flower.ssl_certfile).parent if flower.ssl_certfile else None
 
 
 def _lookup(app: Starlette) -> IsKnown:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from solera.core.errors import SoleraError
 from solera.deploy.common.protocol import Packet, declined
+
+_LOG = logging.getLogger(__name__)
 
 Answers = Callable[[str, Packet], Packet]  # the kind of a message and what it says; the reply
 
@@ -22,8 +25,9 @@ def answer(kind: str, packet: Packet, folder: Path) -> Packet:
             return open_node(device).answer(kind, packet)
         finally:
             device.close()
-    except SoleraError as error:
-        return declined(error.message)
+    except SoleraError as error:  # its words may name files of this device, and no outbox can be written
+        _LOG.warning("declined to %s: %s", kind, error)
+        return declined("this node could not answer, nor record that it did not")
 
 
 def answers_of(folder: Path) -> Answers:

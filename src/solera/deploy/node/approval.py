@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 
 from solera.deploy.common.protocol import Reason, RefusalError
 from solera.deploy.node.membership import Membership
 from solera.deploy.secure.terms import RoundTerms, groups_of, model_digest, state_digest
 from solera.device.bundle import Manifest
-from solera.device.ledger import Ledger, Stage
-from solera.device.policy import Policy, Request, objections
+from solera.device.ledger import Ledger
+from solera.device.policy import Policy, Request, is_noisy, objections
 
 _NOTHING = state_digest({})
 Cohort = dict[str, int]  # users asked, by a short name of the node's key
 
 
 class Approval:
-    """Checks of one round's terms by one node."""
+    """Checks of one round's terms by one node.
+
+    Sums without noise are bounded by two rules. A device helps to open no more of them than its owner allows,
+    and all of them over one cohort. So every opened sum has a threshold of members who are in no other one:
+    no combination of sums is about fewer devices than that.
+    """
 
     def __init__(self, terms: RoundTerms, membership: Membership, policy: Policy, ledger: Ledger) -> None:
+        """`policy` is the device's, under what its owner agreed to in this federation."""
         self._terms, self._membership = terms, membership
         self._policy, self._ledger = policy, ledger
 
@@ -45,10 +51,12 @@ class Approval:
         terms, group = self._terms, self._terms.groups[place]
         request = Request(
             nodes=group.threshold,
-            roster=len(groups_of(self._membership.roster, len(terms.groups))[place]),
-            users=max(terms.least_users, group.fewest_users),
+            roster=len(self._membership.roster.nodes),
+            users=group.users,  # those of the survivors are counted before the sum is opened
             clip=terms.clip,
             noise=terms.noise,
+            groups=len(terms.groups),
+            sums=len(self._ledger.opened_without_noise()),
         )
         for said in objections(self._policy, request, self._ledger.spent(terms.federation)):
             raise RefusalError(Reason.POLICY, said)
@@ -81,27 +89,23 @@ class Approval:
 
     def is_repeated(self) -> bool:
         """Whether an upload of this round, or from this state, has left the device before."""
-        return bool(self._earlier(Stage.UPLOADED))
-
-    def check_cohort(self, cohort: Mapping[str, int]) -> None:
-        """Refuse a second sum of one round over a cohort that differs from the first in a few users.
-
-        The difference of both would be a sum over these few.
-        """
-        for earlier in self._earlier(Stage.CONFIRMED):
-            nodes = earlier.keys() | cohort.keys()
-            differ = sum(abs(earlier.get(node, 0) - cohort.get(node, 0)) for node in nodes)
-            if 0 < differ < self._policy.least_users:
-                raise RefusalError(
-                    Reason.LEDGER,
-                    f"a second sum of one round over a cohort that differs in {differ} users;"
-                    f" this device requires {self._policy.least_users}",
-                )
-
-    def _earlier(self, stage: Stage) -> list[Cohort]:
         terms = self._terms
         state = "" if terms.state == _NOTHING else terms.state  # a method that shares nothing has one state
-        return self._ledger.cohorts(terms.federation, terms.round, state, stage)
+        return self._ledger.is_repeated(terms.federation, terms.round, state)
+
+    def check_cohort(self, cohort: Cohort, slots: Sequence[int] | None = None) -> None:
+        """Refuse a sum without noise over another cohort than that of an earlier one.
+
+        The difference of both would be a sum over those who are in one of them alone.
+        """
+        if is_noisy(self._terms.noise):
+            return
+        for earlier in self._ledger.opened_without_noise(self._terms.federation):
+            if earlier.cohort != cohort or slots not in (None, earlier.slots):
+                raise RefusalError(
+                    Reason.LEDGER,
+                    "this device helps to open sums without noise over one cohort alone; this is another one",
+                )
 
 
 def check_day(policy: Policy, ledger: Ledger) -> None:

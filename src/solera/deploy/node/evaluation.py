@@ -19,7 +19,6 @@ from solera.deploy.node.node import Node
 from solera.deploy.node.work import OWN, SHARED, arrays_to_nodes, without_last
 from solera.device.model import Model
 
-_A_DAY = 8  # answers within 24 hours, whatever a server asks for
 _KIND = "evaluate"
 _RESOLUTION = 1 << 53
 
@@ -49,7 +48,9 @@ class Evaluating:
             yes += hit is not self._coin(probability)
         verdict = Verdict(federation=asked.federation, users=len(asked.slots), yes=yes)
         reply = Packet(verdict.model_dump())
-        self._members.record(reply, (f"randomized response {asked.epsilon:g}",), _KIND)
+        with node.device.store.writing():
+            node.ledger.evaluated(asked.federation, len(asked.slots), asked.epsilon)
+            self._members.record(reply, (f"randomized response {asked.epsilon:g}",), _KIND)
         return reply
 
     def _check(self, asked: Evaluation) -> None:
@@ -59,11 +60,15 @@ class Evaluating:
             raise RefusalError(
                 Reason.CATALOGUE, f"the state is for catalogue {asked.version}; this node has {node.version}"
             )
-        if node.policy.least_noise or node.policy.epsilon or node.policy.total_epsilon:
+        limits = node.limits(asked.federation)
+        if limits.least_noise or limits.epsilon or limits.total_epsilon:
             raise RefusalError(Reason.POLICY, "this device limits ε, and answers no evaluations")
-        if self._members.sent_today(_KIND) >= _A_DAY:
+        spent = node.ledger.evaluation_epsilon() + asked.epsilon
+        if spent > limits.evaluation_epsilon + 1e-9:
             raise RefusalError(
-                Reason.POLICY, f"this device has answered {_A_DAY} evaluations in the last 24 hours"
+                Reason.POLICY,
+                f"evaluations would have cost ε = {spent:g} in all;"
+                f" this device allows {limits.evaluation_epsilon:g}",
             )
         if len(set(asked.slots)) != len(asked.slots):  # two answers of one user would cost twice the ε
             raise RefusalError(Reason.MALFORMED, "an evaluation names a user twice")

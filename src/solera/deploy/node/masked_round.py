@@ -30,10 +30,11 @@ from solera.deploy.node.evaluation import Evaluating
 from solera.deploy.node.membership import Membership
 from solera.deploy.node.node import Node
 from solera.deploy.secure.masked import values_of
-from solera.deploy.secure.shares import LEAST_NOISE, Draw, add_share
+from solera.deploy.secure.shares import Draw, add_share
 from solera.deploy.secure.terms import RoundTerms, Task, state_digest
 from solera.device.device import Device
 from solera.device.ledger import Entry, Stage
+from solera.device.policy import is_noisy
 from solera.dp.discrete import discrete_gaussian
 from solera.privacy.secagg import Client
 from solera.privacy.secagg import Stage as ClientStage
@@ -118,16 +119,16 @@ class Masking:
         approval = self._approval(terms)
         group = approval.group(node.device.bundle.manifest)
         mine = next(each for each in terms.groups[group].members if each.key == self._membership.public)
-        hidden = terms.noise is not None and terms.noise >= LEAST_NOISE
-        asked = len(task.slots)
-        if task.digest != mine.task or not (asked <= mine.users if terms.noise else asked == mine.users):
+        if task.digest != mine.task or len(task.slots) != mine.users:
             raise RefusalError(Reason.SECURE, "the task differs from the one in the terms")
+        approval.check_cohort(approval.cohort(group), task.slots)
         if state_digest(shared) != terms.state:
             raise RefusalError(Reason.SECURE, "the state differs from the one in the terms")
         order = node.order(Packet(_order_of(task, terms).model_dump(), shared))
         here = self._members.slots()
         cohort = node.cohort(order, here)
-        users, least = len(cohort.users), 0 if hidden else node.policy.least_own_users
+        users = len(cohort.users)
+        least = 0 if is_noisy(terms.noise) else node.limits(terms.federation).least_own_users
         if users < least:  # a node that adds nothing hides nobody
             raise RefusalError(Reason.POLICY, f"fewer than {least} users of this node can train")
         if users > terms.capacity:
@@ -142,7 +143,7 @@ class Masking:
         reply = Packet(answer.model_dump(), {MESSAGE: np.frombuffer(message, np.uint8)})
         kept = node.shared_by_owner(order, shared, here)
         with node.device.store.writing():
-            self._ledger.advance(client.setup.context.hex(), Stage.UPLOADED, client.save())
+            self._ledger.advance(client.setup.context.hex(), Stage.UPLOADED, client.save(), slots=task.slots)
             self._members.stage(
                 order.token, work.kept, kept, sent=reply, steps=_noted(terms, node), kind="mask"
             )
@@ -211,14 +212,14 @@ class Masking:
         return step, RoundTerms.read(found[0]), Client.load(found[1], self._membership.identity)
 
     def _approval(self, terms: RoundTerms) -> Approval:
-        return Approval(terms, self._membership, self._node.policy, self._ledger)
+        return Approval(terms, self._membership, self._node.limits(terms.federation), self._ledger)
 
     def _keep(
         self, client: Client, stage: Stage, reply: Packet, kind: str, cohort: dict[str, int] | None = None
     ) -> None:
         """The next secrets and the entry in the outbox, on the disk before the reply leaves."""
         with self._node.device.store.writing():
-            self._ledger.advance(client.setup.context.hex(), stage, client.save(), cohort)
+            self._ledger.advance(client.setup.context.hex(), stage, client.save(), cohort=cohort)
             self._members.record(reply, (MASKED,), kind)
 
 

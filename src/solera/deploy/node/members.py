@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Packet
 from solera.deploy.node.work import without_last
 from solera.device.bundle import CATALOGUE
-from solera.device.dates import DAY, days_of
+from solera.device.dates import days_of
 from solera.device.device import NEWEST, Device
 from solera.device.tensors import Arrays, put_tensors
 
@@ -123,12 +122,6 @@ class Members:
             kind=kind,
             federation=str(sent.fields.get("federation", self.federation)),
         )
-
-    def sent_today(self, kind: str) -> int:
-        """How many messages of a kind left the device in the last 24 hours."""
-        since = int(time.time() - DAY)
-        rows = self._store.rows("SELECT COUNT(*) FROM outbox WHERE kind = ? AND time > ?", kind, since)
-        return int(rows[0][0])
 
     def tell_newest(self, version: int) -> None:
         """Remember which catalogue the server has, for `solera device status`."""

@@ -52,8 +52,8 @@ class Membership(BaseModel):
         return base64.b64encode(public_identity(self.identity)).decode()
 
     def write(self, store: Store) -> None:
-        """Pin the key and the list in the database."""
-        if self.public not in self.roster.nodes.values():
+        """Pin the key and the list in the database. The list is empty until the first one has come."""
+        if self.roster.nodes and self.public not in self.roster.nodes.values():
             raise DeployError(
                 f"the roster does not have the key {self.key}", "ask whoever signs the roster for a newer one"
             )
@@ -81,7 +81,7 @@ class Membership(BaseModel):
         """The same with a later list; one that does not continue the pinned list is refused."""
         if self.roster.continues(roster):
             return self
-        if not roster.continues(self.roster):
+        if self.roster.nodes and not roster.continues(self.roster):
             raise DeployError(
                 "the list of nodes does not continue the one that this device has pinned",
                 "compare both with other members: solera federation roster --show FILE",

@@ -38,7 +38,7 @@ from solera.deploy.common.uploads import check_arrays, pack_matrices, pack_singl
 from solera.deploy.node.approval import check_day
 from solera.deploy.node.members import Members
 from solera.deploy.node.membership import Membership
-from solera.deploy.node.work import OWN, SHARED, Cohort, Total, Work, arrays_to_nodes, is_as_good, noted
+from solera.deploy.node.work import OWN, SHARED, Cohort, Total, Work, arrays_to_nodes, noted
 from solera.device.device import Device
 from solera.device.ledger import JOINED, LEFT, PAUSED, Ledger
 from solera.device.model import method_of
@@ -62,7 +62,7 @@ class Node:
 
     def __init__(self, device: Device, threads: int = 0) -> None:
         self.device, self.members = device, Members(device)
-        self.policy, self.ledger = Policy.read(device.store), Ledger(device.store)
+        self.ledger = Ledger(device.store)
         manifest = device.bundle.manifest
         self.method = method_of(device.bundle)
         self.version, self.n_items, self.seed = manifest.catalogue_version, manifest.items, manifest.seed
@@ -108,10 +108,11 @@ class Node:
     def enrol(self, packet: Packet) -> Packet:
         """Report the catalogue and the user slots of this device, if the owner has agreed to the offer."""
         asked = Offer.of(packet)
+        membership = self._membership(asked)
         self._check_consent(asked)
-        if self.membership is not None and asked.roster is not None:
-            self.membership = self.membership.taking(asked.roster)
-            self.membership.write(self.device.store)
+        if membership is not None:
+            self.membership = membership
+            membership.write(self.device.store)
         if asked.federation != self.members.federation:
             fed = [leaf.name for leaf in self.method.leaves if leaf.feeds]
             self.members.join(asked.federation, fed)
@@ -127,14 +128,23 @@ class Node:
         self.members.record(reply, (), "enrol")
         return reply
 
+    def _membership(self, asked: Offer) -> Membership | None:
+        """The list of nodes that goes with an offer. A masked offer needs one with this device in it."""
+        found = self.membership
+        if found is not None and asked.roster is not None:
+            found = found.taking(asked.roster)
+        if asked.agreement.masked and (found is None or found.public not in found.roster.nodes.values()):
+            raise RefusalError(Reason.SECURE, "no signed list of nodes has this device's key")
+        return found
+
     def _check_consent(self, asked: Offer) -> None:
         """Refuse a federation that the owner has not agreed to, or that offers less than it did then."""
         standing = self.ledger.standing(asked.federation)
         is_new = standing is None or self.ledger.joins_next  # a yes said since then is used up by this
         if is_new or (
-            standing == JOINED and not is_as_good(asked.conditions, self.ledger.offer(asked.federation))
+            standing == JOINED and asked.agreement.weaker_than(self.ledger.agreed(asked.federation))
         ):
-            standing = self.ledger.asked(asked.federation, asked.conditions)
+            standing = self.ledger.asked(asked.federation, asked.agreement)
         if standing in (LEFT, PAUSED):
             raise RefusalError(Reason.CONSENT, f"the owner of this device has {standing} this federation")
         if standing != JOINED:
@@ -148,8 +158,12 @@ class Node:
             raise RefusalError(Reason.FEDERATION, "this node has not enrolled in that federation")
         if self.ledger.standing(federation) != JOINED:
             raise RefusalError(Reason.CONSENT, "the owner of this device has not agreed to this federation")
-        if not masked and (not self.policy.allow_plain or self.ledger.offer(federation).get("masked")):
+        if not masked and not self.limits(federation).allow_plain:
             raise RefusalError(Reason.POLICY, "this device answers only masked rounds")
+
+    def limits(self, federation: str) -> Policy:
+        """The owner's policy, under what the owner agreed to in a federation."""
+        return Policy.read(self.device.store).under(self.ledger.agreed(federation))
 
     def train(self, packet: Packet) -> Packet:
         """Train the requested users, and send what the method declares."""
@@ -179,7 +193,7 @@ class Node:
     def _check_plain(self, order: Order) -> None:
         """Refuse an upload that the server sees, if the owner does not allow such uploads."""
         self.check_joined(order.federation, masked=False)
-        policy = self.policy
+        policy = self.limits(order.federation)
         if policy.least_noise or policy.epsilon or policy.total_epsilon:
             raise RefusalError(
                 Reason.POLICY, "this device requires masked rounds in which it adds the noise itself"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,15 +53,6 @@ def without_last(histories: Ragged) -> Ragged:
     last[histories.offsets[1:][lengths > 1] - 1] = True
     kept = Ragged.of_lengths(lengths - (lengths > 1), histories.values[~last])
     return kept if histories.days is None else replace(kept, days=histories.days[~last])
-
-
-def is_as_good(now: dict[str, Any], then: dict[str, Any]) -> bool:
-    """Whether an offer protects at least as well as an earlier one."""
-    return (
-        now["masked"] >= then["masked"]
-        and (then["noise"] is None or (now["noise"] or 0.0) >= then["noise"])
-        and (then["clip"] is None or (now["clip"] or math.inf) <= then["clip"])
-    )
 
 
 def arrays_to_nodes(

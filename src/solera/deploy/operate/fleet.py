@@ -44,6 +44,7 @@ from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
 from solera.device.publish import start
+from solera.dp.settings import DP
 
 Tell = Callable[[str], None]
 _LEAST = 3  # nodes and users of a masked sum
@@ -200,6 +201,7 @@ def _federation(settings: FleetSettings) -> Settings:
         least_nodes=_LEAST,
         least_users=_LEAST,
         least_share=1e-3,
+        dp=DP(noise=1.0, delta=1e-5, clip=1.0, mode="distributed") if settings.masked else None,
     )
 
 

@@ -5,32 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 from solera.core.errors import ConfigError, DeployError
-from solera.deploy.common.authority import ROSTER_PUBLIC
+from solera.deploy.common.authority import ROSTER_PUBLIC, read_key
 from solera.deploy.common.flower import Address
-from solera.deploy.common.invitation import Asked, Invitation
-from solera.deploy.secure.roster import ROSTER, read_roster, read_roster_key
+from solera.deploy.common.invitation import Code, Invitation
+from solera.deploy.secure.roster import read_roster_key
+from solera.device.policy import Agreement
 
 QR_CHARACTERS = 2953  # of the largest QR code, with the least redundancy
 
 
-def invitation(keys: Path, node: str, server: str, federation: str, asked: Asked) -> Invitation:
-    """The invitation of one node of the folder. With masks it has the signed list of nodes too."""
+def invitation(
+    keys: Path, name: str, server: str, federation: str, asked: Agreement, *, days: float = 14
+) -> Invitation:
+    """An invitation for one household. With masks it says who signs the list of devices."""
     Address.parse(server)
-    roster, roster_key = keys / ROSTER, keys / ROSTER_PUBLIC
+    if (keys / "nodes" / f"{name}.pub").exists():
+        raise DeployError(f"{name} takes part already", "choose another name for the household")
     if asked.masked:
-        listed = read_roster(roster, read_roster_key(roster_key))
-        if node not in listed.nodes:
-            raise DeployError(
-                f"the roster does not have {node}", f"sign a newer one: solera federation roster {keys}"
-            )
+        read_roster_key(keys / ROSTER_PUBLIC)
     return Invitation(
         federation=federation,
         server=server,
         ca=_text(keys / "ca.pem"),
-        node=node,
-        key=_text(keys / "nodes" / node),
-        roster=_text(roster) if asked.masked else None,
-        roster_key=_text(roster_key) if asked.masked else None,
+        code=Code.new(name, days, read_key(keys / "ca.key")),
+        roster_key=_text(keys / ROSTER_PUBLIC) if asked.masked else None,
         asked=asked,
     )
 
@@ -44,7 +42,7 @@ def write_qr(link: str, path: Path) -> None:
     if len(link) > QR_CHARACTERS:
         raise ConfigError(
             f"the invitation is too long for a QR code: {len(link):,} of {QR_CHARACTERS:,} characters",
-            "send the file or the link instead; a roster of many nodes makes it long",
+            "send the file or the link instead",
         )
     if path.suffix not in {".svg", ".png"}:
         raise ConfigError(f"{path} is neither .svg nor .png", "for example --qr node-3.svg")
@@ -56,5 +54,5 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise DeployError(
-            f"{path} cannot be read", "`solera federation keys DIR --nodes 3` makes the keys of three nodes"
+            f"{path} cannot be read", "`solera federation keys DIR` makes the keys of a federation"
         ) from None

@@ -21,16 +21,19 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
+import httpx
 from flwr.app import Message
 
 from solera.core.errors import DeployError, SoleraError
+from solera.core.text import clean_text
 from solera.deploy.common import flower
-from solera.deploy.common.flower import WORKER_APP, Address
+from solera.deploy.common.flower import ADMIT, WORKER_APP, Address
 from solera.deploy.common.frames import LARGEST, LARGEST_AT_EDGE
 from solera.deploy.common.json_log import current_round, in_round, log_as_json
 from solera.deploy.common.messages import KINDS, from_content, to_content
 from solera.deploy.common.private_files import close, private_files, private_folder
 from solera.deploy.common.protocol import Packet, RefusalError, declined
+from solera.deploy.node.accepted import accepted
 from solera.deploy.node.behind_edge import BehindEdge
 from solera.deploy.node.line import (
     ConnectedError,
@@ -46,6 +49,7 @@ from solera.deploy.operate.processes import Process, ended_by_signals
 
 _LOG = logging.getLogger("solera.node")
 IDLE = 60.0  # seconds without a message after which the process with torch ends
+_REGISTERED = 8.0  # seconds within which a server registers a key that it was shown
 _LOOK = 2.0  # seconds between looks for a server that is not there yet
 Tell = Callable[[str], None]
 
@@ -120,6 +124,7 @@ def serve(
     secret = None if key is None else read_key(key)
     close(private_folder(flower.home_of(device)))
     wait_for_server(address, tell)
+    show_key(device, address)
     largest = LARGEST if server_ca is None else LARGEST_AT_EDGE
     line = Line(address, secret, trusted=trust(address), largest=largest)
     worker = Worker(device, app, idle)
@@ -176,10 +181,37 @@ def wait_for_server(address: Address, tell: Tell) -> None:
             return
 
 
+def show_key(device: Path, address: Address) -> None:
+    """Show the server of an accepted invitation the key that this device has made, if that was not done."""
+    there = accepted(device)
+    if there is None or str(there.address) != str(address) or there.is_shown:
+        return
+    shown = {"code": there.invitation.code.model_dump(), "key": there.public_key.read_text(encoding="ascii")}
+    with httpx.Client(verify=trust(address), timeout=30) as client:
+        answer = client.post(f"https://{address}{ADMIT}", json=shown)
+    if answer.status_code != httpx.codes.OK:
+        try:
+            said = answer.json()
+            raise DeployError(clean_text(str(said["error"])), clean_text(str(said["next"])))
+        except (ValueError, KeyError, TypeError):
+            raise DeployError(
+                f"the server does not take invitations ({answer.status_code})", "ask its operator"
+            ) from None
+    there.note_shown()
+
+
 def join_server(line: Line, key: Path | None) -> None:
     """Join; an error that says what to do if the server refuses."""
+    until = time.monotonic() + _REGISTERED
     try:
-        line.join()
+        while True:
+            try:
+                line.join()
+                return
+            except UnknownError:
+                if key is None or time.monotonic() > until:
+                    raise
+                time.sleep(1.0)
     except ConnectedError:
         raise DeployError(
             f"a node with the key {key} is already connected, or was within the last minute",

@@ -48,21 +48,34 @@ def running(
         _wait(process, address.from_here())
         check_guarded(address.from_here(), nodes_sign=keys is not None)
         with control(address.from_here(), read_token(home)) as asked:
-            if keys is not None:
-                asked.register(node_keys(keys))
-                former = KnownKeys.read(home) or KnownKeys(keys=keys)
-                former.model_copy(update={"keys": keys}).with_nodes(node_keys(keys)).write(home)
+            _register_all(asked, home, keys)
             yield process, asked
     finally:
         process.stop()
 
 
-def watch(process: Process, asked: Control, pause: float = 3.0) -> Iterator[Nodes]:
-    """The nodes whenever their number changes, for ever; an error if the server ends."""
-    last = None
+def _register_all(asked: Control, home: Path, keys: Path | None) -> None:
+    """Make all keys in the folder known to the server, and to its app; revoked ones stay out."""
+    if keys is not None:
+        asked.register(node_keys(keys))
+        former = KnownKeys.read(home) or KnownKeys(keys=keys)
+        former.model_copy(update={"keys": keys}).with_nodes(node_keys(keys)).write(home)
+
+
+def watch(
+    process: Process, asked: Control, folder: Path, keys: Path | None, pause: float = 3.0
+) -> Iterator[Nodes]:
+    """The nodes whenever their number changes, for ever; an error if the server ends.
+
+    Keys of invited devices that have come since are registered.
+    """
+    last, known = None, node_keys(keys)
     while True:
         if not process.is_running:
             raise DeployError(f"the server has stopped: {_last_line(process.said())}", f"see {process.log}")
+        if (now := node_keys(keys)) != known:
+            _register_all(asked, flower.home_of(folder), keys)
+            known = now
         if (nodes := asked.nodes()) != last:
             yield nodes
         last = nodes

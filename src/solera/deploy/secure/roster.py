@@ -139,13 +139,21 @@ def parse_roster(text: str, key: bytes) -> Roster:
 def read_roster_key(path: Path) -> bytes:
     """The public key that lists are signed with, as DER."""
     try:
-        identity = public_identity(load_pem_public_key(path.read_bytes()))  # type: ignore[arg-type]
-        read_identity(identity)
-    except (OSError, ValueError, SecAggError):
+        return parse_roster_key(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, DeployError):
         raise DeployError(
             f"{path} is not the public key of a roster",
             "give roster.pub, as `solera federation keys` made it",
         ) from None
+
+
+def parse_roster_key(text: str) -> bytes:
+    """The same from text."""
+    try:
+        identity = public_identity(load_pem_public_key(text.encode()))  # type: ignore[arg-type]
+        read_identity(identity)
+    except (ValueError, SecAggError):
+        raise DeployError("this is not the public key of a roster", "ask for another invitation") from None
     return identity
 
 

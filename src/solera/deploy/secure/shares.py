@@ -40,7 +40,6 @@ from solera.dp.rounds import PrivateRound
 from solera.privacy.secagg import Encoding
 from solera.privacy.secagg.primitives import Ring
 
-LEAST_NOISE = 0.5  # in clips: with less, it still matters how many users a sum is over
 Draw = Callable[[int, int], Ints]  # σ and how many
 _UNCOVERED = (ROW_WEIGHTS, WEIGHT, USERS, PEAKS)
 _LEAST_SIGMA = 4

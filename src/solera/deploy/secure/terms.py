@@ -6,8 +6,7 @@ and nobody helps to open their sum.
 
 What a server must say to one node alone (which of its users train, and by which numbers they draw) is a task.
 The terms hold a digest of every member's task, with a salt so that other members cannot guess it, and say how
-many users it asks for. Under noise users are drawn by coins that must stay secret, so there the terms say how
-many users a member has.
+many users it asks for, so that every member can see over how many users a sum is.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Member(BaseModel):
     model_config = _FROZEN
 
     key: str = Field(max_length=400, description="public, in base64")
-    users: int = Field(ge=0, lt=2**31, description="asked to train; under noise, that could be asked")
+    users: int = Field(ge=0, lt=2**31, description="asked to train")
     task: Digest
 
 
@@ -57,9 +56,9 @@ class NodeGroup(BaseModel):
     members: Annotated[tuple[Member, ...], Field(strict=False, max_length=MAX_CLIENTS)]
 
     @property
-    def fewest_users(self) -> int:
-        """Smallest number of users asked on any `threshold` members."""
-        return sum(sorted(member.users for member in self.members)[: self.threshold])
+    def users(self) -> int:
+        """Number of users asked on all members."""
+        return sum(member.users for member in self.members)
 
 
 class RoundTerms(Step):

@@ -195,7 +195,6 @@ class Coordinator(FederationServer):
         self.state.make_room(self._users)
         self.folder.save(self.progress, self.state.shared, self.state.held)
         self.pending = None
-        self.signed.clear()
         self.folder.close_opening()
         entry_ = {
             "round": now.number + 1,

@@ -13,10 +13,11 @@ from solera.deploy.node.work import deployable
 from solera.deploy.secure.masked import check_size
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.openings import Opening, RoundProgress
-from solera.deploy.server.privacy import PrivateFederation, check_progress, settled
+from solera.deploy.server.privacy import PrivateFederation, agreement, check_progress, settled
 from solera.deploy.server.round import Round
 from solera.deploy.server.state import ServerState
 from solera.device.bundle import CATALOGUE
+from solera.device.policy import is_noisy
 from solera.device.tensors import Arrays
 from solera.dp.noise import Randomness, System
 
@@ -56,8 +57,6 @@ class FederationServer:
             )
         self.roster = folder.roster if self.settings.secure_aggregation else None
         self.round: Round | None = None
-        # Nodes and users of masked sums that nodes agreed to, unopened.
-        self.signed: list[dict[int, int]] = []
         self._ask_again: set[int] = set()
 
     @property
@@ -87,6 +86,12 @@ class FederationServer:
     def adapts(self) -> bool:
         """Whether the bound adapts to earlier uploads. A method of one round has none."""
         return self.private is None and self.settings.max_norm is None and self.method.rounds_needed != 1
+
+    @property
+    def fixed_cohort(self) -> list[int]:
+        """The nodes of all sums without noise: devices open such sums over one cohort alone."""
+        is_fixed = self.roster is not None and not is_noisy(self.private.share if self.private else None)
+        return self.progress.cohort if is_fixed else []
 
     def journal(self, kind: str, **what: Any) -> None:
         """Write an entry to the event log."""
@@ -147,14 +152,10 @@ class FederationServer:
         return self.state.arrays_for(self.progress.number, [], self.n_items)
 
     def _offer(self) -> Offer:
-        """Terms that this federation offers to nodes."""
-        private = self.private
+        """What this federation offers to nodes."""
         return Offer(
             federation=self.identity.federation,
-            masked=self.roster is not None,
-            clip=private.clip if private else None,
-            noise=private.share if private else None,
-            rounds=self.rounds,
+            agreement=agreement(self.settings, self.rounds),
             roster=self.roster.model_dump_json() if self.roster else None,
         )
 

@@ -31,7 +31,6 @@ from solera.deploy.secure.terms import (
     state_digest,
 )
 from solera.deploy.server.added_sums import Added, AddedSums
-from solera.deploy.server.cohorts import far_enough
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.group_sums import GroupSum, take_in
 from solera.deploy.server.openings import Opening, OpeningGroup
@@ -39,6 +38,7 @@ from solera.deploy.server.round import Round
 from solera.privacy.secagg import SecAggError, Server
 from solera.privacy.secagg.server import MaskedSum
 
+FIXED = "and sums without noise are over one cohort alone"
 STAGES = ("advertise", "share", "mask", "confirm", "unmask")
 Take = Callable[[int, Packet], None]
 Exchange = Callable[[str, dict[int, Packet], Take], None]  # kind, what to send, what to do with the answers
@@ -121,19 +121,16 @@ class MaskedRound:
             raise RefusalError(Reason.MEMBERS, "two nodes have the same key")
         settings, roster = coordinator.settings, coordinator.roster
         assert roster is not None
-        users = {  # under noise, how many were drawn must not show
-            node: len(entries[node].numbers if coordinator.private else order.slots)
-            for node, order in now.orders.items()
-        }
-        parts = groups_of(roster, settings.groups)
+        users = {node: len(order.slots) for node, order in now.orders.items()}
         groups, nodes = [], []
-        for part in parts:
+        for part in groups_of(roster, settings.groups):
             here = [by_key[key] for key in part if key in by_key]
-            signed = [
-                {n: u for n, u in one.items() if entries[n].identity in part} for one in coordinator.signed
-            ]
-            here = far_enough(here, users, signed, settings.least_users)
-            threshold = settings.threshold_of(len(here), len(part))
+            threshold = settings.threshold_of(len(here), len(roster.nodes))
+            if coordinator.fixed_cohort:  # its devices decline any other
+                fixed = [node for node in coordinator.fixed_cohort if entries[node].identity in part]
+                here = [node for node in here if node in fixed]
+                if len(here) < len(fixed):
+                    raise RefusalError(Reason.MEMBERS, f"{len(here)} of {len(fixed)} nodes are here, {FIXED}")
             if len(here) < threshold:
                 coordinator.journal(
                     "too few", round=now.number + 1, attempt=now.attempt, nodes=len(here), needed=threshold
@@ -206,10 +203,6 @@ class MaskedRound:
         who = {
             session.nodes[number]: (session, number) for session in self._sessions for number in session.next
         }
-        if kind == "confirm":
-            members = {m.key: m.users for group in self._terms.groups for m in group.members}
-            ledger = self._coordinator.progress.ledger.nodes
-            self._coordinator.signed.append({node: members[ledger[node].identity] for node in who})
         sent = {
             node: self._packet(kind, node, session.next[number]) for node, (session, number) in who.items()
         }
@@ -243,6 +236,9 @@ class MaskedRound:
         """Add the sums to the round, and accept the updates of the nodes that stayed."""
         coordinator, now = self._coordinator, self._now
         sums = [session.sum for session in self._sessions if session.sum]
+        coordinator.progress.cohort = sorted(
+            each.nodes[number] for each in self._sessions for number in each.server.survivors
+        )
         now.users, taken = take_in(coordinator, now.server, sums)
         now.least = 1
         self._sessions = [session for session in self._sessions if session.place in taken]
@@ -316,6 +312,8 @@ class MaskedRound:
     def _check_users(self, session: Session) -> None:
         """As many as can be known without a look at the sum: those who were asked on nodes that answered."""
         users, nodes = self._asked(session), len(session.server.survivors)
+        if self._coordinator.fixed_cohort and nodes < len(session.nodes):
+            raise RefusalError(Reason.MEMBERS, f"{nodes} of {len(session.nodes)} nodes answered, {FIXED}")
         if users < self._terms.least_users:
             raise RefusalError(
                 Reason.MEMBERS, f"{users} users have answered, {self._terms.least_users} are needed"

@@ -38,6 +38,7 @@ class RoundProgress(BaseModel):
     rounds_done: int = 0
     number: int = 0
     bound: float | None = None  # largest number of one user's change, from the rounds so far
+    cohort: list[int] = []  # nodes of the last masked sum
     ledger: Ledger = Ledger()
 
 

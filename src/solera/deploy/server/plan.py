@@ -15,7 +15,12 @@ from solera.deploy.common.settings import Settings
 from solera.deploy.server.schedule import Schedule, parse_duration
 from solera.dp.settings import DP
 
-_OURS = ("min_nodes", "patience", "hold_back")  # settings of a federation that the schedule decides
+_OURS = (
+    "min_nodes",
+    "patience",
+    "hold_back",
+    "evaluation_epsilon",
+)  # settings of a federation that the schedule decides
 
 
 class SchedulePlan(Frozen):
@@ -42,7 +47,8 @@ class GatePlan(Frozen):
     """What a new version must pass before all devices get it."""
 
     evaluate: bool = False
-    epsilon: float = Field(default=2.0, gt=0, le=2)
+    epsilon: float = Field(default=0.5, gt=0, le=2)
+    total_epsilon: float = Field(default=4.0, gt=0)
     top: int = Field(default=10, ge=1)
     least_users: int = Field(default=50, ge=1)
     largest_drop: float = Field(default=0.05, ge=0, lt=1)
@@ -113,6 +119,18 @@ class ServePlan(Frozen):
                 "gate.evaluate cannot be combined with secure_aggregation: answers of single nodes are seen",
                 "leave evaluate out; versions and rollback by hand still work",
             )
+        if self.gate.evaluate and settings.dp is not None:
+            raise ConfigError(
+                "gate.evaluate cannot be combined with dp, whose ε does not cover answers to evaluations",
+                "leave evaluate out; versions and rollback by hand still work",
+            )
+        if settings.secure_aggregation and settings.dp is None:
+            raise ConfigError(
+                "a schedule opens masked sums again and again, and without noise two of them can show what"
+                " one household has",
+                'set dp = "epsilon=8,delta=1e-5,clip=1,mode=distributed" and rounds = … under [federation];'
+                " or run once: solera federation run",
+            )
         if settings.dp is not None and "rounds" not in self.federation:
             raise ConfigError(
                 "federation.dp needs federation.rounds: ε is computed for all rounds that will ever run",
@@ -141,8 +159,10 @@ class ServePlan(Frozen):
             where = ".".join(map(str, wrong["loc"]))
             raise ConfigError(f"federation.{where}: {wrong['msg'].lower()}", "correct the setting") from None
         patience = self.schedule.patience.total_seconds()
-        ours = {"min_nodes": self.schedule.smallest_cohort, "patience": patience}
-        return found | ours | {"hold_back": self.gate.evaluate}
+        ours: dict[str, Any] = {"min_nodes": self.schedule.smallest_cohort, "patience": patience}
+        asks = self.gate.evaluate
+        ours |= {"hold_back": asks, "evaluation_epsilon": self.gate.total_epsilon if asks else 0}
+        return found | ours
 
 
 EXAMPLE = """\
@@ -161,7 +181,8 @@ wait = "1h"                   # how long a due run waits for them before it is s
 
 [gate]
 evaluate = true               # hold back every user's last item, and let devices rank it after each run
-epsilon = 2.0                 # of randomized response: privacy cost per user and evaluation (at most 2)
+epsilon = 0.5                 # of randomized response: privacy cost per user and evaluation (at most 2)
+total_epsilon = 4.0           # of all evaluations together: after it no version passes; devices allow 4
 top = 10                      # a hit is a held-back item among the first 10
 least_users = 50              # answers that the gate needs
 largest_drop = 0.05           # a hit rate more than 5 % below the published one does not pass

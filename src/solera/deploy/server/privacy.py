@@ -5,7 +5,8 @@ before anything is made of it; in mode `distributed` nodes cover it in shares, a
 sees. What is made of it is saved before anybody gets it. Beside that, nothing that others see may turn on one
 user's data:
 
-- who is asked: every node that is there, with users or without; users by coins that nobody else can know
+- who is asked: every node that is there, with users or without; users by coins that only the server knows,
+  and of which members of a masked round learn how many users of each node were drawn
 - whether a round counts: by the nodes that have answered, not by the users who were drawn
 - whether a node's sum is taken: always, if its users have clipped. A tighter bound would let one user decide
   about all those beside it
@@ -22,8 +23,11 @@ from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, RunError
 from solera.core.federated import AnyMethod
 from solera.core.method import Method
+from solera.core.text import counted
 from solera.deploy.common.settings import Settings
 from solera.deploy.secure.shares import AlreadyCovered, CoveredRound
+from solera.device.policy import Agreement
+from solera.dp.accounting import concentrated_epsilon
 from solera.dp.guarantee import deployed
 from solera.dp.mechanism import Clip, Gaussian
 from solera.dp.noise import Randomness
@@ -34,6 +38,7 @@ from solera.dp.supported import check as check_private
 from solera.engine.sums import Cover
 from solera.runs.config import releases
 
+DISTRIBUTED = "--dp epsilon=8,delta=1e-5,mode=distributed"  # for example
 _ROUNDING = 1 + 1e-10  # of a sum in doubles; `PrivateRound` itself is not as strict
 _WITHOUT_SENSE = {"over_selection": "--over-selection", "max_norm": "--max-norm"}
 
@@ -81,12 +86,47 @@ class PrivateFederation:
 def settled(settings: Settings, method: AnyMethod) -> Settings:
     """With the noise that gives the ε asked for over all rounds; what was settled before stays as it is."""
     if settings.dp is None:
+        check_sums(settings, method)
         return settings
     check_private(method)
     _check_possible(settings.dp, masked=settings.secure_aggregation)
     discrete = settings.dp.model_copy(update={"accountant": "rdp"})
     dp = discrete.resolved(releases(method, settings.rounds))
     return settings.model_copy(update={"dp": dp})
+
+
+def check_sums(settings: Settings, method: AnyMethod) -> None:
+    """Refuse more masked sums without noise than devices help to open."""
+    sums = method.rounds_needed or settings.rounds
+    if settings.secure_aggregation and sums > settings.sums_without_noise:
+        raise ConfigError(
+            f"{sums} masked rounds without noise: a device helps to open"
+            f" {counted(settings.sums_without_noise, 'such sum', 'such sums')}, because several together can"
+            " show what one person has",
+            f"add {DISTRIBUTED}; or give --sums-without-noise {sums}, if every owner allows as many:"
+            f" solera device policy DEVICE --sums-without-noise {sums}",
+        )
+
+
+def agreement(settings: Settings, rounds: int) -> Agreement:
+    """What a federation with these settings asks owners to agree to, in so many rounds."""
+    masked, dp = settings.secure_aggregation, settings.dp
+    noise = dp.noise if dp and dp.mode == "distributed" else None
+    epsilon = dp.epsilon if dp else None
+    if dp and noise:  # as devices count it: every upload that leaves, in rounds that do not count too
+        epsilon = concentrated_epsilon((rounds + max(1, rounds // 10)) / noise**2, dp.delta)
+    return Agreement(
+        masked=masked,
+        least_nodes=settings.least_nodes if masked else None,
+        least_users=settings.least_users if masked else None,
+        groups=settings.groups,
+        clip=dp.clip if dp else None,
+        noise=noise,
+        rounds=rounds,
+        sums=settings.sums_without_noise if masked and not noise else None,
+        epsilon=epsilon,
+        evaluations=settings.evaluation_epsilon or None,
+    )
 
 
 def changed(former: Settings, given: dict[str, Any], method: AnyMethod, rounds_done: int) -> Settings:

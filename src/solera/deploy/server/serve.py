@@ -208,6 +208,9 @@ class ServeLoop:
         gate = self._plan.gate
         if not gate.evaluate:
             return Decision(True, "the gate does not evaluate"), None
+        if self.serving.evaluation_epsilon + gate.epsilon > gate.total_epsilon + 1e-9:
+            spent = f"evaluations have cost ε = {self.serving.evaluation_epsilon:g} of {gate.total_epsilon:g}"
+            return Decision(False, f"{spent}: set evaluate = false to publish without them"), None
         exchange = self._network.rounds_of(coordinator).exchange
         tally = evaluate(coordinator, self._state_of(coordinator, version.number), nodes, gate, exchange)
         self.serving.evaluations += 1
