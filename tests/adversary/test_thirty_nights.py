@@ -75,7 +75,7 @@ class Nights:
             options={} if method == "fedease" else {"embedding_size": 4},
             precision="double",
             sizes=(1,) * HOUSEHOLDS,
-            settings=usual | {"rounds": NIGHTS, "over_selection": 1.0} | settings,
+            settings=usual | {"rounds": NIGHTS, "repeats": True, "over_selection": 1.0} | settings,
             node_keys=keys,
         )
         for device in self.federation.devices.values():

@@ -69,7 +69,14 @@ class Settings(Frozen):
     evaluation_epsilon: float = Field(
         default=0, ge=0, description="ε of all evaluations that a user is ever asked for; 0 for none"
     )
+    repeats: bool = Field(
+        default=False, description="a schedule runs methods of one round again and again, `rounds` times"
+    )
     dp: DP | None = Field(default=None, description="differential privacy of a user, over all rounds")
+
+    def total_rounds(self, needed: int | None) -> int:
+        """Rounds of a federation whose method needs so many; None stands for as many as there are."""
+        return self.rounds if self.repeats or needed is None else needed
 
     def threshold_of(self, members: int, roster: int) -> int:
         """How many of a masked round's nodes must stay to its end, of a roster of so many."""

@@ -70,7 +70,8 @@ class FederationServer:
 
         Under --dp, a sum that was opened and then lost cannot be recovered; its privacy cost stays spent.
         """
-        return (self.method.rounds_needed or self.settings.rounds) - (self._lost if self.private else 0)
+        lost = self._lost if self.private else 0
+        return self.settings.total_rounds(self.method.rounds_needed) - lost
 
     @property
     def bound(self) -> float | None:

@@ -161,7 +161,11 @@ class ServePlan(Frozen):
         patience = self.schedule.patience.total_seconds()
         ours: dict[str, Any] = {"min_nodes": self.schedule.smallest_cohort, "patience": patience}
         asks = self.gate.evaluate
-        ours |= {"hold_back": asks, "evaluation_epsilon": self.gate.total_epsilon if asks else 0}
+        ours |= {
+            "repeats": True,
+            "hold_back": asks,
+            "evaluation_epsilon": self.gate.total_epsilon if asks else 0,
+        }
         return found | ours
 
 

@@ -27,7 +27,7 @@ from solera.core.text import counted
 from solera.deploy.common.settings import Settings
 from solera.deploy.secure.shares import AlreadyCovered, CoveredRound
 from solera.device.policy import Agreement
-from solera.dp.accounting import concentrated_epsilon
+from solera.dp.accounting import Releases, concentrated_epsilon
 from solera.dp.guarantee import deployed
 from solera.dp.mechanism import Clip, Gaussian
 from solera.dp.noise import Randomness
@@ -36,7 +36,6 @@ from solera.dp.rounds import PrivateRound, PrivateRounds
 from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
 from solera.engine.sums import Cover
-from solera.runs.config import releases
 
 DISTRIBUTED = "--dp epsilon=8,delta=1e-5,mode=distributed"  # for example
 _ROUNDING = 1 + 1e-10  # of a sum in doubles; `PrivateRound` itself is not as strict
@@ -91,13 +90,13 @@ def settled(settings: Settings, method: AnyMethod) -> Settings:
     check_private(method)
     _check_possible(settings.dp, masked=settings.secure_aggregation)
     discrete = settings.dp.model_copy(update={"accountant": "rdp"})
-    dp = discrete.resolved(releases(method, settings.rounds))
+    dp = discrete.resolved(_releases(settings, method))
     return settings.model_copy(update={"dp": dp})
 
 
 def check_sums(settings: Settings, method: AnyMethod) -> None:
     """Refuse more masked sums without noise than devices help to open."""
-    sums = method.rounds_needed or settings.rounds
+    sums = settings.total_rounds(method.rounds_needed)
     if settings.secure_aggregation and sums > settings.sums_without_noise:
         raise ConfigError(
             f"{sums} masked rounds without noise: a device helps to open"
@@ -127,6 +126,11 @@ def agreement(settings: Settings, rounds: int) -> Agreement:
         epsilon=epsilon,
         evaluations=settings.evaluation_epsilon or None,
     )
+
+
+def _releases(settings: Settings, method: AnyMethod) -> Releases:
+    """How many times, and with what probability, a user's data are used."""
+    return Releases(method.client_share, settings.total_rounds(method.rounds_needed))
 
 
 def changed(former: Settings, given: dict[str, Any], method: AnyMethod, rounds_done: int) -> Settings:
@@ -159,7 +163,7 @@ def check_given(given: Collection[str], dp: DP | None) -> None:
 
 def statement(settings: Settings, method: AnyMethod) -> dict[str, Any] | None:
     """What the federation guarantees; nothing without --dp. The settings are settled."""
-    return deployed(settings.dp, releases(method, settings.rounds)) if settings.dp else None
+    return deployed(settings.dp, _releases(settings, method)) if settings.dp else None
 
 
 def spent(settings: Settings, method: AnyMethod, released: int) -> float:
@@ -167,7 +171,9 @@ def spent(settings: Settings, method: AnyMethod, released: int) -> float:
     assert settings.dp is not None
     if not released:
         return 0.0
-    so_far = settings.dp.model_copy(update={"epsilon": None}).resolved(releases(method, released))
+    so_far = settings.dp.model_copy(update={"epsilon": None}).resolved(
+        Releases(method.client_share, released)
+    )
     assert so_far.epsilon is not None
     return so_far.epsilon
 
