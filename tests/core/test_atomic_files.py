@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from solera.core.files import PRIVATE, replacing_file, replacing_folder, write_atomically
+from solera.core.files import PRIVATE, creating_folder, remove_folder, replacing_file, write_atomically
 
 
 @pytest.fixture(autouse=True)
@@ -136,17 +136,21 @@ def test_two_that_write_the_same_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_is_replaced_when_it_is_full(tmp_path: Path) -> None:
+def test_a_folder_gets_its_name_when_it_is_full(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint-3"
     (tmp_path / ".checkpoint.partial").mkdir()  # a kill left it
     (tmp_path / ".checkpoint.partial" / "half").touch()
-    for content in ("first", "second"):
-        with replacing_folder(path, mode=0o700) as partial:
-            (partial / content).touch()
-            assert not (path / content).exists()
-        assert [each.name for each in path.iterdir()] == [content]
+    with creating_folder(path, mode=0o700) as partial:
+        (partial / "first").touch()
+        assert not path.exists()
+    assert [each.name for each in path.iterdir()] == ["first"]
     assert mode(path) == 0o700
-    with pytest.raises(KeyboardInterrupt), replacing_folder(path):
+    with pytest.raises(KeyboardInterrupt), creating_folder(path):
         raise KeyboardInterrupt
-    assert [each.name for each in path.iterdir()] == ["second"]
+    with pytest.raises(OSError, match="not empty"), creating_folder(path):
+        pass
+    assert [each.name for each in path.iterdir()] == ["first"]
     assert list(tmp_path.iterdir()) == [path]
+    remove_folder(path)
+    remove_folder(path)
+    assert list(tmp_path.iterdir()) == []

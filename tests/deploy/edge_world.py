@@ -73,7 +73,7 @@ class World(Grid):
         numbers = [member_number(public_key_of(path)) for path in public]
         local.devices = dict(zip(numbers, local.devices.values(), strict=True))
         home = private_folder(home_of(local.server.path))
-        KnownKeys(keys=keys).with_nodes(public).write(home)
+        KnownKeys.change(home, lambda known: known.with_nodes(public), keys)
         self.behind = {
             number: BehindEdge(path, keys / "ca.pem", local.devices[number].path)
             for number, path in zip(numbers, names, strict=True)

@@ -13,7 +13,7 @@ from federation import FIVE
 from solera.core.neighbours import WEIGHTS
 from solera.deploy.common.envelopes import Exchange
 from solera.deploy.common.flower import home_of
-from solera.deploy.common.known_keys import KnownKeys
+from solera.deploy.common.known_keys import KnownKeys, text_of
 from solera.deploy.common.protocol import Packet, Reason, RefusalError
 from solera.deploy.common.relays import Adding, read_relayed, relayed
 from solera.deploy.operate.relaying import Relaying
@@ -307,14 +307,13 @@ def test_a_revoked_member_is_left_out(world, five_keys, monkeypatch):
     """Before a run, or in the middle of a round."""
     federation = world([3], masks=True)
     home = home_of(federation.local.server.path)
-    known = KnownKeys.read(home)
     one, other = (five_keys / "nodes" / f"node-{place}.pub" for place in (1, 2))
-    known.without([one]).write(home)
-    assert KnownKeys.read(home).with_nodes([one]).nodes == known.without([one]).nodes
+    revoked = KnownKeys.change(home, lambda known: known.revoking([text_of(one)]))
+    assert KnownKeys.read(home).with_nodes([one]).nodes == revoked.nodes
 
     def revoke(member, kind):
         if kind == "share":
-            known.without([one, other]).write(home)
+            KnownKeys.change(home, lambda known: known.revoking([text_of(other)]))
         return False
 
     federation.edges[EDGE].drops = revoke

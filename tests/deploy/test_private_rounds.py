@@ -269,14 +269,15 @@ def test_a_federation_that_began_without_cannot_go_on_with(local):
     assert federation.server.privacy is None
 
 
-def test_an_older_checkpoint_is_not_gone_on_from(local, tmp_path):
-    federation = local("fedmf", SMALL, dp=dp())
+@pytest.mark.parametrize("settings", [{"dp": dp()}, {}], ids=["private", "plain"])
+def test_an_older_checkpoint_is_not_gone_on_from(local, tmp_path, settings):
+    federation = local("fedmf", SMALL, **settings)
     federation.round()
     shutil.copytree(federation.server.path / "checkpoint-1", tmp_path / "copy")
     federation.round()
     shutil.rmtree(federation.server.path / "checkpoint-2")
     shutil.copytree(tmp_path / "copy", federation.server.path / "checkpoint-1")
-    with pytest.raises(RunError, match="2 rounds were released, but the checkpoint is of round 1"):
+    with pytest.raises(RunError, match="2 rounds are in the history, but the checkpoint is of round 1"):
         federation.restart_server()
 
 

@@ -144,13 +144,13 @@ def restore(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="File made by `backup`.")],
     folder: Folder,
     lost_rounds: Annotated[
-        int | None, typer.Option(help="With --dp: rounds that ran after the backup, at most.", min=0)
+        int | None, typer.Option(help="With --dp or masks: rounds that ran after the backup, at most.", min=0)
     ] = None,
     json: Json = False,
 ) -> None:
     """Restore a server's folder. What was there is moved aside. The server must be stopped.
 
-    With --dp, rounds after the backup stay spent.
+    With --dp or masks, rounds that ran after the backup are not run again, and their ε stays spent.
 
     Example: solera federation restore films-monday.tar.gz films
     """
@@ -163,8 +163,10 @@ def restore(
         return
     out.print(f"{folder} is as it was after round {told['rounds_done']}", highlight=False)
     if told["lost_rounds"]:
-        out.print(f"{told['lost_rounds']} later rounds stay spent", highlight=False)
-    if told["former"]:
+        out.print(f"{told['lost_rounds']} later rounds count as lost", highlight=False)
+    if told["former"] is None:
+        out.print("keys revoked after the backup: revoke them again", highlight=False)
+    else:
         err.print(f"the former folder is {told['former']}", style="dim", highlight=False)
 
 

@@ -30,29 +30,43 @@ def replacing_file(path: Path, mode: int = 0o666) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    _sync_names(path.parent)
+    sync_names(path.parent)
 
 
 @contextmanager
-def replacing_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
-    """Yield an empty folder beside `path` that replaces `path` when the block ends.
+def creating_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
+    """Yield an empty folder beside `path` that gets this name when the block ends.
 
-    A partial folder left by a killed process is removed when the next folder with the same name, whatever its
-    number, is written.
+    `path` must not exist: few systems can replace a folder in one step. What is written again and again gets
+    a new number each time. What a killed process left is removed with the next such folder.
     """
     partial = path.with_name(f".{path.name.partition('-')[0]}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    for left in (partial, _removed(path)):
+        shutil.rmtree(left, ignore_errors=True)
     partial.mkdir(mode=mode)
     try:
         yield partial
-        shutil.rmtree(path, ignore_errors=True)
-        partial.replace(path)
+        sync_names(partial)
+        partial.rename(path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    _sync_names(path.parent)
+    sync_names(path.parent)
 
 
-def _sync_names(folder: Path) -> None:
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if it is there. After an interruption it is there as a whole, or not at all."""
+    hidden = _removed(path)
+    shutil.rmtree(hidden, ignore_errors=True)
+    if path.is_dir():
+        path.rename(hidden)
+        shutil.rmtree(hidden)
+
+
+def _removed(path: Path) -> Path:
+    return path.with_name(f".{path.name.rstrip('-0123456789')}.removed")
+
+
+def sync_names(folder: Path) -> None:
     """Flush the renames in a folder to disk."""
     if os.name == "nt":  # Windows cannot open folders
         return

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, RunError
-from solera.core.files import replacing_folder
+from solera.core.files import creating_folder
 from solera.core.frozen import Frozen
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
@@ -147,7 +147,7 @@ def write_blend(path: Path, runs: tuple[Path, Path], settings: BlendSettings, re
     if path.exists():
         raise RunError(f"{path} already exists", "give another --out")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing_folder(path) as partial:
+    with creating_folder(path) as partial:
         for name, run in zip((FIRST, SECOND), runs, strict=True):
             shutil.copytree(run, partial / name, ignore=shutil.ignore_patterns("checkpoint-*"))
         for name, content in ((BLEND, settings.model_dump()), ("result.json", result.document())):

@@ -14,7 +14,6 @@ data.parquet          the interactions, if they were a table in memory that cann
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from solera.core.errors import RunError
-from solera.core.files import replacing_file, replacing_folder, write_atomically
+from solera.core.files import creating_folder, remove_folder, replacing_file, write_atomically
 from solera.core.frozen import Frozen
 from solera.core.spec import Params
 from solera.core.tensor_files import Writable, write_tensors
@@ -196,18 +195,19 @@ class RunFolder:
             file.write(_line(entry))
 
     def write_checkpoint(self, progress: RunProgress, states: Iterable[StateToSave]) -> None:
-        """Replace the previous checkpoint. An interruption leaves one of the two.
+        """Write a new checkpoint, then remove the former one. A kill leaves one of the two, or both.
 
         `states` gives the last and then the best one, so that only one of them has to be in memory.
         """
-        number, before = progress.rounds_done, next(iter(self._checkpoints()[-1:]), None)
-        with replacing_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
+        former = self._checkpoints()
+        before = former[-1] if former else None
+        number = max([progress.rounds_done, *(_number(each) + 1 for each in former)])
+        with creating_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
             for prefix, state in zip(("last-", "best-"), states, strict=True):
                 state.write(partial, prefix, before)
             RunFolder(partial)._write("progress.json", progress.model_dump(mode="json"))
-        for old in self._checkpoints():
-            if old.name != f"{_CHECKPOINT}{number}":
-                shutil.rmtree(old)
+        for old in former:
+            remove_folder(old)
 
     def read_checkpoint(self, rows: Mapping[str, range] | None = None) -> Checkpoint | None:
         """The latest checkpoint, if there is any. With `rows`, only these of the named shared tables."""
@@ -224,7 +224,7 @@ class RunFolder:
         state.write(self.path)
         self._write("result.json", result.document())
         for old in self._checkpoints():
-            shutil.rmtree(old)
+            remove_folder(old)
 
     def state(self) -> SavedState:
         """The state of the selected round."""
@@ -238,7 +238,7 @@ class RunFolder:
         found = [
             path for path in self.path.glob(f"{_CHECKPOINT}*") if path.name[len(_CHECKPOINT) :].isdigit()
         ]
-        return sorted(found, key=lambda path: int(path.name[len(_CHECKPOINT) :]))
+        return sorted(found, key=_number)
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -251,6 +251,10 @@ class RunFolder:
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
+
+
+def _number(checkpoint: Path) -> int:
+    return int(checkpoint.name[len(_CHECKPOINT) :])
 
 
 def _read_rows_of(path: Path, rows: Mapping[str, range]) -> Params:

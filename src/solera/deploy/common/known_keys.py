@@ -7,17 +7,20 @@ SuperLink knows the same keys, but tells its app no more than a number of each c
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from solera.core.errors import DeployError
 from solera.core.files import PRIVATE, write_atomically
 from solera.deploy.common.authority import read_key, read_public_key
 from solera.deploy.common.envelopes import member_number
 from solera.privacy.secagg import public_identity
 from solera.privacy.secagg.identity import Identity
 
-_FILE = "keys.json"
+KEYS = "keys.json"
 
 
 class KnownKeys(BaseModel):
@@ -31,24 +34,39 @@ class KnownKeys(BaseModel):
 
     @classmethod
     def read(cls, home: Path) -> KnownKeys | None:
-        """What was written last; None if the server has no keys, or is of an earlier version."""
+        """What was written last; None if the server has no keys."""
+        path = home / KEYS
         try:
-            return cls.model_validate_json((home / _FILE).read_bytes())
-        except (OSError, ValidationError):
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
             return None
+        except (OSError, ValidationError) as error:
+            raise DeployError(
+                f"{path}, which names the revoked keys, cannot be read: {error}",
+                "restore it from a backup; or delete it, start the server, and revoke those keys again",
+            ) from None
 
-    def write(self, home: Path) -> None:
-        """Replace the file."""
-        write_atomically(home / _FILE, self.model_dump_json(), PRIVATE)
+    @classmethod
+    def change(
+        cls, home: Path, how: Callable[[KnownKeys], KnownKeys], keys: Path | None = None
+    ) -> KnownKeys | None:
+        """Change the file, if there is one. With the folder of keys, it is made, or gets that folder."""
+        with FileLock(home / "keys.lock", mode=PRIVATE):
+            found = cls.read(home)
+            if keys is not None:
+                found = found.model_copy(update={"keys": keys}) if found else cls(keys=keys)
+            if found is not None:
+                found = how(found)
+                write_atomically(home / KEYS, found.model_dump_json(), PRIVATE)
+            return found
 
     def with_nodes(self, paths: list[Path]) -> KnownKeys:
         """The same with further public keys; a revoked one stays out."""
-        more = [text for text in map(_text, paths) if text not in self.revoked]
+        more = [text for text in map(text_of, paths) if text not in self.revoked]
         return self.model_copy(update={"nodes": tuple(dict.fromkeys([*self.nodes, *more]))})
 
-    def without(self, paths: list[Path]) -> KnownKeys:
+    def revoking(self, gone: Iterable[str]) -> KnownKeys:
         """The same, with these keys revoked."""
-        gone = [*map(_text, paths)]
         nodes = tuple(each for each in self.nodes if each not in gone)
         return self.model_copy(
             update={"nodes": nodes, "revoked": tuple(dict.fromkeys([*self.revoked, *gone]))}
@@ -69,5 +87,6 @@ def public_key_of(path: Path) -> bytes:
     return public_identity(read_public_key(path))
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The same in base64."""
     return base64.b64encode(public_key_of(path)).decode()

@@ -8,14 +8,13 @@ DEVICE/federation/node, node.pub   the key that this device has made for it
 from __future__ import annotations
 
 import base64
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from solera.core.errors import DeployError
-from solera.core.files import PRIVATE, replacing_folder, write_atomically
+from solera.core.files import PRIVATE, creating_folder, remove_folder, write_atomically
 from solera.deploy.common.authority import make_node_key
 from solera.deploy.common.flower import Address
 from solera.deploy.common.invitation import Invitation
@@ -84,7 +83,8 @@ def accept(device: Device, invitation: Invitation) -> Accepted:
             f"if that one is over: solera device policy {device.path} --unpin",
         )
     if there is None:
-        with replacing_folder(device.path / FOLDER, mode=0o700) as folder:
+        remove_folder(device.path / FOLDER)  # without an invitation: it was being left
+        with creating_folder(device.path / FOLDER, mode=0o700) as folder:
             make_node_key(folder / "node", invitation.code.name)
             write_atomically(folder / "ca.pem", invitation.ca, mode=PRIVATE)
             write_atomically(folder / _INVITATION, invitation.model_dump_json(indent=2) + "\n", mode=PRIVATE)
@@ -119,4 +119,4 @@ def leave(device: Device) -> None:
     with device.store.writing():
         Ledger(device.store).leave_all()
         Membership.forget(device.store)
-    shutil.rmtree(device.path / FOLDER, ignore_errors=True)
+    remove_folder(device.path / FOLDER)

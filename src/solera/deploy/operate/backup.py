@@ -1,85 +1,128 @@
 """Backup and restore of a federation's folder on its server.
 
-A backup is one compressed tar file. Its first member lists the SHA-256 of all others, so a damaged copy is
-noticed before anything is replaced. Flower's own files are left out: the server makes them anew, except the
-database, which knows the nodes' numbers.
+A backup is one compressed tar file with the SHA-256 of all its files, so a damaged copy is noticed before
+anything is replaced. Flower's own files are left out: the server makes them anew, except the database, which
+knows the nodes' numbers.
 
-Under --dp, a restored server must not release a round again that the lost server had released. Restoring
-therefore counts all rounds that may have been released since the backup as lost, and their ε as spent.
+Devices open no sum of a round twice, and under --dp no round may be released twice. Restoring therefore
+counts all rounds that may have been released since the backup as lost, and their ε as spent.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
+import os
 import shutil
 import sqlite3
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from solera import __version__
 from solera.core.errors import DeployError, RunError
-from solera.core.files import PRIVATE, replacing_file
+from solera.core.files import PRIVATE, replacing_file, sync_names
 from solera.deploy.common import flower
-from solera.deploy.common.journal import Journal
+from solera.deploy.common.known_keys import KnownKeys
+from solera.deploy.common.private_files import private_folder
 from solera.deploy.operate import reachability
 from solera.deploy.server.folder import FederationFolder
 
 _MANIFEST = "backup.json"
 _DATABASE = "flower/state.db"
-_PATTERNS = ("*.json", "*.jsonl", "*.bundle", "checkpoint-*/**/*", "opening/**/*", "versions/**/*")
-_JOURNALS = ("history.jsonl", "openings.jsonl")
+_PATTERNS = (
+    "*.json",
+    "*.jsonl",
+    "*.bundle",
+    "checkpoint-*/**/*",
+    "opening/*",
+    "versions/**/*",
+    "flower/keys.json",
+)
+_AGAIN = "use another backup"
 
 
 def backup(folder: Path, output: Path, *, wait: float = 600.0) -> dict[str, Any]:
-    """Write a consistent copy. A round that is under way is waited for."""
+    """Write a consistent copy, and check that it restores. A round that is under way is waited for."""
     federation = FederationFolder.open(folder)
     if output.exists():
         raise RunError(f"{output} exists already", "give another -o")
-    with federation.alone(wait), tempfile.TemporaryDirectory() as scratch:
-        database = _copied_database(folder, Path(scratch))
-        members = {str(path.relative_to(folder)): path for path in _files(folder)}
-        if database is not None:
-            members[_DATABASE] = database
-        about = _about(federation, members)
-        try:
-            with replacing_file(output, PRIVATE) as partial, tarfile.open(partial, "w:gz") as archive:
-                _add(archive, _MANIFEST, json.dumps(about, indent=2).encode())
-                for name, path in members.items():
-                    _add(archive, name, path.read_bytes())
-        except OSError as error:
-            raise RunError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
+    try:
+        with federation.alone(wait), replacing_file(output, PRIVATE) as partial:
+            with tarfile.open(partial, "w:gz") as archive:
+                about = _written(archive, federation)
+            with _unpacked(partial, output.parent) as (_, again):
+                again.load()
+    except OSError as error:
+        raise RunError(
+            f"{output} cannot be written: {error.strerror}", "make room, or give another -o"
+        ) from None
     return about | {"file": str(output), "bytes": output.stat().st_size}
+
+
+def _written(archive: tarfile.TarFile, federation: FederationFolder) -> dict[str, Any]:
+    """Add every file as it was read, once: some of them change while the server runs."""
+    digests = {}
+    for name, content in _contents(federation.path):
+        digests[name] = hashlib.sha256(content).hexdigest()
+        _add(archive, name, content)
+    about = {
+        "solera": __version__,
+        "federation": federation.identity.federation,
+        "time": round(time.time(), 3),
+        "rounds_done": federation.progress.rounds_done,
+        "sha256": digests,
+    }
+    _add(archive, _MANIFEST, json.dumps(about, indent=2).encode())
+    return about
+
+
+def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for pattern in _PATTERNS:
+        for path in sorted(folder.glob(pattern)):
+            name = path.relative_to(folder)
+            if path.is_file() and not any(part.startswith(".") for part in name.parts):
+                yield str(name), path.read_bytes()
+    if (folder / _DATABASE).exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = Path(scratch) / "state.db"
+            _copy_database(folder / _DATABASE, copy)
+            yield _DATABASE, copy.read_bytes()
 
 
 def restore(source: Path, folder: Path, *, lost_rounds: int | None = None) -> dict[str, Any]:
     """Replace a folder by a backup. The former content is moved to FOLDER.before-restore-TIME."""
-    about, members = _read(source)
     _check_stopped(folder)
-    with tempfile.TemporaryDirectory(dir=folder.resolve().parent, prefix=".restore-") as scratch:
-        fresh = Path(scratch) / "folder"
-        fresh.mkdir(mode=0o700)
-        for name, content in members.items():
-            path = fresh / name
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.write_bytes(content)
-            path.chmod(PRIVATE)
-        federation = FederationFolder.open(fresh)
-        released = _released_since(federation, folder, lost_rounds)
-        _count_as_lost(federation, released)
-        former = None
-        if folder.exists():
-            former = folder.with_name(f"{folder.name}.before-restore-{int(time.time())}")
-            with FederationFolder(folder).alone(0):  # not while a run is under way
-                folder.rename(former)
-        shutil.move(fresh, folder)
-    return about | {"folder": str(folder), "former": former and str(former), "lost_rounds": released}
+    aside = folder.with_name(f".{folder.name}.replaced")
+    try:
+        if aside.exists() and not folder.exists():  # a restore was killed
+            aside.rename(folder)
+        with _unpacked(source, folder.resolve().parent) as (about, federation):
+            former = FederationFolder(folder)
+            released = _released_since(federation, former, lost_rounds)
+            _count_as_lost(federation, released, former.opened_cohort())
+            _keep_revoked(federation.path, folder)
+            kept = None
+            if folder.exists():
+                with former.alone(0):  # not while a run is under way
+                    folder.rename(aside)
+            federation.path.rename(folder)
+            if aside.exists():
+                kept = folder.with_name(f"{folder.name}.before-restore-{int(time.time())}")
+                aside.rename(kept)
+            sync_names(folder.resolve().parent)
+    except OSError as error:
+        raise RunError(
+            f"{folder} cannot be written: {error.strerror}", "make room, then restore again: nothing is lost"
+        ) from None
+    return about | {"folder": str(folder), "former": kept and str(kept), "lost_rounds": released}
 
 
 def _check_stopped(folder: Path) -> None:
@@ -91,33 +134,13 @@ def _check_stopped(folder: Path) -> None:
     raise RunError(f"the server of {folder} is running", "stop it, restore, then start it again")
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for pattern in _PATTERNS:
-        yield from sorted(path for path in folder.glob(pattern) if path.is_file())
-
-
-def _copied_database(folder: Path, scratch: Path) -> Path | None:
+def _copy_database(source: Path, copy: Path) -> None:
     """A consistent copy of the SuperLink's database, also while it runs."""
-    source = folder / _DATABASE
-    if not source.exists():
-        return None
-    copy = scratch / "state.db"
     with (
         closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as here,
         closing(sqlite3.connect(copy)) as there,
     ):
         here.backup(there)
-    return copy
-
-
-def _about(federation: FederationFolder, members: dict[str, Path]) -> dict[str, Any]:
-    return {
-        "solera": __version__,
-        "federation": federation.identity.federation,
-        "time": round(time.time(), 3),
-        "rounds_done": federation.progress.rounds_done,
-        "sha256": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in members.items()},
-    }
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -126,66 +149,94 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(member, io.BytesIO(content))
 
 
-def _read(source: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest and all files, if every one is as it was written."""
-    again = "use another backup"
-    try:
-        with tarfile.open(source, "r:gz") as archive:
-            found = {
-                member.name: file.read()
-                for member in archive
-                if member.isfile() and (file := archive.extractfile(member)) is not None
-            }
-        about = json.loads(found.pop(_MANIFEST))
-        digests: dict[str, str] = about["sha256"]
-    except (OSError, EOFError, tarfile.TarError, KeyError, ValueError) as error:
-        raise RunError(f"{source} is not a backup, or is damaged: {error}", again) from None
-    wrong = [name for name in digests.keys() | found.keys() if _digest(found.get(name)) != digests.get(name)]
-    outside = [
-        name for name in found if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
-    ]
-    if wrong or outside:
-        raise RunError(f"{source} is damaged: {', '.join(sorted(wrong + outside)[:3])}", again)
-    return about, found
+@contextmanager
+def _unpacked(source: Path, beside: Path) -> Iterator[tuple[dict[str, Any], FederationFolder]]:
+    """The manifest and the folder in a backup, if every file is as it was written; removed afterwards."""
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".restore-", ignore_cleanup_errors=True) as scratch:
+        fresh = Path(scratch) / "folder"
+        fresh.mkdir(mode=0o700)
+        about, digests = {}, {}
+        try:
+            with tarfile.open(source, "r:gz") as archive:
+                for member in archive:
+                    if (file := archive.extractfile(member)) is None:
+                        continue
+                    if member.name == _MANIFEST:
+                        about = json.loads(file.read())
+                    elif (path := _inside(fresh, member.name)) is not None:
+                        with path.open("xb+") as written:
+                            shutil.copyfileobj(file, written)
+                            os.fsync(written.fileno())
+                            written.seek(0)
+                            digests[member.name] = hashlib.file_digest(written, "sha256").hexdigest()
+                        path.chmod(PRIVATE)
+                    else:
+                        digests[member.name] = "outside"
+            told: dict[str, str] = about["sha256"]
+        except (EOFError, tarfile.TarError, zlib.error, KeyError, ValueError, FileExistsError) as error:
+            raise RunError(f"{source} is not a backup, or is damaged: {error}", _AGAIN) from None
+        except OSError as error:
+            if error.filename is not None or error.errno == errno.ENOSPC:
+                raise
+            raise RunError(f"{source} is not a backup, or is damaged: {error}", _AGAIN) from None
+        wrong = sorted(name for name in told.keys() | digests.keys() if told.get(name) != digests.get(name))
+        if wrong:
+            raise RunError(f"{source} is damaged: {', '.join(wrong[:3])}", _AGAIN)
+        for each in (fresh, *(path for path in fresh.rglob("*") if path.is_dir())):
+            sync_names(each)
+        yield about, FederationFolder.open(fresh)
 
 
-def _digest(content: bytes | None) -> str | None:
-    return None if content is None else hashlib.sha256(content).hexdigest()
+def _inside(folder: Path, name: str) -> Path | None:
+    """Where a member of an archive goes; None if that is not in the folder."""
+    place = PurePosixPath(name)
+    if place.is_absolute() or ".." in place.parts:
+        return None
+    path = folder / place
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
 
 
-def _released_since(backed_up: FederationFolder, folder: Path, given: int | None) -> int:
-    """Rounds that were, or may have been, released after the backup; 0 without --dp."""
-    if backed_up.identity.settings.dp is None:
+def _keep_revoked(fresh: Path, folder: Path) -> None:
+    """A key that was revoked after the backup stays revoked."""
+    former = KnownKeys.read(flower.home_of(folder))
+    if former and former.revoked:
+        home = private_folder(flower.home_of(fresh))
+        KnownKeys.change(home, lambda known: known.revoking(former.revoked), former.keys)
+
+
+def _released_since(backed_up: FederationFolder, former: FederationFolder, given: int | None) -> int:
+    """Rounds whose sums were, or may have been, opened after the backup.
+
+    0 where neither devices nor --dp count: then a round may be run again.
+    """
+    settings = backed_up.identity.settings
+    if former.exists and former.identity.federation != backed_up.identity.federation:
+        raise RunError(f"{former.path} contains another federation", "restore into another folder")
+    if settings.dp is None and not settings.secure_aggregation:
         return 0
-    here = _releases(folder)
-    if here is not None and FederationFolder(folder).exists:
-        if FederationFolder(folder).identity.federation != backed_up.identity.federation:
-            raise RunError(f"{folder} contains another federation", "restore into another folder")
-        return max(0, here - (_releases(backed_up.path) or 0), given or 0)
+    if former.exists:
+        return max(0, _releases(former) - _releases(backed_up), given or 0)
     if given is None:
+        what = "--dp" if settings.dp else "--secure-aggregation"
         raise RunError(
-            "this federation has --dp, and nothing tells how many rounds ran after the backup",
+            f"this federation has {what}, and nothing tells how many rounds ran after the backup",
             "give --lost-rounds N; solera_rounds_done in Prometheus tells the last round",
         )
     return given
 
 
-def _releases(folder: Path) -> int | None:
-    """The number of the last round that a folder's journals tell of; None if there are none."""
-    if not any((folder / name).exists() for name in _JOURNALS):
-        return 0 if FederationFolder(folder).exists else None
-    history = [int(line["round"]) for line in Journal(folder / "history.jsonl").lines()]
-    opened = [number + 1 for number in FederationFolder(folder).opened_rounds()]
-    return max([*history, *opened], default=0)
+def _releases(folder: FederationFolder) -> int:
+    """The number of the last round that a folder's journals tell of."""
+    history = [int(line["round"]) for line in folder.lines("history.jsonl")]
+    return max([*history, *(number + 1 for number in folder.opened_rounds())], default=0)
 
 
-def _count_as_lost(federation: FederationFolder, released: int) -> None:
+def _count_as_lost(federation: FederationFolder, released: int, cohort: list[int]) -> None:
     """Enter rounds as opened, so that their numbers are not used again and their ε stays spent."""
     if not released:
         return
-    done = _releases(federation.path) or 0
-    journal, known = Journal(federation.path / "openings.jsonl"), federation.opened_rounds()
-    for number in range(done + released):
+    known = federation.opened_rounds()
+    for number in range(_releases(federation) + released):
         if number not in known:
-            line = {"round": number, "attempt": 0, "time": round(time.time(), 3), "restored": True}
-            journal.append(line, sync=True)
+            federation.note_opened(number, 0, cohort, restored=True)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from solera.deploy.common.flower import Address
 
 try:
     import httpx
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
     from flwr.common.serde import fab_to_proto, user_config_to_proto
     from flwr.proto.control_pb2 import (
         ListNodesRequest,
@@ -93,12 +96,13 @@ class Control:
             self._client.RegisterNode(RegisterNodeRequest(public_key=_raw_key(path), name=path.stem))
         return new
 
-    def revoke(self, public_keys: list[Path]) -> list[Path]:
-        """Exclude nodes for good; return those that were registered until now."""
+    def revoke(self, keys: Collection[str]) -> list[str]:
+        """Exclude the nodes of public keys (DER, in base64) for good; return those registered until now."""
         here = {node.public_key: node.node_id for node in self._list() if node.status != _GONE}
-        gone = [path for path in public_keys if _raw_key(path) in here]
-        for path in gone:
-            self._client.UnregisterNode(UnregisterNodeRequest(node_id=here[_raw_key(path)]))
+        raw = {text: public_key_to_bytes(_parsed(text)) for text in keys}
+        gone = [text for text in keys if raw[text] in here]
+        for text in gone:
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=here[raw[text]]))
         return gone
 
     def start(self, app: Path, config: dict[str, str]) -> int:
@@ -185,6 +189,12 @@ def _is_passing(error: httpx.HTTPError) -> bool:
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.is_server_error
     return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.ConnectError)
+
+
+def _parsed(text: str) -> EllipticCurvePublicKey:
+    key = load_der_public_key(base64.b64decode(text))
+    assert isinstance(key, EllipticCurvePublicKey)
+    return key
 
 
 def _raw_key(path: Path) -> bytes:

@@ -12,7 +12,7 @@ from solera.deploy.common import flower
 from solera.deploy.common.authority import check_server
 from solera.deploy.common.credential import read_token, write_token
 from solera.deploy.common.flower import Address
-from solera.deploy.common.known_keys import KnownKeys
+from solera.deploy.common.known_keys import KnownKeys, text_of
 from solera.deploy.common.private_files import close, private_folder
 from solera.deploy.operate import reachability
 from solera.deploy.operate.control import Control, Nodes, control
@@ -57,9 +57,11 @@ def running(
 def _register_all(asked: Control, home: Path, keys: Path | None) -> None:
     """Make all keys in the folder known to the server, and to its app; revoked ones stay out."""
     if keys is not None:
-        asked.register(node_keys(keys))
-        former = KnownKeys.read(home) or KnownKeys(keys=keys)
-        former.model_copy(update={"keys": keys}).with_nodes(node_keys(keys)).write(home)
+        found = node_keys(keys)
+        known = KnownKeys.change(home, lambda known: known.with_nodes(found), keys)
+        assert known is not None
+        asked.register([path for path in found if text_of(path) not in known.revoked])
+        asked.revoke(known.revoked)  # the database may be older, restored from a backup
 
 
 def watch(
@@ -84,22 +86,23 @@ def watch(
 
 def register(folder: Path, public_keys: list[Path]) -> list[Path]:
     """Make keys known to the running server of a federation; returns those it did not know."""
-    with _running_server(folder) as asked:
-        new = asked.register(public_keys)
     home = flower.home_of(folder)
-    if known := KnownKeys.read(home):
-        known.with_nodes(public_keys).write(home)
+    with _running_server(folder) as asked:
+        known = KnownKeys.read(home)
+        for path in public_keys:
+            if known and text_of(path) in known.revoked:
+                raise DeployError(f"{path} was revoked", "the household needs a new key: invite it again")
+        new = asked.register(public_keys)
+        KnownKeys.change(home, lambda known: known.with_nodes(public_keys))
     return new
 
 
 def revoke(folder: Path, public_keys: list[Path]) -> list[Path]:
     """Turn nodes away from now on; returns those that the running server knew."""
+    gone = {text_of(path): path for path in public_keys}
     with _running_server(folder) as asked:
-        gone = asked.revoke(public_keys)
-    home = flower.home_of(folder)
-    if known := KnownKeys.read(home):
-        known.without(public_keys).write(home)
-    return gone
+        KnownKeys.change(flower.home_of(folder), lambda known: known.revoking(gone))
+        return [gone[text] for text in asked.revoke(gone)]
 
 
 def node_keys(keys: Path | None) -> list[Path]:

@@ -13,7 +13,7 @@ from solera.deploy.node.work import deployable
 from solera.deploy.secure.masked import check_size
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.openings import Opening, RoundProgress
-from solera.deploy.server.privacy import PrivateFederation, agreement, check_progress, settled
+from solera.deploy.server.privacy import PrivateFederation, agreement, settled
 from solera.deploy.server.round import Round
 from solera.deploy.server.state import ServerState
 from solera.device.bundle import CATALOGUE
@@ -35,6 +35,7 @@ class FederationServer:
         self.n_items, self.seed = latest.manifest.items, latest.manifest.seed
         saved = folder.load()
         self.progress = saved[0] if saved else RoundProgress()
+        _check_latest(self.progress.rounds_done, folder)
         self.state = ServerState(latest, self._users, saved[1] if saved else None)
         self.method = self.state.method
         deployable(self.method)
@@ -45,7 +46,6 @@ class FederationServer:
         self._lost = 0  # sums that were opened, and of which nothing came
         self.pending = self._pending()
         if self.settings.dp is not None:
-            check_progress(self.progress.rounds_done, folder.lines("history.jsonl"))
             dp = settled(self.settings, self.method).dp
             assert dp is not None
             self.private = PrivateFederation(dp, self.method, randomness or System())
@@ -92,7 +92,7 @@ class FederationServer:
     def fixed_cohort(self) -> list[int]:
         """The nodes of all sums without noise: devices open such sums over one cohort alone."""
         is_fixed = self.roster is not None and not is_noisy(self.private.share if self.private else None)
-        return self.progress.cohort if is_fixed else []
+        return (self.progress.cohort or self.folder.opened_cohort()) if is_fixed else []
 
     def journal(self, kind: str, **what: Any) -> None:
         """Write an entry to the event log."""
@@ -202,3 +202,14 @@ class FederationServer:
     def _same_federation(self, federation: str) -> None:
         if federation != self.identity.federation:
             raise RefusalError(Reason.FEDERATION, f"the answer is for federation {federation}")
+
+
+def _check_latest(rounds_done: int, folder: FederationFolder) -> None:
+    """Refuse a checkpoint that is older than the history, or is gone: its rounds would be run again."""
+    in_history = len({line["round"] for line in folder.lines("history.jsonl")})
+    if in_history > rounds_done:
+        raise RunError(
+            f"{folder.path}: {in_history} rounds are in the history, but the checkpoint is of round"
+            f" {rounds_done}",
+            "restore a backup with `solera federation restore`; or start a new federation in another folder",
+        )

@@ -6,9 +6,9 @@ catalogue-N.bundle    the signed bundle of every version of the catalogue
 privacy.json          what is guaranteed, under --dp
 history.jsonl         one line per finished round
 events.jsonl          everything worth knowing in between: who came, what was refused and why
-openings.jsonl        one line per round whose masked sums were opened, written before they are
+openings.jsonl        one line per round whose masked sums were opened, and over whom, written before they are
 opening/              what the sums that are being opened need, until their round is done
-checkpoint-N/         the state after round N, to go on from
+checkpoint-N/         the latest state, to go on from; N grows with every one, and is at least the round
 lock                  held by the server's app that is at work
 """
 
@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.errors import RunError
 from solera.core.federated import AnyMethod
-from solera.core.files import PRIVATE, replacing_file, replacing_folder, write_atomically
+from solera.core.files import PRIVATE, creating_folder, remove_folder, replacing_file, write_atomically
 from solera.core.spec import Params
 from solera.deploy.common.journal import Journal, unwritable
 from solera.deploy.common.json_log import current_round
@@ -197,8 +197,16 @@ class FederationFolder:
         """Record once that the sums of a round are opened."""
         round_ = opening.terms.round
         if round_ not in self.opened_rounds():
-            line = {"round": round_, "attempt": opening.terms.attempt, "time": round(time.time(), 3)}
-            Journal(self.path / _OPENINGS).append(line, sync=True)
+            self.note_opened(round_, opening.terms.attempt, opening.progress.cohort)
+
+    def note_opened(self, number: int, attempt: int, nodes: list[int], **what: Any) -> None:
+        """Append a line to openings.jsonl."""
+        line = {"round": number, "attempt": attempt, "nodes": nodes, "time": round(time.time(), 3)}
+        Journal(self.path / _OPENINGS).append(line | what, sync=True)
+
+    def opened_cohort(self) -> list[int]:
+        """Nodes of the sum that was opened last, whether or not its round counts."""
+        return next((line["nodes"] for line in reversed(self.lines(_OPENINGS)) if line.get("nodes")), [])
 
     def opened_rounds(self) -> set[int]:
         """The numbers of all rounds whose sums were opened, or are being opened."""
@@ -216,20 +224,20 @@ class FederationFolder:
         drop_opening(self.path)
 
     def save(self, progress: RoundProgress, shared: Params, held: Params) -> None:
-        """Replace the checkpoint atomically."""
+        """Write a new checkpoint, then remove the former one. A kill leaves one of the two, or both."""
         try:
             self._save(progress, shared, held)
         except OSError as error:
             raise unwritable(self.path, error) from None
 
     def _save(self, progress: RoundProgress, shared: Params, held: Params) -> None:
-        final = self.path / f"{_CHECKPOINT}{progress.rounds_done}"
-        with replacing_folder(final, mode=0o700) as partial:
+        former = self._checkpoints()
+        number = max([progress.rounds_done, *(_number(each) + 1 for each in former)])
+        with creating_folder(self.path / f"{_CHECKPOINT}{number}", mode=0o700) as partial:
             StateToSave(shared, held).write(partial)
             write_atomically(partial / "progress.json", progress.model_dump_json() + "\n")
-        for old in self._checkpoints():
-            if old != final:
-                shutil.rmtree(old)
+        for old in former:
+            remove_folder(old)
 
     def load(self) -> tuple[RoundProgress, SavedState] | None:
         """The latest checkpoint."""
@@ -245,15 +253,17 @@ class FederationFolder:
         return self._read(found[-1] / "progress.json", RoundProgress) if found else RoundProgress()
 
     def _checkpoints(self) -> list[Path]:
-        return sorted(
-            self.path.glob(f"{_CHECKPOINT}[0-9]*"), key=lambda path: int(path.name[len(_CHECKPOINT) :])
-        )
+        return sorted(self.path.glob(f"{_CHECKPOINT}[0-9]*"), key=_number)
 
     def _read(self, path: Path, kind: type[Read]) -> Read:
         try:
             return kind.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
+
+
+def _number(checkpoint: Path) -> int:
+    return int(checkpoint.name[len(_CHECKPOINT) :])
 
 
 def _of_round() -> dict[str, str]:

@@ -185,6 +185,9 @@ class MaskedRound:
 
     def opening(self) -> Opening:
         """Everything that the last stage needs, to be saved before that stage begins."""
+        self._coordinator.progress.cohort = sorted(
+            each.nodes[number] for each in self._sessions for number in each.server.survivors
+        )
         return Opening(
             terms=self._terms,
             orders=self._now.orders,
@@ -236,9 +239,6 @@ class MaskedRound:
         """Add the sums to the round, and accept the updates of the nodes that stayed."""
         coordinator, now = self._coordinator, self._now
         sums = [session.sum for session in self._sessions if session.sum]
-        coordinator.progress.cohort = sorted(
-            each.nodes[number] for each in self._sessions for number in each.server.survivors
-        )
         now.users, taken = take_in(coordinator, now.server, sums)
         now.least = 1
         self._sessions = [session for session in self._sessions if session.place in taken]

@@ -7,7 +7,6 @@ opening/
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solera.core.errors import RunError
-from solera.core.files import replacing_folder, write_atomically
+from solera.core.files import creating_folder, remove_folder, write_atomically
 from solera.deploy.common.protocol import Order
 from solera.deploy.secure.terms import RoundTerms
 from solera.deploy.server.node_ledger import Ledger
@@ -38,7 +37,7 @@ class RoundProgress(BaseModel):
     rounds_done: int = 0
     number: int = 0
     bound: float | None = None  # largest number of one user's change, from the rounds so far
-    cohort: list[int] = []  # nodes of the last masked sum
+    cohort: list[int] = []  # nodes of the sum that was opened last
     ledger: Ledger = Ledger()
 
 
@@ -101,7 +100,8 @@ def write_opening(folder: Path, opening: Opening) -> None:
             for each in opening.groups
         ],
     )
-    with replacing_folder(folder / _FOLDER, mode=0o700) as partial:
+    remove_folder(folder / _FOLDER)  # of a round that was given up
+    with creating_folder(folder / _FOLDER, mode=0o700) as partial:
         for group in opening.groups:
             write_atomically(partial / f"sum-{group.place}.bin", group.total.tobytes())
         write_atomically(partial / _TEXT, text.model_dump_json())
@@ -132,7 +132,7 @@ def read_opening(folder: Path) -> Opening | None:
 
 def drop_opening(folder: Path) -> None:
     """Delete an opening whose round is done or given up."""
-    shutil.rmtree(folder / _FOLDER, ignore_errors=True)
+    remove_folder(folder / _FOLDER)
 
 
 def _group(path: Path, each: _Group) -> OpeningGroup:

@@ -178,18 +178,6 @@ def spent(settings: Settings, method: AnyMethod, released: int) -> float:
     return so_far.epsilon
 
 
-def check_progress(rounds_done: int, history: list[dict[str, Any]]) -> None:
-    """Refuse to release a round a second time, from a checkpoint that is older than the last one."""
-    released = len({line["round"] for line in history})
-    if released > rounds_done:
-        raise RunError(
-            f"{released} rounds were released, but the checkpoint is of round {rounds_done}: the "
-            "--dp guarantee "
-            "does not hold for rounds that are repeated",
-            "restore the latest checkpoint, or start a new federation",
-        )
-
-
 def _check_possible(dp: DP, *, masked: bool) -> None:
     """Refuse --dp settings that only the simulator supports so far."""
     if dp.mode == "local":

@@ -7,14 +7,13 @@ versions/N/               version N: its parameters, and version.json with its r
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solera.core.errors import RunError
-from solera.core.files import replacing_folder, write_atomically
+from solera.core.files import creating_folder, remove_folder, write_atomically
 from solera.core.spec import Params
 from solera.deploy.server.gate import Tally
 from solera.runs.folder import SavedState, StateToSave
@@ -85,7 +84,7 @@ class Versions:
         last = max((version.number for version in self.all()), default=0)
         version = Version(number=last + 1, round=round_, time=time, catalogue=catalogue)
         self._path.mkdir(mode=0o700, exist_ok=True)
-        with replacing_folder(self._path / str(version.number), mode=0o700) as partial:
+        with creating_folder(self._path / str(version.number), mode=0o700) as partial:
             StateToSave(shared, held).write(partial)
             write_atomically(partial / _ABOUT, version.model_dump_json(indent=2) + "\n")
         return version
@@ -149,7 +148,7 @@ class Versions:
         kept = {standing.published, standing.former, standing.canary, *versions[-keep:]}
         gone = [number for number in versions if number not in kept]
         for number in gone:
-            shutil.rmtree(self._path / str(number))
+            remove_folder(self._path / str(number))
         return gone
 
     def _stand(self, standing: Standing) -> None:
