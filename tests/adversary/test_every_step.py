@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from attack import attack
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -468,6 +468,8 @@ def run(machine: type[EveryStep], steps: int) -> None:
             stateful_step_count=EACH,
             deadline=None,
             database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )

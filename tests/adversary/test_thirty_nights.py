@@ -194,14 +194,13 @@ def told(found: Found) -> str:
 
 METHODS = pytest.mark.parametrize("method", ["fedease", "fedmf"])
 SERVERS = pytest.mark.parametrize("honest", [True, False], ids=["honest", "lying"])
-PROMISE = "After thirty nights of masked sums, nobody's history can be told from all of them together."
 
 
 @METHODS
 @SERVERS
 @attack(
     "lying server",
-    PROMISE,
+    "After thirty nights of masked sums, nobody's history can be told from all of them together.",
     before="24 of 24 histories read exactly (FedEASE); AUC up to 0.86 (FedMF)",
 )
 def test_thirty_nights_without_noise(nights, tmp_path, method, honest, reached):
@@ -229,7 +228,7 @@ def test_thirty_nights_without_noise(nights, tmp_path, method, honest, reached):
 @SERVERS
 @attack(
     "lying server",
-    PROMISE,
+    "After thirty nights of masked sums, nobody's history can be told from all of them together.",
     before="24 of 24 histories read exactly (FedEASE); AUC up to 0.86 (FedMF)",
 )
 def test_thirty_nights_with_noise(nights, method, honest, reached):

@@ -54,7 +54,14 @@ from solera.privacy.secagg import messages as secagg
 from solera.privacy.secagg.rules import Parcel
 
 NODE = 100  # to whom requests are sent
-MASKED = {"secure_aggregation": True, "threshold": 0.6, "over_selection": 1.0, "rounds": 1_000_000}
+MANY = 1_000_000
+MASKED = {
+    "secure_aggregation": True,
+    "threshold": 0.6,
+    "over_selection": 1.0,
+    "rounds": MANY,
+    "sums_without_noise": MANY,
+}
 FEDERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "sums": ("fedmf", {}),
     "noise": ("fedmf", {"dp": DP(noise=2.0, delta=1e-5, clip=0.05, mode="distributed"), "rounds": 10}),
@@ -102,7 +109,8 @@ def federation(folder: Path, name: str) -> Local:
             "least_nodes": 3,
             "least_users": 3,
             "allow_plain": False,
-            "rounds_per_day": 1_000_000,
+            "rounds_per_day": MANY,
+            "sums_without_noise": MANY,
         }
         own |= {"epsilon": 1e9} if name == "noise" else {}
         Policy(**own).write(device.store)

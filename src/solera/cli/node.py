@@ -67,12 +67,11 @@ def start(
     from solera.deploy.common.flower import Address
     from solera.deploy.common.private_files import private_files
     from solera.deploy.node.accepted import accepted
-    from solera.deploy.node.membership import pin
+    from solera.deploy.node.membership import opened, to_pin
     from solera.deploy.operate import supernode
     from solera.deploy.operate.processes import ended_by_signals
     from solera.deploy.operate.serving import serve
-    from solera.device.device import Device
-    from solera.device.ledger import Ledger
+    from solera.device.ledger import JOINED, Ledger
 
     invited = accepted(device) if superlink is None else None
     if invited:
@@ -96,14 +95,12 @@ def start(
     if insecure:
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
     supernode.check_key(key)
-    with private_files(), ended_by_signals(), supernode.alone(device):  # before anything is changed
-        pinned = pin(device, key, server_ca or ca, roster, roster_key)
-        opened = Device.open(device)
-        ledger = Ledger(opened.store)
-        if join:
-            ledger.join_next()
-        agreed = ledger.joins_next or any(each["standing"] == "joined" for each in ledger.federations())
-        opened.close()
+    with private_files(), ended_by_signals(), supernode.alone(device):
+        with opened(device) as store:
+            ledger = Ledger(store)
+            joined = any(each["standing"] == JOINED for each in ledger.federations())
+            agreed = join or joined or ledger.joins_next
+            pinned = to_pin(store, key, server_ca or ca, roster, roster_key)
         if pinned and pinned.roster.nodes:
             out.print(
                 f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
@@ -117,7 +114,16 @@ def start(
                 highlight=False,
                 soft_wrap=True,
             )
+
+        def keep() -> None:
+            """Change the device once the server has taken its key: a refused start changes nothing."""
+            with opened(device) as store, store.writing():
+                if pinned:
+                    pinned.pin(store)
+                if join:
+                    Ledger(store).join_next()
+
         try:
-            serve(device, address, key, say, server_ca=server_ca)
+            serve(device, address, key, say, server_ca=server_ca, joined=keep)
         except KeyboardInterrupt:
             out.print("the node ends")

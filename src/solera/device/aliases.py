@@ -54,7 +54,8 @@ class Aliases:
                 f"DELETE FROM aliases WHERE {_OF_USER} AND key = ? AND year IS ?",
                 (self._user, plain(title), year),
             )
-        self._store.wipe()
+        if done.rowcount:
+            self._store.wipe()
         return bool(done.rowcount)
 
 

@@ -18,6 +18,8 @@ def read_items(path: Path) -> list[Item]:
 
     Without a column for it, an item's year is the one in parentheses after its title.
     """
+    if not path.is_file():
+        raise DataError(f"{path} is not a file", "give a CSV file with the columns id,title")
     table = read_table(path, "\t" if path.suffix == ".tsv" else ",", quoted=True)
     wrong = set(table.columns) ^ {*_NEEDED, _YEAR, _GENRES}
     if wrong - {_YEAR, _GENRES}:

@@ -60,6 +60,10 @@ class Code(Frozen):
             signature = b""
         if not is_signed(authority, signature, self._statement):
             raise DeployError("this code is not the federation's", _AGAIN)
+        self.check_age(now)
+
+    def check_age(self, now: float | None = None) -> None:
+        """Refuse a code that is too old."""
         if (now or time.time()) > self.expires:
             raise DeployError("this invitation has expired", _AGAIN)
 

@@ -83,6 +83,7 @@ def accept(device: Device, invitation: Invitation) -> Accepted:
             f"if that one is over: solera device policy {device.path} --unpin",
         )
     if there is None:
+        invitation.code.check_age()
         remove_folder(device.path / FOLDER)  # without an invitation: it was being left
         with creating_folder(device.path / FOLDER, mode=0o700) as folder:
             make_node_key(folder / "node", invitation.code.name)

@@ -1,12 +1,15 @@
 """A device's key and its pinned list of nodes, with which it may be summed.
 
-`solera node start --roster` pins them. From then on a later list is taken only if it continues the pinned
-one, and nothing but the owner's word (`solera device policy --unpin`) makes the device forget it.
+`solera node start --roster` pins them when the server has taken the key. From then on a later list is taken
+only if it continues the pinned one, and nothing but the owner's word (`solera device policy --unpin`) makes
+the device forget it.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -51,13 +54,24 @@ class Membership(BaseModel):
         """The public key, as it is in the roster."""
         return base64.b64encode(public_identity(self.identity)).decode()
 
-    def write(self, store: Store) -> None:
-        """Pin the key and the list in the database. The list is empty until the first one has come."""
+    def check(self) -> None:
+        """Refuse a list without the key. It is empty until the first one has come."""
         if self.roster.nodes and self.public not in self.roster.nodes.values():
             raise DeployError(
                 f"the roster does not have the key {self.key}", "ask whoever signs the roster for a newer one"
             )
+
+    def write(self, store: Store) -> None:
+        """Write the key and the list to the database."""
+        self.check()
         store.set(_SETTING, self.model_dump_json())
+
+    def pin(self, store: Store) -> None:
+        """Write them. From the first time on, the device answers masked rounds only."""
+        with store.writing():
+            if Membership.read(store) is None:
+                Policy.read(store).model_copy(update={"allow_plain": False}).write(store)
+            self.write(store)
 
     @classmethod
     def read(cls, store: Store) -> Self | None:
@@ -96,20 +110,31 @@ class Membership(BaseModel):
 def pin(
     device: Path, key: Path | None, ca: Path | None, roster: Path | None, roster_key: Path | None = None
 ) -> Membership | None:
-    """Pin the signed list of nodes for a device, if there is one, beside ca.pem if it is not given.
+    """Pin the signed list of nodes for a device, if there is one; see `to_pin`."""
+    with opened(device) as store:
+        found = to_pin(store, key, ca, roster, roster_key)
+        if found is not None:
+            found.pin(store)
+        return found
+
+
+@contextmanager
+def opened(device: Path) -> Iterator[Store]:
+    """The database of a device, closed when the block ends."""
+    there = Device.open(device)
+    try:
+        yield there.store
+    finally:
+        there.close()
+
+
+def to_pin(
+    store: Store, key: Path | None, ca: Path | None, roster: Path | None, roster_key: Path | None
+) -> Membership | None:
+    """The signed list of nodes, beside ca.pem if it is not given, and the key: checked, and not pinned yet.
 
     A device that has a list pinned keeps it. Without --ca and --key it cannot mask, and refuses to start.
     """
-    opened = Device.open(device)
-    try:
-        return _pin(opened.store, key, ca, roster, roster_key)
-    finally:
-        opened.close()
-
-
-def _pin(
-    store: Store, key: Path | None, ca: Path | None, roster: Path | None, roster_key: Path | None
-) -> Membership | None:
     pinned = Membership.read(store)
     if key is None or ca is None:
         if pinned is not None:
@@ -136,8 +161,5 @@ def _pin(
                     "if the new key is right: solera device policy DEVICE --unpin, then start again",
                 )
             found = pinned.with_roster(found.roster).model_copy(update={"key": key.resolve()})
-    with store.writing():
-        found.write(store)
-        if pinned is None:
-            Policy.read(store).model_copy(update={"allow_plain": False}).write(store)
+    found.check()
     return found

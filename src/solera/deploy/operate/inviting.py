@@ -46,7 +46,10 @@ def write_qr(link: str, path: Path) -> None:
         )
     if path.suffix not in {".svg", ".png"}:
         raise ConfigError(f"{path} is neither .svg nor .png", "for example --qr node-3.svg")
-    segno.make(link, error="l", boost_error=False).save(str(path), scale=4)
+    try:
+        segno.make(link, error="l", boost_error=False).save(str(path), scale=4)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", "give another --qr") from None
 
 
 def _text(path: Path) -> str:

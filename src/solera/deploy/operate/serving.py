@@ -115,11 +115,12 @@ def serve(
     app: str = WORKER_APP,
     idle: float = IDLE,
     server_ca: Path | None = None,
+    joined: Callable[[], None] = lambda: None,
 ) -> None:
     """Take part until interrupted. Wait for a server that is not there yet.
 
-    With `server_ca`, the address is that of an edge, and the server behind it has a certificate of that
-    authority.
+    `joined` is called when the server has taken the key, before the first message is answered. With
+    `server_ca`, the address is that of an edge, and the server behind it has a certificate of that authority.
     """
     secret = None if key is None else read_key(key)
     close(private_folder(flower.home_of(device)))
@@ -133,6 +134,7 @@ def serve(
         answers = partial(BehindEdge(key, server_ca, flower.home_of(device)).answer, worker.answer)
     try:
         join_server(line, key)
+        joined()
         tell(f"node {line.node_id} takes part; Ctrl-C ends it; log: {worker.log}")
         for _ in answering(line, answers):
             worker.rest()

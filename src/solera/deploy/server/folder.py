@@ -75,7 +75,9 @@ class FederationFolder:
         settings = settled(settings, method)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.add_bundle(bundle)
+            for left in path.glob("catalogue-*.bundle"):  # by a creation that was killed
+                left.unlink()
+            folder._put(bundle)
             folder._decide(secrets.token_hex(16), settings, method)
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror}", "give another folder") from None
@@ -92,9 +94,13 @@ class FederationFolder:
             check_given(settings, settings.get("dp"))
             return cls.create(path, bundle, Settings(**settings))
         folder = cls.open(path)
+        known = folder.bundles()
+        is_new = bundle is not None and all(bundle.digest != each.digest for each in known)
+        if bundle is not None and is_new:
+            _check_continues(known[-1], bundle)
         folder.change(settings)
-        if bundle is not None and all(bundle.digest != known.digest for known in folder.bundles()):
-            folder.add_bundle(bundle)
+        if bundle is not None and is_new:
+            folder._put(bundle)
         return folder
 
     @classmethod
@@ -165,9 +171,10 @@ class FederationFolder:
 
     def add_bundle(self, bundle: Bundle) -> None:
         """Add the next version of the catalogue. Existing items keep their positions."""
-        former = self.bundles()
-        if former:
-            _check_continues(former[-1], bundle)
+        _check_continues(self.bundles()[-1], bundle)
+        self._put(bundle)
+
+    def _put(self, bundle: Bundle) -> None:
         with replacing_file(self.path / f"catalogue-{bundle.manifest.catalogue_version}.bundle") as partial:
             shutil.copyfile(bundle.path, partial)
 

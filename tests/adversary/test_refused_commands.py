@@ -1,0 +1,338 @@
+"""A command that is refused changes nothing: every file of every folder it was given is as it was.
+
+Locks may come; they are empty files. Each command of the command line is here with the ways in which it is
+refused, or in a list of those that write nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import typer
+from attack import attack
+from real_nodes import RealNodes
+from typer.testing import CliRunner
+
+from commands import solera
+from federation import Local
+from solera.cli import WRONG_USE, app
+from solera.core.errors import SoleraError
+from solera.deploy.common.authority import make_keys
+from solera.deploy.node.membership import pin
+from solera.deploy.operate import superlink
+from solera.deploy.operate.backup import backup
+from solera.deploy.operate.inviting import invitation
+from solera.deploy.secure.roster import ROSTER
+from solera.device import keys as publisher
+from solera.device.bundle import Item
+from solera.device.device import Device
+from solera.device.ledger import Ledger
+from solera.device.policy import Agreement
+from solera.device.publish import start
+
+REFUSED = {
+    "train": [
+        "train fedmf --data plays.csv --out run",
+        "train fedmf --data plays.csv --out run --resume --rounds 1 -o no_such=1",
+        "train fedmf --data missing.csv --out other",
+        "train fedmf --data plays.csv --columns user=nobody --out other",
+        "train fedmf --data plays.csv --dp epsilon=1 --out other",
+    ],
+    "recommend": [
+        "recommend run --user nobody -o list.csv",
+        "recommend missing --all -o list.csv",
+        "recommend run --all -o list.nothing",
+    ],
+    "similar": ["similar run nothing"],
+    "baseline": ["baseline ease --data missing.csv", "baseline no_such --data plays.csv"],
+    "blend": ["blend run missing --out blended", "blend run run --out run"],
+    "sweep": [
+        "sweep fedmf --data plays.csv --axis no_such=1,2 --out swept",
+        "sweep fedmf --data missing.csv --axis learning_rate=1,2 --out swept",
+    ],
+    "compare": ["compare fedmf no_such --data plays.csv --out compared"],
+    "report": ["report missing -o report.html", "report run missing -o report.html"],
+    "data synthesize": ["data synthesize -o plays.parquet --users 0"],
+    "data stats": ["data stats missing.csv"],
+    "bundle keygen": ["bundle keygen -o publisher"],
+    "bundle export": [
+        "bundle export missing -o new.bundle --key publisher.key",
+        "bundle export run -o new.bundle --key films.bundle",
+    ],
+    "bundle new": [
+        "bundle new no_such --catalogue items.csv -o new.bundle --key publisher.key",
+        "bundle new fedmf --catalogue missing.csv -o new.bundle --key publisher.key",
+        "bundle new fedmf --catalogue items.csv -o new.bundle --key publisher.pub",
+    ],
+    "bundle extend": [
+        "bundle extend films.bundle -o new.bundle --key foreign.key --catalogue items.csv",
+        "bundle extend films.bundle -o films.bundle --key publisher.key --catalogue missing.csv",
+    ],
+    "bundle page": ["bundle page films.bundle -o page --key foreign.pub", "bundle page missing -o page"],
+    "bundle vectors": ["bundle vectors missing -o vectors.json"],
+    "device init": [
+        "device init me --bundle films.bundle --key publisher.pub",
+        "device init other --bundle films.bundle --key foreign.pub",
+        "device init other --bundle broken.bundle --key publisher.pub",
+    ],
+    "device update": [
+        "device update me --bundle foreign.bundle",
+        "device update me --bundle broken.bundle",
+        "device update missing --bundle films.bundle",
+    ],
+    "device back": ["device back me"],
+    "device add": [
+        "device add me no-such-item",
+        "device add me 1 --time tomorrow",
+    ],
+    "device import": [
+        "device import me letterboxd broken.bundle",
+        "device import me missing missing.csv",
+        "device import me csv half.csv",
+        "device import me letterboxd half.csv",
+    ],
+    "device watch": ["device watch missing plays.csv"],
+    "device match": ["device match me Unknown --item no-such-item", "device match me Unknown --remove"],
+    "device history": ["device history me -o history.pdf"],
+    "device correct": ["device correct me 99 --item 1", "device correct me 1 --item no-such-item"],
+    "device remove": ["device remove me 99 --yes", "device remove me 1 99 --yes"],
+    "device forget": [
+        "device forget me --yes",
+        "device forget me --item no-such-item --yes",
+        "device forget me --user nobody --everything --yes",
+    ],
+    "device policy": [
+        "device policy me --least-nodes 1",
+        "device policy me --least-nodes 5 --least-share 2",
+        "device policy me --least-nodes 5 --delta 2",
+    ],
+    "device join": ["device join me 0123"],
+    "device pause": ["device pause me 0123"],
+    "device leave": ["device leave me 0123"],
+    "device token create": ["device token create me name --scope no-such"],
+    "device token revoke": ["device token revoke me 9"],
+    "federation demo": ["federation demo --data missing.csv --keep kept"],
+    "federation invite": [
+        "federation invite keys ../../node-9 --server h.example:80",
+        "federation invite keys node-9 --server nowhere",
+        "federation invite missing node-9 --server h.example:80",
+        "federation invite unsigned node-9 --server h.example:80 --masked",
+        "federation invite keys node-9 --server h.example:80 --qr missing/code.svg",
+    ],
+    "federation serve": ["federation serve served --settings broken.toml", "federation serve films"],
+    "federation rollback": ["federation rollback films", "federation rollback films --to 9"],
+    "federation backup": [
+        "federation backup films -o backup.tar.gz",
+        "federation backup films -o missing/backup.tar.gz",
+        "federation backup missing -o new.tar.gz",
+    ],
+    "federation restore": [
+        "federation restore broken.bundle films",
+        "federation restore foreign.tar.gz films",
+        "federation restore masked.tar.gz lost",
+    ],
+    "federation keys": ["federation keys plays.csv --nodes 3"],
+    "federation roster": ["federation roster missing", "federation roster unsigned --roster-key missing"],
+    "federation run": [
+        "federation run films --bundle films.bundle",
+        "federation run films --resume --rounds 9 --bundle foreign.bundle",
+        "federation run masked --resume --dp epsilon=8,delta=1e-5",
+        "federation run other --bundle films.bundle --dp epsilon=8 --secure-aggregation",
+    ],
+    "federation simulate": ["federation simulate films --bundle films.bundle"],
+    "server start": [
+        "server start films --keys missing",
+        "server start films --keys keys --insecure",
+        "server start films",
+    ],
+    "server register": ["server register films keys/nodes/node-1.pub", "server register films missing.pub"],
+    "server revoke": ["server revoke films keys/nodes/node-1.pub"],
+    "node accept": [
+        "node accept me expired.invitation --yes",
+        "node accept me broken.bundle --yes",
+        "node accept me unsigned.invitation --yes",
+        "node accept invited other.invitation --yes",
+        "node accept me other.invitation --json",
+    ],
+    "node leave": ["node leave pinned"],
+    "node start": [
+        "node start me",
+        "node start me --superlink localhost:9",
+        "node start me --superlink localhost:9 --ca keys/ca.pem --key missing --join",
+        "node start me --superlink localhost:9 --ca keys/ca.pem --key keys/nodes/node-1.pub --join",
+        "node start pinned --superlink localhost:9 --ca foreign/ca.pem --key foreign/nodes/node-1 --join"
+        " --roster foreign/roster.json",
+        "node start pinned --superlink localhost:9 --insecure --join",
+    ],
+    "edge start": ["edge start keys --superlink localhost:9 --ca keys/ca.pem --key missing"],
+}
+LOOKS = [
+    *("methods", "presets", "doctor", "data list", "data audit", "bundle show"),
+    *("device recommend", "device outbox", "device status", "device token list", "federation status"),
+]
+OWN = ["fleet", "leak", "attack", "poison", "data clear", "device open"]  # folders of their own, a service
+RESEARCH = ("bench", "paper")
+
+
+def leaves(command: object, name: tuple[str, ...] = ()) -> Iterator[str]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield " ".join(name)
+    else:
+        for each, inner in below.items():
+            yield from leaves(inner, (*name, each))
+
+
+def test_every_command_is_here():
+    known = {*REFUSED, *LOOKS, *OWN}
+    there = {name for name in leaves(typer.main.get_command(app)) if name.split()[0] not in RESEARCH}
+    assert there == known
+
+
+def files(root: Path) -> dict[str, str]:
+    """Contents and rights of everything but locks."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.suffix != ".lock" and path.name != "lock":
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[str(path.relative_to(root))] = f"{path.stat().st_mode:o} {content}"
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, publisher_key) -> Path:
+    """What a person or an operator has: keys, bundles, devices, federations, runs, broken files."""
+    root = tmp_path_factory.mktemp("place")
+    for name in ("publisher", "foreign"):
+        publisher.make_keys(root / name)
+    make_keys(root / "keys", 3)
+    make_keys(root / "foreign", 1)
+    make_keys(root / "unsigned", 1)
+    (root / "unsigned" / "roster.pub").unlink()
+    items = [Item(str(number), f"Film {number}", None) for number in range(24)]
+    options = {"embedding_size": 4}
+    bundle = start("fedmf", items, root / "films.bundle", root / "publisher.key", options=options)
+    start("fedmf", items, root / "foreign.bundle", root / "foreign.key", options=options)
+    (root / "items.csv").write_text("id,title\n" + "".join(f"{n},Film {n}\n" for n in range(24)))
+    (root / "broken.bundle").write_bytes((root / "films.bundle").read_bytes()[:500])
+    (root / "broken.toml").write_text("bundle = 7\n")
+    (root / "half.csv").write_bytes(b'Date,Name\n2024-01-01,"Film 1\n\0')
+    plays = [(user, item, 10 * user + item) for user in range(12) for item in range(user % 3, 24, 3)]
+    (root / "plays.csv").write_text("user,item,time\n" + "".join(f"{u},{i},{t}\n" for u, i, t in plays))
+    for name in ("me", "pinned", "invited"):
+        with closing(Device.create(root / name, bundle)) as device:
+            device.add_all([(str(item), item) for item in range(6)], "me", "test")
+    for line in (
+        "train fedmf --data plays.csv --rounds 2 -o embedding_size=4 --out run",
+        "federation roster keys",
+        "federation roster foreign",
+    ):
+        assert run(root, line) == ""
+    promise = Agreement(masked=True, least_nodes=50)
+    for name, asked, days, household in (
+        ("first", Agreement(), 14, "node-8"),
+        ("other", Agreement(), 14, "node-9"),
+        ("expired", Agreement(), -1, "node-9"),
+        ("unsigned", promise, 14, "node-9"),
+    ):
+        made = invitation(root / "keys", household, "h.example:80", "films", asked, days=days)
+        if name == "unsigned":
+            made = made.model_copy(update={"roster_key": None})
+        (root / f"{name}.invitation").write_text(made.model_dump_json(exclude_none=True))
+    assert run(root, "node accept invited first.invitation --yes") == ""
+    for name, masked in (("films", False), ("masked", True)):
+        (root / f"made-{name}").mkdir()
+        federation = Local(
+            root / f"made-{name}",
+            key=root / "publisher.key",
+            catalogue=items,
+            histories=[[(5 * user + step) % 24 for step in range(6)] for user in range(3)],
+            method="fedmf",
+            options=options,
+            precision="double",
+            sizes=(1, 1, 1),
+            settings={"secure_aggregation": True, "rounds": 1} if masked else {"rounds": 4},
+            node_keys=root / "keys" if masked else None,
+        )
+        if not masked:
+            federation.run(2)
+        federation.close()
+        shutil.copytree(federation.server.path, root / name)
+        backup(root / name, root / f"{name}.tar.gz")
+    shutil.copy(root / "films.tar.gz", root / "backup.tar.gz")
+    (root / "foreign.tar.gz").write_bytes((root / "masked.tar.gz").read_bytes())
+    pin(root / "pinned", root / "keys" / "nodes" / "node-2", root / "keys" / "ca.pem", root / "keys" / ROSTER)
+    return root
+
+
+def run(root: Path, line: str) -> str:
+    """The error that a command ends with; empty if it does not."""
+    here = Path.cwd()
+    os.chdir(root)
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(20)
+    try:
+        error = CliRunner().invoke(app, line.split()).exception
+    finally:
+        signal.alarm(0)
+        os.chdir(here)
+    known = isinstance(error, SoleraError | WRONG_USE | SystemExit)
+    said = "" if error is None else f"{'' if known else 'unexpected: '}{type(error).__name__}: {error}"
+    del error
+    gc.collect()  # what the end of a process closes
+    return said
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError
+
+
+@attack(
+    "crash",
+    "A command that is refused changes nothing in the folders it was given.",
+    before="a refused `solera node start` with another key pinned that key; the running node was shut out",
+)
+def test_refused_commands(place, reached):
+    """Before: the row `membership` of device.db had another hash after the refusal."""
+    lines, wrong = [line for each in REFUSED.values() for line in each], []
+    for line in lines:
+        before = files(place)
+        said = run(place, line)
+        if not said or said.startswith("unexpected"):
+            wrong.append(f"{line}: {said or 'not refused'}")
+        if changed := before.items() ^ files(place).items():
+            wrong.append(f"{line}: changed {sorted({name for name, _ in changed})}")
+    assert not wrong, "\n".join(wrong)
+    reached(f"{len(lines)} refusals of {len(REFUSED)} commands: every file as it was")
+
+
+@pytest.mark.slow
+@attack(
+    "crash",
+    "A node whose key the server does not know has not joined, and has pinned nothing.",
+    before="consent and key were written down before the server was asked",
+)
+def test_a_start_that_the_server_refuses(tmp_path, publisher_key, reached):
+    """Before: `--join` of a refused start stayed in force for whichever federation asked next."""
+    nodes = RealNodes(tmp_path, publisher_key, 2)
+    make_keys(tmp_path / "foreign", 1)
+    device, stranger = nodes.homes[0], tmp_path / "foreign" / "nodes" / "node-1"
+    with closing(Device.open(device)) as opened:
+        Ledger(opened.store).join_next(False)
+    (nodes.keys / "roster.json").unlink()
+    given = ("--superlink", nodes.address, "--ca", nodes.keys / "ca.pem", "--key", stranger, "--join")
+    with superlink.running(nodes.folder, nodes.address, nodes.keys):
+        before = files(device)
+        refused = solera("node", "start", device, *given)
+        assert "the server does not know the key" in refused.stderr
+        now = files(device)
+    assert {name: now[name] for name in before} == before
+    reached("no consent, no key")
