@@ -116,7 +116,7 @@ def test_an_import_under_way_is_ended(folder, reached):
         service.ask("DELETE", "/page/everything")
         slow.sendall(FILMS[-9:].encode())
         assert b" 202 " in slow.recv(1 << 16)  # the rest came, and was for nothing
-        time.sleep(0.5)  # until it has failed: there is one import at a time
+        time.sleep(0.5)  # until it has failed, because there is one import at a time
         job = service.ask("POST", UPLOAD, many.encode()).json
         assert service.ask("GET", f"/page/imports/{job['number']}").json["state"] == "reading"
         service.ask("DELETE", "/page/everything")

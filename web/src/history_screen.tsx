@@ -35,9 +35,9 @@ export function HistoryScreen({ device, onKeep }: { device: Device; onKeep: () =
     setEditing(null);
     await refresh();
   };
-  const forget = async () => {
-    await act("Everything is deleted.", device.forgetEverything());
+  const forget = () => {
     setTimes(times + 1);
+    void act("Everything is deleted.", device.forgetEverything());
   };
   const now = () => Math.floor(Date.now() / 1000);
   return (
@@ -110,7 +110,7 @@ export function HistoryScreen({ device, onKeep }: { device: Device; onKeep: () =
         </section>
       )}
       <Keeping device={device} onKeep={onKeep} />
-      <Everything device={device} onForget={() => void forget()} />
+      <Everything device={device} onForget={forget} />
     </>
   );
 }

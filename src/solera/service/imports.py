@@ -69,6 +69,7 @@ class Imports:
         self._numbers = itertools.count(1)
         self._job: Job | None = None
         self._busy = False
+        self._deleting = asyncio.Lock()
         erase_uploads(self._folder)
 
     async def begin(self, request: Request, order: Order, user: str) -> Job:
@@ -77,7 +78,8 @@ class Imports:
             raise DeviceError("another import is under way", "wait until it ends")
         self._busy = True
         try:
-            await self._worker.settled()  # what was asked for before, such as a deletion, comes first
+            async with self._deleting:
+                await self._worker.settled()  # what was asked for before, such as a deletion, comes first
             await asyncio.to_thread(erase_uploads, self._folder)
             place = Path(tempfile.mkdtemp(prefix=UPLOADS, dir=self._folder))
             name = _UNUSUAL.sub("_", Path(order.file).name)[-_NAME:].lstrip(". ") or "file"
@@ -108,11 +110,11 @@ class Imports:
 
     async def forget(self, user: str) -> int:
         """Delete everything about the user and the last import; return how many entries it was."""
-        await asyncio.to_thread(erase_uploads, self._folder)  # without its file, an import under way ends
-        await asyncio.get_running_loop().run_in_executor(self._pool, int)
-        forgotten = await self._worker.run(lambda device: device.forget(user=user))
-        self._job = None
-        return forgotten
+        async with self._deleting:
+            await asyncio.to_thread(erase_uploads, self._folder)  # without its file, an import under way ends
+            await asyncio.get_running_loop().run_in_executor(self._pool, int)
+            self._job = None
+            return await self._worker.run(lambda device: device.forget(user=user))
 
     def _run(self, job: Job, chosen: Matches) -> None:
         """In a thread of its own, with its own connection to the database."""
