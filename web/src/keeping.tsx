@@ -20,9 +20,9 @@ export function Keeping({ device, onKeep }: { device: Device; onKeep: () => void
       <h2 id="keeping-title">Who else can read your history</h2>
       {location.protocol === "file:" ? (
         <p>
-          You have opened this page from your disk. In Chrome and many other browsers, any HTML file that you open from
-          your disk can read what such pages keep: your films, their dates and what you hide. It may be a file from a
-          mail or a download.
+          You have opened this page from your disk. In Chrome, Edge and other browsers made from Chromium, any HTML file
+          that you open from your disk can read what such pages keep: your films, their dates and what you hide. It may
+          be a file from a mail or a download.
         </p>
       ) : (
         <p>Other pages of {location.host} can read what is kept in this browser.</p>
