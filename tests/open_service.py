@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
 
@@ -55,10 +55,11 @@ class OpenService(NamedTuple):
 
 
 @contextmanager
-def opened(folder: Path, *options: str) -> Iterator[OpenService]:
-    """`solera device open` in a process of its own."""
+def opened(folder: Path, *options: str, errors: IO[bytes] | None = None) -> Iterator[OpenService]:
+    """`solera device open` in a process of its own. `errors` is given what it complains of."""
     command = [sys.executable, "-m", "solera", "device", "open", str(folder), "--no-browser", "--json"]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+    call = [*command, *options]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             assert process.stdout
             text = ""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from letterboxd_export import zipped
 from typer.testing import CliRunner
 
@@ -17,6 +20,9 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 from solera.cli import app
 from solera.core.errors import ConfigError, DataError, DeviceError
 from solera.device.device import Device
+from solera.device.history import Interaction, as_csv, quoted, unquoted
+from solera.device.importers import read_entries
+from solera.device.importers.source import Source
 
 
 @pytest.fixture
@@ -88,6 +94,32 @@ def test_a_terminal_is_asked(me, monkeypatch):
     monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question))
     run("device", "forget", me, "--all")
     assert asked == ["Delete 5 entries, everything about 1 user, and the record of what was sent?"]
+
+
+@given(st.text("'=+-@;,\"a \t\r\n\uff1d\uff20"))
+def test_a_quoted_cell_is_read_as_it_was(cell):
+    """Also one that begins with quotes of its own; and nothing but quotes is added."""
+    formula = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+    in_file = quoted(cell)
+    assert unquoted(in_file) == cell
+    assert not any(part.startswith(formula) for part in in_file.split(";"))
+    if not any(part.lstrip("'").startswith(formula) for part in cell.split(";")):
+        assert in_file == cell
+
+
+@given(st.lists(st.text("'=+-@;,\"ab ", min_size=1).filter(str.strip), min_size=1))
+def test_titles_are_read_from_an_exported_history(titles):
+    entries = [Interaction(0, title, title, None, "test", True) for title in titles]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "history.csv"
+        path.write_text(as_csv(entries))
+        read = list(read_entries("csv", Source(path), {"item": "item", "title": "title"}))
+        assert [(each.item, each.title) for each in read] == [
+            (title.strip(), title.strip()) for title in titles
+        ]
+        path.write_text(as_csv(entries).replace("counts", "liked", 1))  # somebody else's file is left alone
+        read = list(read_entries("csv", Source(path), {"title": "title"}))
+        assert [each.title for each in read] == [quoted(title).strip() for title in titles]
 
 
 def test_exporting_and_reading_again(me, tmp_path):

@@ -22,6 +22,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -35,6 +36,7 @@ from solera.data.interactions import Interactions
 from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue, plain, split_year, titles_in
 from solera.device.device import Device
+from solera.device.history import quoted
 from solera.device.importers import import_file, read_entries
 from solera.device.importers.entry import seconds
 from solera.device.importers.source import Source
@@ -119,6 +121,7 @@ def main(arguments: Sequence[str]) -> int:
     write_page(bundles["fedslist"], folder / "page", "Invented films")
     write_device(folder / "device", bundles["fedslist"])
     write_exports(folder / "exports")
+    vectors["cells"] = [(cell, quoted(cell)) for cell in _cells()]
     vectors["imports"] = import_vectors(folder / "exports", bundles["fedslist"])
     (folder / "vectors.json").write_text(json.dumps(vectors, ensure_ascii=False), encoding="utf-8")
     return 0
@@ -222,6 +225,18 @@ _TIMES = [
         "1969-12-31",
     ),
 ]
+
+
+def _cells() -> list[str]:
+    """All texts of up to five characters that matter where a history is written as CSV."""
+    letters = "'=-;a", "'=+@\t\r\n\uff1d"
+    lengths = (5, 3)
+    return [
+        "".join(each)
+        for text, most in zip(letters, lengths, strict=True)
+        for n in range(most + 1)
+        for each in product(text, repeat=n)
+    ]
 
 
 def title_vectors() -> dict[str, Any]:

@@ -35,6 +35,7 @@ export function App({ device }: { device: Device }) {
     return () => removeEventListener("unhandledrejection", fail);
   }, []);
   useEffect(() => setError(null), [place]);
+  const [, setKeeps] = useState(device.keeps);
   const { Screen } = SCREENS[place];
   return (
     <>
@@ -53,10 +54,10 @@ export function App({ device }: { device: Device }) {
       </header>
       <main id="main" tabIndex={-1}>
         {!device.keeps && (
-          <p class="note">This browser stores nothing for this page: your history ends when you close it.</p>
+          <p class="note">Nothing is kept: your history is forgotten when you close this tab.</p>
         )}
         <Failed error={error} />
-        <Screen device={device} />
+        <Screen device={device} onKeep={() => setKeeps(device.keeps)} />
       </main>
     </>
   );

@@ -2,7 +2,7 @@
 
 import type { Bundle, Item, ModelEntry } from "./bundle";
 import { Catalogue } from "./catalogue";
-import { csvLine } from "./csv";
+import { COLUMNS, csvLine, quoted } from "./csv";
 import type {
   About,
   Device,
@@ -24,7 +24,6 @@ import { plain } from "./text";
 const REASONS = 3;
 
 export class BrowserDevice implements Device {
-  readonly place = "in this browser";
   readonly about: About;
   readonly genres: string[];
   readonly years: [number, number] | null;
@@ -46,6 +45,14 @@ export class BrowserDevice implements Device {
 
   get keeps(): boolean {
     return this.store.keeps;
+  }
+
+  get place(): string {
+    return this.keeps ? "in this browser" : "in this tab";
+  }
+
+  keep(keeps: boolean): Promise<void> {
+    return this.store.keep(keeps);
   }
 
   private item(id: string): Item {
@@ -165,9 +172,9 @@ export class BrowserDevice implements Device {
 
   async exportCsv(): Promise<string> {
     const lines = (await this.history()).map((each) =>
-      csvLine([each.item, each.title, dateOf(each.time), each.source, each.counts ? "yes" : "no"]),
+      csvLine([each.item, each.title, dateOf(each.time), each.source, each.counts ? "yes" : "no"].map(quoted)),
     );
-    return csvLine(["item", "title", "time", "source", "counts"]) + lines.join("");
+    return csvLine(COLUMNS) + lines.join("");
   }
 
   async search(text: string): Promise<Item[]> {

@@ -58,6 +58,24 @@ export function separatorOf(text: string): string {
   return ["::", "\t", ";"].find((each) => first.split(each).length > first.split(",").length) ?? ",";
 }
 
+/** The columns of a history as CSV. */
+export const COLUMNS = ["item", "title", "time", "source", "counts"];
+
+// How a cell begins that a spreadsheet takes for a formula. In some countries a semicolon ends a cell.
+const FORMULA = "'*[=+\\-@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]";
+const BEFORE = new RegExp(`(^|;)(?=${FORMULA})`, "g");
+const QUOTE = new RegExp(`(^|;)'(?=${FORMULA})`, "g");
+
+/** The cell with one more ' before a formula, also if it has some already. */
+export function quoted(cell: string): string {
+  return cell.replace(BEFORE, "$1'");
+}
+
+/** The cell without what `quoted` has added. */
+export function unquoted(cell: string): string {
+  return cell.replace(QUOTE, "$1");
+}
+
 /** One line of a CSV file. */
 export function csvLine(fields: (string | number)[]): string {
   const quoted = fields.map((each) => (/[",\r\n]/.test(`${each}`) ? `"${`${each}`.replaceAll('"', '""')}"` : each));

@@ -159,6 +159,8 @@ export interface Device {
   readonly years: [number, number] | null;
   /** Whether the history is still there when the page is opened again. */
   readonly keeps: boolean;
+  /** Keep the history in the browser, or erase it there and forget it with this tab. A folder leaves no choice. */
+  keep?(keeps: boolean): Promise<void>;
   /** Where the history is, as the end of a sentence. */
   readonly place: string;
   readonly folder?: Folder;

@@ -3,12 +3,13 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Device, Filter, Item, Reason, Recommendation } from "./device";
 import { ImportBox } from "./import_box";
+import { Keeping } from "./keeping";
 import { counted, FilmSearch, Said, Title } from "./parts";
 
 const STEP = 24;
 const SIMILAR = 8;
 
-export function ForYou({ device }: { device: Device }) {
+export function ForYou({ device, onKeep }: { device: Device; onKeep: () => void }) {
   const [filter, setFilter] = useState<Filter>({});
   const [count, setCount] = useState(STEP);
   const [found, setFound] = useState<Recommendation[] | null>(null);
@@ -38,7 +39,7 @@ export function ForYou({ device }: { device: Device }) {
     void refresh();
   };
   if (found === null) return null;
-  if (!started) return <Welcome device={device} onDone={begin} />;
+  if (!started) return <Welcome device={device} onDone={begin} onKeep={onKeep} />;
   const now = Math.floor(Date.now() / 1000);
   return (
     <>
@@ -75,7 +76,7 @@ export function ForYou({ device }: { device: Device }) {
 }
 
 /** What somebody sees who has no history yet. */
-function Welcome({ device, onDone }: { device: Device; onDone: () => void }) {
+function Welcome({ device, onDone, onKeep }: { device: Device; onDone: () => void; onKeep: () => void }) {
   const [films, setFilms] = useState(0);
   const count = async () => {
     const counting = (await device.history()).filter((each) => each.counts);
@@ -98,6 +99,7 @@ function Welcome({ device, onDone }: { device: Device; onDone: () => void }) {
           </button>
         </p>
       )}
+      <Keeping device={device} onKeep={onKeep} />
     </>
   );
 }

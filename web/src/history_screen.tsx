@@ -5,17 +5,19 @@ import { dateOf } from "./browser_device";
 import type { Device, HistoryEntry, Item } from "./device";
 import { seconds } from "./entry";
 import { ImportBox } from "./import_box";
+import { Keeping } from "./keeping";
 import { counted, Failed, FilmSearch, Said } from "./parts";
 
 const STEP = 50;
 
-export function HistoryScreen({ device }: { device: Device }) {
+export function HistoryScreen({ device, onKeep }: { device: Device; onKeep: () => void }) {
   const [search, setSearch] = useState("");
   const [entries, setEntries] = useState<HistoryEntry[]>([]);
   const [hidden, setHidden] = useState<Item[]>([]);
   const [shown, setShown] = useState(STEP);
   const [editing, setEditing] = useState<number | null>(null);
   const [listed, setListed] = useState(0);
+  const [times, setTimes] = useState(0); // that everything was deleted
   const [said, setSaid] = useState("");
   const wanted = useRef(search); // an answer that comes late must not replace a newer one
   wanted.current = search;
@@ -33,11 +35,15 @@ export function HistoryScreen({ device }: { device: Device }) {
     setEditing(null);
     await refresh();
   };
+  const forget = () => {
+    setTimes(times + 1);
+    void act("Everything is deleted.", device.forgetEverything());
+  };
   const now = () => Math.floor(Date.now() / 1000);
   return (
     <>
       <h1>My history</h1>
-      <ImportBox device={device} onChange={() => void refresh()} />
+      <ImportBox key={times} device={device} onChange={() => void refresh()} />
       <FilmSearch
         device={device}
         label="Add a film that you like"
@@ -103,7 +109,8 @@ export function HistoryScreen({ device }: { device: Device }) {
           </button>
         </section>
       )}
-      <Everything device={device} onForget={() => void act("Everything is deleted.", device.forgetEverything())} />
+      <Keeping device={device} onKeep={onKeep} />
+      <Everything device={device} onForget={forget} />
     </>
   );
 }

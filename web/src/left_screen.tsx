@@ -7,10 +7,10 @@ import { LeftFolder } from "./left_folder";
 const NOWHERE = "https://solera.invalid/"; // a name that can never exist
 
 export function LeftScreen({ device }: { device: Device }) {
-  return device.folder ? <LeftFolder folder={device.folder} /> : <LeftNothing />;
+  return device.folder ? <LeftFolder folder={device.folder} /> : <LeftNothing device={device} />;
 }
 
-function LeftNothing() {
+function LeftNothing({ device }: { device: Device }) {
   const [tried, setTried] = useState("");
   const policy = document.querySelector<HTMLMetaElement>('meta[http-equiv="Content-Security-Policy"]')?.content ?? "";
   const attempt = async () => {
@@ -30,8 +30,8 @@ function LeftNothing() {
         <strong>Nothing.</strong> This page cannot connect to anything.
       </p>
       <p>
-        Your history is in this browser only. The recommendations are computed here, from the model that is part of the
-        page.
+        Your history is {device.place} only. The recommendations are computed here, from the model that is part of the
+        page. <a href="#history">My history</a> says who else can read it on this device, and lets you keep nothing.
       </p>
       <h2>How to check it</h2>
       <ol class="checks">

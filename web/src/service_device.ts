@@ -1,7 +1,7 @@
 /** A device in a folder of this machine, shown by the local service that `solera device open` starts. */
 
 import type { Item } from "./bundle";
-import { csvLine, parseCsv } from "./csv";
+import { csvLine } from "./csv";
 import type {
   About,
   Device,
@@ -19,7 +19,7 @@ import type {
 } from "./device";
 import { PageError } from "./errors";
 import { type Part, partOf } from "./part";
-import { formOf, KINDS, type TableForm, usersOf } from "./table";
+import { bodyOf, formOf, KINDS, type TableForm, usersOf } from "./table";
 
 const LOOK = 250; // milliseconds between two looks at an import
 const FIRST = 1 << 16; // bytes of a file that tell what it is
@@ -148,6 +148,7 @@ export class ServiceDevice implements Device, Folder {
   }
 
   forgetEverything(): Promise<void> {
+    this.last = null;
     return this.ask("DELETE", "everything");
   }
 
@@ -228,8 +229,7 @@ async function prepare(
 function rewritten(text: string, form: TableForm, user: string | undefined): { content: Blob; columns: Record<string, string> } {
   const kinds = KINDS.filter((kind) => kind !== "user" && form.columns[kind]);
   const at = (kind: (typeof KINDS)[number]) => form.header.indexOf(form.columns[kind] ?? "");
-  const rows = [...parseCsv(text, form.separator)].slice(form.hasHeader ? 1 : 0);
-  const own = rows.filter(({ fields }) => user === undefined || fields[at("user")] === user);
+  const own = [...bodyOf(text, form)].filter(({ fields }) => user === undefined || fields[at("user")] === user);
   const lines = own.map(({ fields }) => csvLine(kinds.map((kind) => fields[at(kind)] ?? "")));
   const columns = Object.fromEntries(kinds.map((kind) => [kind, kind]));
   return { content: new Blob([csvLine([...kinds]), ...lines]), columns };

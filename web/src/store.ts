@@ -1,4 +1,7 @@
-/** A person's data in the browser's own database (IndexedDB), held in memory while the page is open. */
+/**
+ * A person's data in the browser's own database (IndexedDB), held in memory while the page is open. Whoever wants to
+ * keep nothing has them in memory alone; the browser remembers just this choice.
+ */
 
 export interface Interaction {
   number: number;
@@ -32,13 +35,26 @@ export class Store {
   hidden = new Set<string>();
   aliases = new Map<string, string>();
 
-  private constructor(private readonly database: IDBDatabase | null) {}
+  private database: IDBDatabase | null = null;
+
+  private constructor(private readonly name: string) {}
 
   /** Open a database by name. Where the browser has none, data last as long as the page. */
   static async open(name: string): Promise<Store> {
-    const store = new Store(await opened(name));
+    const store = new Store(name);
+    if (!keepsNothing(name)) await store.connect();
     await store.load();
     return store;
+  }
+
+  private async connect(): Promise<void> {
+    this.database = await opened(this.name);
+    if (this.database) this.database.onversionchange = () => this.disconnect(); // another tab is to keep nothing
+  }
+
+  private disconnect(): void {
+    this.database?.close();
+    this.database = null;
   }
 
   get keeps(): boolean {
@@ -60,6 +76,25 @@ export class Store {
     this.seenOnly = new Set(seenOnly);
     this.hidden = new Set(hidden);
     this.aliases = new Map(aliases.map((each) => [each.key, each.item]));
+  }
+
+  /** Keep all data from now on; or nothing: erase what is kept, and go on in memory. */
+  async keep(keeps: boolean): Promise<void> {
+    keepNothing(this.name, !keeps);
+    if (!keeps) {
+      await this.erase();
+      this.disconnect();
+      await deleted(this.name);
+    } else if (!this.database) {
+      await this.connect();
+      const marked = (items: Set<string>) => Array.from(items, (item): [string, boolean] => [item, true]);
+      await this.change({
+        put: [...this.entries.values()],
+        seenOnly: marked(this.seenOnly),
+        hidden: marked(this.hidden),
+        aliases: Array.from(this.aliases, ([key, item]) => ({ key, item })),
+      });
+    }
   }
 
   nextNumber(): number {
@@ -86,14 +121,47 @@ export class Store {
     for (const each of aliases) this.aliases.set(each.key, each.item);
   }
 
+  private async erase(): Promise<void> {
+    if (!this.database) return;
+    const writing = this.database.transaction(STORES, "readwrite");
+    for (const name of STORES) writing.objectStore(name).clear();
+    await finished(writing);
+  }
+
   async clear(): Promise<void> {
-    if (this.database) {
-      const writing = this.database.transaction(STORES, "readwrite");
-      for (const name of STORES) writing.objectStore(name).clear();
-      await finished(writing);
-    }
+    await this.erase();
     for (const each of [this.entries, this.seenOnly, this.hidden, this.aliases]) each.clear();
   }
+}
+
+const CHOICE = "keeps nothing";
+
+function keepsNothing(name: string): boolean {
+  try {
+    return localStorage.getItem(`${name} ${CHOICE}`) !== null;
+  } catch {
+    return false; // where storage is switched off, nothing is kept anyway
+  }
+}
+
+function keepNothing(name: string, nothing: boolean): void {
+  try {
+    if (nothing) localStorage.setItem(`${name} ${CHOICE}`, "yes");
+    else localStorage.removeItem(`${name} ${CHOICE}`);
+  } catch {
+    // as above
+  }
+}
+
+function deleted(name: string): Promise<void> {
+  return new Promise((resolve) => {
+    try {
+      const request = indexedDB.deleteDatabase(name);
+      request.onsuccess = request.onerror = request.onblocked = () => resolve();
+    } catch {
+      resolve();
+    }
+  });
 }
 
 function opened(name: string): Promise<IDBDatabase | null> {

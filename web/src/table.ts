@@ -1,6 +1,6 @@
 /** Any CSV or TSV file, with columns that are named or guessed; and ratings as MovieLens writes them. */
 
-import { parseCsv, separatorOf } from "./csv";
+import { COLUMNS, type CsvRow, parseCsv, separatorOf, unquoted } from "./csv";
 import { type Reading, ratingOf, seconds, yearOf } from "./entry";
 import { PageError } from "./errors";
 
@@ -52,10 +52,13 @@ export function usersOf(text: string, form: TableForm): string[] {
   return [...found];
 }
 
-function* bodyOf(text: string, form: TableForm) {
+/** The rows below the header. From an exported history, the quotes are removed that were added to it. */
+export function* bodyOf(text: string, form: TableForm): Generator<CsvRow, undefined> {
   const rows = parseCsv(text, form.separator);
   if (form.hasHeader) rows.next();
-  yield* rows;
+  const exported = form.header.join() === COLUMNS.join();
+  for (const { line, fields } of rows) yield { line, fields: exported ? fields.map(unquoted) : fields };
+  return undefined;
 }
 
 /** One entry per row, of one user if the file holds several. `ofFive`: ratings are expected to be 0 to 5. */

@@ -8,6 +8,7 @@ import { open, type Opened, serve } from "./browser";
 import { CHROMIUM, launch } from "./chromium.mjs";
 import { path } from "./example";
 import { correctMoonquake, exported, removeColdInk, save } from "./history";
+import { NOTHING, readByOther } from "./other_file.mjs";
 
 let browser: Browser;
 beforeAll(async () => {
@@ -100,11 +101,52 @@ describe.skipIf(!CHROMIUM)("the page", () => {
     await page.getByRole("button", { name: "Delete everything" }).click();
     await page.getByRole("button", { name: "Yes, delete my history here" }).click();
     await page.getByRole("heading", { name: "0 entries" }).waitFor();
+    expect(await page.getByText("What became of every row").count()).toBe(0); // it names films, too
     await page.reload();
     await page.getByRole("heading", { name: "0 entries" }).waitFor();
     await page.setInputFiles("input[type=file]", saved);
     await page.getByRole("row", { name: "added 8" }).waitFor();
     await context.close();
+  });
+
+  test("the owner of a page from the disk keeps nothing that another file could read", async () => {
+    const { page, context } = await withHistory();
+    const read = () => readByOther(context, path("other.html"));
+    expect((await read()).found).toContainEqual(expect.objectContaining({ source: "letterboxd" }));
+    const second = await context.newPage(); // another tab, which has the history open
+    await second.goto(page.url());
+    await second.waitForSelector(".film");
+    await page.getByRole("link", { name: "My history" }).click();
+    await page.getByText("any HTML file that you open from your disk can read what such pages keep").waitFor();
+    await page.getByLabel(NOTHING).check();
+    await page.getByText("Nothing is kept: your history is forgotten when you close this tab.").waitFor();
+    expect(await read()).toEqual({ found: [], databases: 0 });
+    await page.getByRole("heading", { name: "9 entries" }).waitFor(); // for this tab
+    await removeColdInk(page, 8);
+    await second.locator(".film").first().getByRole("button", { name: "Hide" }).click();
+    await second.getByText(/is hidden/).waitFor();
+    expect(await read()).toEqual({ found: [], databases: 0 });
+
+    await page.reload();
+    await page.getByRole("heading", { name: "0 entries" }).waitFor();
+    expect(await page.getByLabel(NOTHING).isChecked()).toBe(true); // the choice holds
+    await choose(page, "ratings.csv");
+    await page.getByRole("heading", { name: /^[1-9]\d* entr/ }).waitFor();
+    expect(await read()).toEqual({ found: [], databases: 0 });
+    await page.getByLabel("Keep it in this browser").check();
+    await expect.poll(async () => (await read()).found.length).toBeGreaterThan(0);
+    await page.reload();
+    await page.getByRole("heading", { name: /^[1-9]\d* entr/ }).waitFor();
+    await context.close();
+  });
+
+  test("on a web server the page names who shares the storage", async () => {
+    const { server, address } = await serve(path("page"));
+    const { page, context } = await open(browser, address);
+    await page.getByText(`Other pages of ${new URL(address).host} can read what is kept in this browser.`).waitFor();
+    await context.close();
+    server.closeAllConnections();
+    server.close();
   });
 
   test("MovieLens ratings of several people, and a file that cannot be read", async () => {

@@ -19,7 +19,7 @@ from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue
 from solera.device.choices import Choices
-from solera.device.folder import DATABASE, bundle_file, install, make_folder, make_private
+from solera.device.folder import DATABASE, bundle_file, erase_uploads, install, make_folder, make_private
 from solera.device.history import History, Row, forget_item, user_id
 from solera.device.keys import fingerprint
 from solera.device.ledger import Ledger
@@ -240,9 +240,11 @@ class Device:
     def forget(self, *, item: str | None = None, user: str | None = None) -> int:
         """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.
 
-        Everything is also the record of what has left the device. Returns how many interactions went. An
-        error says if they are deleted, but copies of them are left in the files.
+        Everything is also the record of what has left the device. Files that were uploaded to the page are
+        deleted in any case. Returns how many interactions went. An error says if they are deleted, but copies
+        of them are left in the files.
         """
+        erase_uploads(self.path)  # first: an import under way sees it, and adds nothing afterwards
         with self.store.writing() as connection:
             before = connection.execute("SELECT COUNT(*) FROM interactions").fetchone()[0]
             if item is not None:

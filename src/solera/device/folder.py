@@ -1,7 +1,8 @@
-"""The files of a device's folder: the database, and beside it the bundle under its digest."""
+"""The files of a device's folder: the database, the bundle under its digest, and what is being imported."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ from solera.core.files import PRIVATE, replacing_file
 from solera.device.bundle import Bundle
 
 DATABASE = "device.db"
+UPLOADS = f"{DATABASE}-import-"  # how folders of uploaded files begin
+_PIECE = 1 << 20
 
 
 def make_folder(path: Path) -> None:
@@ -54,6 +57,29 @@ def install(bundle: Bundle, folder: Path) -> None:
     except OSError as error:
         message = f"{bundle.path} cannot be copied to {folder}: {error.strerror}"
         raise DeviceError(message, "make room on the disk, then run the command again") from None
+
+
+def erase_uploads(folder: Path) -> None:
+    """Overwrite and delete all uploaded files, also those that a killed service has left."""
+    for place in folder.glob(f"{UPLOADS}*"):
+        try:
+            for path in place.iterdir():
+                _erase(path)
+            place.rmdir()
+        except FileNotFoundError:  # another program deletes it, too
+            pass
+        except OSError as error:
+            message = f"{error.filename} cannot be deleted: {error.strerror}"
+            raise DeviceError(message, "check its rights, then try again") from None
+
+
+def _erase(path: Path) -> None:
+    with path.open("r+b") as file:
+        for start in range(0, size := path.stat().st_size, _PIECE):
+            file.write(bytes(min(_PIECE, size - start)))
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink()
 
 
 def _own(path: Path) -> bool:

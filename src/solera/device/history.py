@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,7 +17,10 @@ from solera.device.catalogue import Catalogue, plain
 from solera.device.store import Store
 
 Row = tuple[str, int | None, bool | None]  # item, time, and whether the user liked it (None: not said)
+COLUMNS = ("item", "title", "time", "source", "counts")  # of a history as CSV
 _OF_USER = "(SELECT id FROM users WHERE name = ?)"
+# How a cell begins that a spreadsheet takes for a formula. In some countries a semicolon ends a cell.
+_FORMULA = r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 
 
 class Interaction(NamedTuple):
@@ -151,13 +155,24 @@ class History:
 
 
 def as_csv(entries: Iterable[Interaction]) -> str:
-    """The entries as CSV, which `solera device import DIR csv` reads."""
+    """The entries as CSV, which `solera device import DIR csv` reads and spreadsheets take for text."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(("item", "title", "time", "source", "counts"))
+    lines.writerow(COLUMNS)
     for each in entries:
-        lines.writerow((each.item, each.title, each.date, each.source, "yes" if each.counts else "no"))
+        cells = (each.item, each.title, each.date, each.source, "yes" if each.counts else "no")
+        lines.writerow(map(quoted, cells))
     return text.getvalue()
+
+
+def quoted(cell: str) -> str:
+    """The cell with one more `'` before a formula, also if it has some already."""
+    return re.sub(rf"(^|;)(?={_FORMULA})", r"\1'", cell)
+
+
+def unquoted(cell: str) -> str:
+    """The cell without what `quoted` has added."""
+    return re.sub(rf"(^|;)'(?={_FORMULA})", r"\1", cell)
 
 
 def as_json(entries: Iterable[Interaction]) -> str:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from solera.core.errors import SoleraError
 from solera.device.tokens import SCOPES, Tokens, digest
-from solera.service.guard import refused
+from solera.service.guard import TooLargeError, refused
 from solera.service.worker import Worker
 
 OWNER = "owner"
@@ -74,5 +74,7 @@ class Access:
 
 async def failed(_: Request, error: Exception) -> Response:
     """An error that the user can fix, as JSON."""
+    if isinstance(error, TooLargeError):
+        return error.answer
     assert isinstance(error, SoleraError)
     return refused(400, error.message, error.hint)

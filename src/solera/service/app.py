@@ -17,7 +17,7 @@ from solera.core.errors import SoleraError
 from solera.service.access import Access, Endpoint, failed
 from solera.service.api import ApiRoutes
 from solera.service.federation import FederationRoutes
-from solera.service.guard import Guard
+from solera.service.guard import Guard, TooLargeError
 from solera.service.imports import Imports
 from solera.service.openapi import described
 from solera.service.page_routes import PageRoutes
@@ -49,7 +49,8 @@ def service(folder: Path, user: str, secret: str, host: str) -> ASGIApp:
     routes += [*PageRoutes(worker, imports).routes(access), *ApiRoutes(worker).routes(access)]
     routes += federation.routes(access)
     routes.append(Route("/api/openapi.json", _describe, methods=["GET"]))
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={SoleraError: failed})
+    handlers = {SoleraError: failed, TooLargeError: failed}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Guard(app, host)
 

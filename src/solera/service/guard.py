@@ -44,6 +44,10 @@ _OURS = ("same-origin", "none")  # none: typed into the address bar
 class TooLargeError(Exception):
     """A body has more bytes than its path takes."""
 
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.answer = refused(413, f"the body has more than {most:,} bytes", "send less at once")
+
 
 class Guard:
     """ASGI middleware in front of everything else."""
@@ -61,26 +65,18 @@ class Guard:
             return  # uvicorn closes a connection that nobody accepts
         most = _LARGER.get(scope["path"], MOST_BYTES)
         refusal = self._refusal(scope["path"], Headers(scope=scope), most)
-        begun = False
 
         async def answer(message: Message) -> None:
-            nonlocal begun
             if message["type"] == "http.response.start":
-                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
             await send(message)
 
         if refusal is None:
-            try:
-                await self._app(scope, _counted(receive, most), answer)
-                return
-            except TooLargeError:
-                if begun:
-                    raise
-                refusal = _too_large(most)
-        await refusal(scope, receive, answer)
+            await self._app(scope, _counted(receive, most), answer)
+        else:
+            await refusal(scope, receive, answer)
 
     def _refusal(self, path: str, headers: Headers, most: int) -> JSONResponse | None:
         if headers.getlist("host") != [self._host]:
@@ -92,17 +88,13 @@ class Guard:
             return refused(403, "another site asks", "open the link that solera device open shows")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or int(length[:20]) > most:
-            return _too_large(most)
+            return TooLargeError(most).answer
         return None
 
 
 def refused(status: int, error: str, hint: str) -> JSONResponse:
     """What is wrong and what to do next. The connection ends, because its body is not read."""
     return JSONResponse({"error": error, "next": hint}, status, {"Connection": "close"})
-
-
-def _too_large(most: int) -> JSONResponse:
-    return refused(413, f"the body has more than {most:,} bytes", "send less at once")
 
 
 def _counted(receive: Receive, most: int) -> Receive:
@@ -113,7 +105,7 @@ def _counted(receive: Receive, most: int) -> Receive:
         message = await receive()
         total += len(message.get("body", b""))
         if total > most:
-            raise TooLargeError
+            raise TooLargeError(most)
         return message
 
     return count

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +17,12 @@ from starlette.requests import Request
 from solera.core.errors import DeviceError, SoleraError
 from solera.device.bundle import Item
 from solera.device.device import Device
-from solera.device.folder import DATABASE
+from solera.device.folder import UPLOADS, erase_uploads
 from solera.device.importers import Report, Unmatched, import_file
 from solera.device.importers.detect import format_of
 from solera.service.worker import Worker
 
 Matches = Mapping[tuple[str, int | None], str]  # ids of items by title and year
-_PREFIX = f"{DATABASE}-import-"
 _UNUSUAL = re.compile(r"[^\w. -]+")
 _NAME = 100  # characters of a file's name
 
@@ -71,7 +69,8 @@ class Imports:
         self._numbers = itertools.count(1)
         self._job: Job | None = None
         self._busy = False
-        self.clean()
+        self._deleting = asyncio.Lock()
+        erase_uploads(self._folder)
 
     async def begin(self, request: Request, order: Order, user: str) -> Job:
         """Store the body of a request, and begin to import it."""
@@ -79,22 +78,23 @@ class Imports:
             raise DeviceError("another import is under way", "wait until it ends")
         self._busy = True
         try:
-            await self._worker.settled()  # what was asked for before, such as a deletion, comes first
-            self.clean()
-            place = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._folder))
+            async with self._deleting:
+                await self._worker.settled()  # what was asked for before, such as a deletion, comes first
+            await asyncio.to_thread(erase_uploads, self._folder)
+            place = Path(tempfile.mkdtemp(prefix=UPLOADS, dir=self._folder))
             name = _UNUSUAL.sub("_", Path(order.file).name)[-_NAME:].lstrip(". ") or "file"
             await save(request, place / name)
             self._job = Job(next(self._numbers), order, place / name, user)
         except BaseException:
             self._busy = False
-            self.clean()
+            erase_uploads(self._folder)
             raise
         asyncio.get_running_loop().run_in_executor(self._pool, self._run, self._job, {})
         return self._job
 
     def find(self, number: int) -> Job:
         """The import with a number."""
-        if self._job is None or self._job.number != number:
+        if self._job is None or self._job.number != number or not self._job.path.exists():
             raise DeviceError(f"there is no import {number}", "import the file again")
         return self._job
 
@@ -107,6 +107,14 @@ class Imports:
         if job.error:
             raise job.error
         return job.report.added if job.report else 0
+
+    async def forget(self, user: str) -> int:
+        """Delete everything about the user and the last import; return how many entries it was."""
+        async with self._deleting:
+            await asyncio.to_thread(erase_uploads, self._folder)  # without its file, an import under way ends
+            await asyncio.get_running_loop().run_in_executor(self._pool, int)
+            self._job = None
+            return await self._worker.run(lambda device: device.forget(user=user))
 
     def _run(self, job: Job, chosen: Matches) -> None:
         """In a thread of its own, with its own connection to the database."""
@@ -126,6 +134,8 @@ class Imports:
 
     def _import(self, device: Device, job: Job, chosen: Matches) -> Report:
         def progress(entries: int) -> None:
+            if not job.path.exists():
+                raise DeviceError("the file was deleted during its import", "import it again")
             job.entries = entries
 
         number, items = device.catalogue.number, device.catalogue.items
@@ -147,15 +157,10 @@ class Imports:
             progress=progress,
         )
 
-    def clean(self) -> None:
-        """Delete uploaded files, also those that a killed service has left."""
-        for place in self._folder.glob(f"{_PREFIX}*"):
-            shutil.rmtree(place, ignore_errors=True)
-
     def close(self) -> None:
         """Wait for the import under way, and delete its file."""
         self._pool.shutdown()
-        self.clean()
+        erase_uploads(self._folder)
 
 
 async def save(request: Request, path: Path) -> None:

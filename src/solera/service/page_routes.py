@@ -17,7 +17,7 @@ from solera.core.errors import ConfigError, DeviceError
 from solera.core.frozen import Frozen
 from solera.device.choices import Choices
 from solera.device.device import Device
-from solera.device.folder import DATABASE
+from solera.device.folder import UPLOADS
 from solera.device.history import as_csv
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
@@ -155,8 +155,8 @@ class PageRoutes:
         return await self._json(lambda device: {"removed": len(device.entries.remove(user, [number]))})
 
     async def forget(self, request: Request) -> Response:
-        """Delete everything about the user."""
-        return await self._json(lambda device: {"forgotten": device.forget(user=request.state.user)})
+        """Delete everything about the user, and what was uploaded."""
+        return JSONResponse({"forgotten": await self._imports.forget(request.state.user)})
 
     async def import_(self, request: Request) -> Response:
         """Begin to import the file in the body."""
@@ -274,8 +274,7 @@ class PageRoutes:
 
     async def update(self, request: Request) -> Response:
         """Install the bundle in the body, if the same publisher has signed it."""
-        prefix = f"{DATABASE}-import-"
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=self._worker.folder) as place:
+        with tempfile.TemporaryDirectory(prefix=UPLOADS, dir=self._worker.folder) as place:
             path = Path(place) / "new.bundle"
             await save(request, path)
             await self._worker.run(lambda device: device.update(path))

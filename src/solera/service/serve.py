@@ -17,6 +17,7 @@ try:
     import uvicorn
 
     from solera.service.app import service
+    from solera.service.connections import Connection
 except ModuleNotFoundError as error:
     if error.name not in ("starlette", "uvicorn", "anyio", "h11"):
         raise
@@ -44,6 +45,7 @@ def serve(folder: Path, user: str, port: int, *, browser: bool, on_ready: Callab
         service(folder, user, secret, host),
         access_log=False,
         h11_max_incomplete_event_size=1 << 16,
+        http=Connection,
         lifespan="on",
         limit_concurrency=100,
         log_level="warning",

@@ -125,7 +125,7 @@ def import_file(
     """Import the entries that are in the catalogue, oldest first, in one transaction, without duplicates.
 
     With `as_list` they become items to choose from, and the history stays as it is. `progress` is told now
-    and then how many entries have been read.
+    and then how many entries have been read, for the last time before any is stored. If it raises, none is.
 
     `accept` is given the titles that are not in the catalogue and returns the items that some of them stand
     for. These are remembered for the user's later imports.
@@ -140,6 +140,7 @@ def import_file(
     unmatched = _unmatched(catalogue, found)
     accepted = accept(unmatched) if accept else {}
     with device.store.writing():
+        progress(found.entries)
         for (title, year), item in accepted.items():
             Aliases(device.store, user).add(title, year, item.id)
             found.accept((title, year), catalogue.number[item.id])

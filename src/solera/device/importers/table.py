@@ -1,6 +1,7 @@
 """Any CSV or TSV file with a header, whose columns are named: item or title, year, time, rating, counts.
 
-`counts` is yes or no: what an exported history says of every entry.
+`counts` is yes or no: what an exported history says of every entry. From an exported history, which is known
+by its header, the quotes are removed that keep spreadsheets from reading formulas.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from solera.core.errors import ConfigError, DataError, closest
+from solera.device.history import COLUMNS, unquoted
 from solera.device.importers.csv_text import read_csv
 from solera.device.importers.entry import Entry, liked, only, rating_of, seconds, year_of
 from solera.device.importers.source import Source
@@ -26,11 +28,12 @@ def read_own_table(source: Source, options: Mapping[str, str]) -> Iterator[Entry
         )
     with read_csv(source, "\t" if source.path.suffix == ".tsv" else ",") as table:
         known = set(table.header)
+        read = unquoted if table.header == list(COLUMNS) else str
         for name in options.values():
             if name not in known:
                 raise DataError(f"{source.path} has no column {name!r}", closest(name, table.shown()))
         for where, row in table.rows:
-            field = {kind: row.get(name, "").strip() for kind, name in options.items()}
+            field = {kind: read(row.get(name, "")).strip() for kind, name in options.items()}
             item = field.get("item") or None
             title = field.get("title") or item
             if title is None:
