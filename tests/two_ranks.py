@@ -29,7 +29,6 @@ def two_ranks(*programs: str) -> list[str]:
             env={**os.environ, **joins, "RANK": str(rank)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
         )
         for rank, program in enumerate(programs)
