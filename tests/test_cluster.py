@@ -62,6 +62,7 @@ def taken(command: list[str]) -> tuple[Any, dict[str, Any]]:
 def test_the_kinds_and_their_versions(parts):
     assert {kind: each["apiVersion"] for kind, each in parts.items()} == {
         "Service": "v1",
+        "NetworkPolicy": "networking.k8s.io/v1",
         "PersistentVolumeClaim": "v1",
         "Job": "batch/v1",
     }
@@ -76,6 +77,17 @@ def test_pods_find_each_other(parts, pod):
     assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
     assert pod["subdomain"] == service["metadata"]["name"]
     assert pod["restartPolicy"] == "Never"
+
+
+def test_nobody_else_reaches_the_pods(parts):
+    """torchrun has no authentication."""
+    spec, own = parts["NetworkPolicy"]["spec"], {"job-name": parts["Job"]["metadata"]["name"]}
+    assert spec["podSelector"] == {"matchLabels": own}
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    pods = [{"podSelector": {"matchLabels": own}}]
+    names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    assert spec["ingress"] == [{"from": pods}]
+    assert spec["egress"] == [{"to": pods}, {"ports": names}]
 
 
 def test_every_pod_is_waited_for(parts, container):

@@ -66,6 +66,13 @@ def test_hosted_checks_are_the_local_ones() -> None:
     assert all(os.access(ROOT / program, os.X_OK) for program in programs)
 
 
+def test_actions_are_pinned_to_commits() -> None:
+    """Whoever can move a tag of an action could run code in the checks."""
+    uses = re.findall(r"uses: (.*)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    assert len(uses) == 2
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", each) for each in uses)
+
+
 def test_the_lock_names_public_hosts_alone() -> None:
     """A lock made behind a mirror cannot be used by anybody else."""
     lock = (ROOT / "uv.lock").read_text(encoding="utf-8")

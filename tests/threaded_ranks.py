@@ -44,32 +44,35 @@ class ThreadedRanks(Ranks):
         for line in self._lines[self.rank]:
             line.put(GoneError)
 
-    def gathered(self, value):
+    def gathered(self, tensors):
+        return self._all(dict(tensors))
+
+    def _all(self, value):
         for rank in range(self.size):
             self._send(value, rank)
         return [self._receive(rank) for rank in range(self.size)]
 
-    def gathered_by_first(self, value):
-        found = self.gathered(value)
+    def gathered_by_first(self, tensors):
+        found = self.gathered(tensors)
         return [] if self.rank else found
 
     def largest(self, values):
-        return torch.stack(self.gathered(values)).amax(0)
+        return torch.stack(self._all(values)).amax(0)
 
     def add(self, values):
-        values.copy_(torch.stack(self.gathered(values)).sum(0))
+        values.copy_(torch.stack(self._all(values)).sum(0))
 
     def exchanged_counts(self, counts):
-        return [each[self.rank] for each in self.gathered(counts)]
+        return [each[self.rank] for each in self._all(counts)]
 
     def exchanged(self, values, sent, got):
         assert sum(sent) == len(values)
-        parts = [theirs.split(counts)[self.rank] for theirs, counts in self.gathered((values, sent))]
+        parts = [theirs.split(counts)[self.rank] for theirs, counts in self._all((values, sent))]
         assert [len(part) for part in parts] == got
         return torch.cat(parts)
 
     def show(self, values, owner):
-        values.copy_(self.gathered(values)[owner])
+        values.copy_(self._all(values)[owner])
 
     def send_to_first(self, values):
         self._send(values, 0)
@@ -78,7 +81,7 @@ class ThreadedRanks(Ranks):
         values.copy_(self._receive(rank))
 
     def wait(self):
-        self.gathered(None)
+        self._all(None)
 
 
 def on_ranks(size: int, work: Callable[[Ranks], T]) -> list[T]:

@@ -93,7 +93,7 @@ def podman(folder: Path) -> Iterator[Podman]:
 
 
 def make_files(folder: Path, host: str, settings: str) -> None:
-    """`keys` for a server and two nodes, and `settings` with a bundle, for the image's user."""
+    """For the image's user: `keys` for a server and two nodes, `nodes` with their public keys, `settings`."""
     (folder / "items.csv").write_text(FILMS)
     (folder / "settings").mkdir()
     (folder / "settings" / "serve.toml").write_text(settings)
@@ -116,6 +116,9 @@ def make_files(folder: Path, host: str, settings: str) -> None:
     ):
         made = solera(*words)
         assert made.returncode == 0, made.stderr
-    for path in (folder / "keys", folder / "settings"):
+    (folder / "nodes").mkdir()
+    for public in (folder / "keys" / "nodes").glob("*.pub"):
+        shutil.copy(public, folder / "nodes")
+    for path in (folder / "keys", folder / "nodes", folder / "settings"):
         for each in (path, *path.rglob("*")):
             os.chown(each, USER, USER)

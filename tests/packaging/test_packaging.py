@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import jsonschema
 import pytest
 import yaml
 from command_lines import check_command
+
+from programs import program
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 # schema/compose-spec.json of github.com/compose-spec/compose-spec, commit 170098ba, Apache-2.0
@@ -83,3 +86,65 @@ def test_prometheus_takes_its_settings_and_rules():
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "11 rules found" in done.stdout
+
+
+@pytest.fixture
+def services():
+    return yaml.safe_load((PACKAGING / "compose.yaml").read_text())["services"]
+
+
+def test_containers_get_the_keys_that_they_need(services):
+    """Single files, and a folder with public keys alone. The keys of authority and roster stay outside."""
+    mounted = {
+        name: {volume.split(":")[0] for volume in service.get("volumes", ()) if volume.startswith("../")}
+        for name, service in services.items()
+    }
+    server = {f"../keys/{name}" for name in ("ca.pem", "server.pem", "server.key")}
+    assert mounted == {
+        "network": set(),
+        "server": {*server, "../nodes", "../settings"},
+        "serve": {"../keys/ca.pem", "../settings"},
+        "prometheus": set(),
+    }
+    volumes = [volume for service in services.values() for volume in service.get("volumes", ())]
+    assert all(volume.endswith(":ro") for volume in volumes if volume.startswith("."))
+    assert "cp keys/nodes/*.pub nodes/" in (PACKAGING / "compose.yaml").read_text()
+
+
+def test_containers_have_no_rights(services):
+    for name, service in services.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["read_only"] is True, name
+        assert service["tmpfs"] == ["/tmp"], name
+        assert "privileged" not in service, name
+        assert "cap_add" not in service, name
+
+
+def test_images_have_versions(services):
+    """The image that is built here has none."""
+    base = re.search(r"^ARG BASE=(\S+)$", (PACKAGING / "Containerfile").read_text(), re.M)
+    assert base
+    for image in {service["image"] for service in services.values()} - {"solera"} | {base[1]}:
+        _, _, tag = image.rpartition("/")[2].partition(":")
+        assert re.search(r"\d+\.\d+", tag), image
+
+
+def test_the_image_has_the_packages_of_the_lock():
+    """Each with its hashes. PyTorch comes from its own index, and nothing else comes without a hash."""
+    text = (PACKAGING / "requirements.txt").read_text(encoding="utf-8")
+    packages = re.split(r"\n(?=\S)", text.strip())[1:]
+    assert len(packages) > 50
+    assert all(re.match(r"[a-z0-9-]+==\S+", each) and "--hash=sha256:" in each for each in packages)
+    assert not re.search(r"^(torch|nvidia|cuda|triton)\b", text, re.M)
+    containerfile = (PACKAGING / "Containerfile").read_text().replace("\\\n", "")
+    installs = re.findall(r"pip install (.*)", containerfile)
+    assert len(installs) == 3
+    assert all("--no-deps" in each for each in installs)
+    assert "--require-hashes -r /source/requirements.txt" in installs[0]
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv")
+def test_the_requirements_of_the_image_are_up_to_date():
+    made = program("packaging/image_requirements")
+    assert made.FILE.read_text(encoding="utf-8") == made.requirements()

@@ -38,7 +38,7 @@ from solera.cli.poison import poison
 from solera.cli.recommend import recommend, similar
 from solera.cli.report import report
 from solera.cli.sweep import sweep
-from solera.core.errors import SoleraError
+from solera.core.errors import SoleraError, full_disk
 from solera.core.text import clean_text
 
 # The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
@@ -130,11 +130,6 @@ def main() -> None:
         code = app(standalone_mode=False)
         if code == _STOPPED:  # as some versions of typer say of Ctrl-C
             raise KeyboardInterrupt
-    except SoleraError as error:
-        if os.environ.get("SOLERA_TRACEBACK"):
-            raise
-        _complain(clean_text(error.message), clean_text(error.hint))  # it may quote a file or a server
-        code = error.exit_code
     except WRONG_USE as error:
         context = getattr(error, "ctx", None)
         _complain(_suggesting_once(error), f"{context.command_path} --help" if context else "solera --help")
@@ -142,6 +137,12 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = _STOPPED
         _complain("stopped", "")
+    except Exception as error:
+        known = error if isinstance(error, SoleraError) else full_disk(error)
+        if known is None or os.environ.get("SOLERA_TRACEBACK"):
+            raise
+        _complain(clean_text(known.message), clean_text(known.hint))  # it may quote a file or a server
+        code = known.exit_code
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,18 @@ class DivergedError(SoleraError):
     """Training produced numbers that are not finite."""
 
     exit_code = 3
+
+
+def full_disk(error: Exception) -> SoleraError | None:
+    """An error with a next step, if what failed is a write to a full disk, by Python or by SQLite."""
+    number, name = getattr(error, "errno", None), getattr(error, "sqlite_errorname", None)
+    if number not in (errno.ENOSPC, errno.EDQUOT) and name != "SQLITE_FULL":
+        return None
+    where = getattr(error, "filename", None)
+    return SoleraError(
+        "the disk is full" + (f": {where} cannot be written" if where else ""),
+        "make room on the disk, then give the command again; an unfinished run continues with --resume",
+    )
 
 
 def closest(name: str, known: list[str]) -> str:

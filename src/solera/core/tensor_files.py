@@ -17,7 +17,7 @@ from torch import Tensor
 
 from solera.core.files import replacing_file
 
-_NAMES = {
+DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -64,7 +64,7 @@ def write_tensors(path: Path, tensors: Writable) -> None:
     for name in order:
         shape, dtype = tuple(tensors[name].shape), tensors[name].dtype
         start, end = end, end + torch.Size(shape).numel() * dtype.itemsize
-        header[name] = {"dtype": _NAMES[dtype], "shape": shape, "data_offsets": (start, end)}
+        header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with replacing_file(path) as partial, partial.open("wb") as file:

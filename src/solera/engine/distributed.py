@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +29,7 @@ from solera.engine.store import stored_rows
 from solera.engine.tailoring import SharedTailor
 
 _UNPROTECTED = Chain()
+_CLIENTS = ""  # no parameter has this name
 
 
 class DistributedSimulation(Simulation):
@@ -113,7 +113,8 @@ class DistributedSimulation(Simulation):
     def gathered(self, shared: Params, personal: Params) -> tuple[Writable, Params]:
         """The tensors of the whole federation on the first rank, and nothing on the others."""
         tailored = {name: shared[name] for name in self.method.tailored}
-        parts = self.share.ranks.gathered_by_first((self.share.clients, personal | tailored))
+        own = {_CLIENTS: torch.from_numpy(self.share.clients)}
+        parts = self.share.ranks.gathered_by_first(own | personal | tailored)
         if not parts:
             return {}, {}
         found = _joined(parts)
@@ -140,20 +141,19 @@ def _of_own(personal: Params, own: Ints) -> Params:
     return found
 
 
-def _joined(parts: list[Any]) -> Params:
+def _joined(parts: list[Params]) -> Params:
     """Personal tensors of all ranks as those of one federation."""
-    numbers = [torch.from_numpy(own) for own, _ in parts]
+    numbers = [personal[_CLIENTS] for personal in parts]
     order = torch.argsort(torch.cat(numbers))
-    first = parts[0][1]
-    stored = stored_rows(first)
+    stored = stored_rows(parts[0])
     found = {
-        name: torch.cat([personal[name] for _, personal in parts])[order]
-        for name in first
-        if name.rpartition("/")[0] not in stored
+        name: torch.cat([personal[name] for personal in parts])[order]
+        for name in parts[0]
+        if name != _CLIENTS and name.rpartition("/")[0] not in stored
     }
     for name in stored:
         rows = RowStore(len(order), torch.device("cpu"))
-        for own, (_, personal) in zip(numbers, parts, strict=True):
+        for own, personal in zip(numbers, parts, strict=True):
             if f"{name}/items" in personal:
                 clients, counts, items, values = (personal[f"{name}/{part}"] for part in STORED)
                 rows.put(own[clients], items, counts, values)

@@ -142,8 +142,9 @@ class SparseSum(Sum):
         """Add the totals of all ranks on the first one."""
         for total in self.totals.values():
             own = total.whole()
-            for keys, values in ranks.sent_to_first(torch.from_numpy(own.keys), torch.from_numpy(own.values)):
-                total.add_run(Run(keys.numpy(), values.numpy()))
+            sent = {"keys": torch.from_numpy(own.keys), "values": torch.from_numpy(own.values)}
+            for found in ranks.sent_to_first(sent):
+                total.add_run(Run(found["keys"].numpy(), found["values"].numpy()))
 
 
 def _add_pairs(total: Floats, channels: Channels, items: Ints, block: Floats) -> None:

@@ -64,14 +64,13 @@ class SharedTailor(Tailor):
     def mix(self, aggregate: Tailoring, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
         """As in one process, for the own clients, which have their places among all own ones as numbers."""
         ranks, tables = self._share.ranks, sent.tables.flatten(1)
-        numbers = ranks.gathered((self._share.clients[sent.clients], sent.sizes))
-        everybody = np.concatenate([each for each, _ in numbers])
+        everybody = self._of_all(torch.from_numpy(self._share.clients[sent.clients])).numpy()
         order = torch.from_numpy(np.argsort(everybody))
-        sizes = torch.cat([each for _, each in numbers])[order]
+        sizes = self._of_all(sent.sizes)[order]
         own = np.searchsorted(np.sort(everybody), self._share.clients[sent.clients])
         many = len(everybody) > MANY
         mine = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
-        mixing = aggregate.mixing(torch.cat(ranks.gathered(mine))[order], sizes, context)
+        mixing = aggregate.mixing(self._of_all(mine)[order], sizes, context)
         weights = _prepared(mixing.to(tables.dtype))
         shards = [
             (torch.from_numpy(own[places]), torch.from_numpy(places))
@@ -88,7 +87,7 @@ class SharedTailor(Tailor):
                     for rows, at in shards
                 ]
             else:
-                whole = torch.cat(ranks.gathered(part.contiguous()))[order]
+                whole = self._of_all(part)[order]
                 mixed = [weights.index_select(0, rows) @ whole for rows, _ in shards]
             for (_, at), values in zip(shards, mixed, strict=True):
                 target[:, columns].index_copy_(0, who[at], values)
@@ -97,9 +96,13 @@ class SharedTailor(Tailor):
     def tell(self, aggregate: Telling, clients: Ints, into: Tensor, context: RoundContext) -> None:
         """As in one process, for the own clients."""
         mine = self._share.clients[clients]
-        everybody = np.sort(np.concatenate(self._share.ranks.gathered(mine)))
+        everybody = np.sort(self._of_all(torch.from_numpy(mine)).numpy())
         told = aggregate.renewed(len(everybody), context)[torch.from_numpy(np.searchsorted(everybody, mine))]
         into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
+
+    def _of_all(self, rows: Tensor) -> Tensor:
+        """The rows of all ranks, rank after rank."""
+        return torch.cat([each["rows"] for each in self._share.ranks.gathered({"rows": rows})])
 
     def _by_shard(self, clients: Ints) -> list[Ints]:
         shards = self._share.shards[clients]

@@ -36,6 +36,7 @@ from solera.runs.result import RoundEntry, RunResult
 from solera.runs.saved_rows import read_rows, write_rows
 
 _CHECKPOINT = "checkpoint-"
+_FIRST = "environment.json"  # the first file of a new run
 _DATA = "data.parquet"
 Content = TypeVar("Content", bound=BaseModel)
 
@@ -100,8 +101,11 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, environment: Mapping[str, Any]) -> RunFolder:
-        """Create the folder of a new run. Raises an error if the folder is not empty."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        """Create the folder of a new run.
+
+        Raises an error if the folder is not empty, unless it has only the file that is written first.
+        """
+        if path.exists() and (not path.is_dir() or any(each.name != _FIRST for each in path.iterdir())):
             what = "another run" if (path / "config.json").exists() else "something that is not a run"
             raise RunError(
                 f"{path} already contains {what}", "give another --out, or --resume to continue it"
@@ -111,7 +115,7 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path} cannot be created: {error.strerror}", "give another --out") from None
         folder = cls(path)
-        folder._write("environment.json", environment)
+        folder._write(_FIRST, environment)
         folder._write("config.json", config.model_dump(mode="json"))
         return folder
 
@@ -152,7 +156,7 @@ class RunFolder:
     @property
     def environment(self) -> dict[str, Any]:
         """The machine and versions with which the run was started."""
-        return self._read("environment.json")
+        return self._read(_FIRST)
 
     @property
     def history(self) -> list[RoundEntry]:

@@ -161,7 +161,7 @@ class Training:
 
     def _agree(self, interrupted: threading.Event) -> None:
         """Stop all ranks if one is to stop."""
-        if self.ranks and any(self.ranks.gathered(interrupted.is_set())):
+        if self.ranks and self.ranks.any(interrupted.is_set()):
             interrupted.set()
 
     def _done(self) -> bool:
@@ -300,7 +300,7 @@ class Training:
         start = time.perf_counter()
         due = now or start - self._saved_at >= max(_LEAST_SECONDS, _COST * self._saving_took)
         if self.ranks:
-            due = self.ranks.gathered(due)[0]
+            due = self.ranks.any(due and self.ranks.rank == 0)
         if not due or (folder is None and self.ranks is None):
             return
         progress = RunProgress(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from typing import Any
 
-from solera.core.arrays import Floats, Ints
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from solera.data.ragged import Ragged
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Ranking
@@ -15,14 +19,19 @@ def together(ranks: Ranks, own: Evaluation) -> Evaluation:
     rankings = _joined(ranks, own.full_ranking), _joined(ranks, own.sampled99_ranking)
     if own.warm_ranking is None or own.lists is None:
         return Evaluation(*rankings)
-    return Evaluation(
-        *rankings, _joined(ranks, own.warm_ranking), own.lists.joined(ranks.gathered(own.lists.part))
-    )
+    lists = own.lists.joined(zip(*_gathered(ranks, *own.lists.part), strict=True))
+    return Evaluation(*rankings, _joined(ranks, own.warm_ranking), lists)
 
 
 def _joined(ranks: Ranks, own: Ranking) -> Ranking:
-    parts: list[tuple[Ints, Ints, Floats]] = ranks.gathered((own.users, own.counts, own.places))
-    users, counts, places = (np.concatenate(each) for each in zip(*parts, strict=True))
+    gathered = _gathered(ranks, own.users, own.counts, own.places)
+    users, counts, places = (np.concatenate(each) for each in gathered)
     order = np.argsort(users)
     rows = Ragged.of_lengths(counts, np.arange(len(places))).take(order)
     return Ranking(users[order], rows.lengths, places[rows.values], own.cutoffs)
+
+
+def _gathered(ranks: Ranks, *own: NDArray[Any]) -> Iterator[list[NDArray[Any]]]:
+    """Every array, as all ranks have it."""
+    parts = ranks.gathered({str(number): torch.tensor(each) for number, each in enumerate(own)})
+    return ([part[str(number)].numpy() for part in parts] for number in range(len(own)))
