@@ -102,8 +102,8 @@ def restore(source: Path, folder: Path, *, lost_rounds: int | None = None) -> di
     _check_stopped(folder)
     aside = folder.with_name(f".{folder.name}.replaced")
     try:
-        if aside.exists() and not folder.exists():  # a restore was killed
-            aside.rename(folder)
+        if aside.exists():  # a restore was killed
+            aside.rename(_beside(folder) if folder.exists() else folder)
         with _unpacked(source, folder.resolve().parent) as (about, federation):
             former = FederationFolder(folder)
             released = _released_since(federation, former, lost_rounds)
@@ -115,7 +115,7 @@ def restore(source: Path, folder: Path, *, lost_rounds: int | None = None) -> di
                     folder.rename(aside)
             federation.path.rename(folder)
             if aside.exists():
-                kept = folder.with_name(f"{folder.name}.before-restore-{int(time.time())}")
+                kept = _beside(folder)
                 aside.rename(kept)
             sync_names(folder.resolve().parent)
     except OSError as error:
@@ -194,6 +194,14 @@ def _inside(folder: Path, name: str) -> Path | None:
         return None
     path = folder / place
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def _beside(folder: Path) -> Path:
+    """A new name for what was there before."""
+    at = int(time.time())
+    while (path := folder.with_name(f"{folder.name}.before-restore-{at}")).exists():
+        at += 1
     return path
 
 

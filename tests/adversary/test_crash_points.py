@@ -1,0 +1,97 @@
+"""A process that ends at any single write, rename, unlink or fsync loses nothing it has acknowledged.
+
+    pytest -m slow -s tests/adversary/test_crash_points.py       # every point; otherwise a sample
+
+The calls are caught below Python, with those of SQLite and of safetensors. A write is cut in half.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack import attack
+from crash_points import SCENARIOS
+
+from commands import environment
+
+HERE = Path(__file__).parent
+SAMPLE = 6  # points of each scenario
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory) -> Path:
+    """The library that ends processes."""
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
+    library = tmp_path_factory.mktemp("shim") / "crash_points.so"
+    command = ["cc", "-shared", "-fPIC", "-O2", "-o", library, HERE / "crash_points.c", "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+def tried(shim: Path, folder: Path, name: str, points: int = 0, how: str = "kill") -> dict[str, Any]:
+    """What is left behind at all points of a scenario, or at some of them."""
+    folder = folder / f"{name} {how}".replace(" ", "-")
+    python = os.pathsep.join([str(HERE), str(HERE.parent), environment()["PYTHONPATH"]])
+    more = {"LD_PRELOAD": str(shim), "PYTHONPATH": python, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, HERE / "crash_points.py", name, folder, str(points), how]
+    done = subprocess.run(words, env=environment() | more, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_sample_of_crash_points(shim, tmp_path):
+    for name in SCENARIOS:
+        for how in ("kill", "full"):
+            found = tried(shim, tmp_path, name, SAMPLE, how)
+            assert not found["failed"], "\n".join(found["failed"])
+            assert found["tried"] >= min(SAMPLE, found["points"]) - 1  # the number of points varies a little
+
+
+@pytest.mark.slow
+@attack(
+    "crash",
+    "Whatever ends a server or a device, at any write: nothing acknowledged is lost, nothing counts twice.",
+    before="a kill between two calls of a save lost all progress, silently; a backup could not be restored",
+)
+def test_every_crash_point(shim, tmp_path, reached):
+    """Before: `rounds_done 2 nodes 1` became `rounds_done 0 nodes 0`, with two lines of history."""
+    counts, wrong = {}, []
+    for name in SCENARIOS:
+        found = tried(shim, tmp_path, name)
+        counts[name] = found["tried"]
+        wrong += [f"{name}: {each}" for each in found["failed"]]
+    print("\n" + ", ".join(f"{name} {count}" for name, count in counts.items()))
+    assert not wrong, "\n".join(wrong)
+    assert sum(counts.values()) >= 200
+    reached(f"{sum(counts.values())} points, nothing lost")
+
+
+@pytest.mark.slow
+@attack(
+    "crash",
+    "A disk that is full from any write on is an error with a next step, and the old state is intact.",
+    before="not looked at on devices; one patched call on the server",
+)
+def test_every_point_on_a_full_disk(shim, tmp_path, reached):
+    """Before: `train --out` ended in a traceback; other writes were not tried."""
+    count, wrong = 0, []
+    for name in SCENARIOS:
+        found = tried(shim, tmp_path, name, how="full")
+        count += found["tried"]
+        wrong += [f"{name}: {each}" for each in found["failed"]]
+    assert not wrong, "\n".join(wrong)
+    reached(f"{count} points, nothing lost")
+
+
+def test_a_folder_that_is_removed_first_is_found(shim, tmp_path):
+    """The control: a checkpoint written as version 0.2 did is lost at one of these points."""
+    found = tried(shim, tmp_path, "save", how="remove first")
+    assert found["failed"]
