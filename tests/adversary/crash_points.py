@@ -121,7 +121,8 @@ class Rounds(Scenario):
         federation = self.opened()
 
         def left(node: int, kind: str, packet: Any) -> Any:
-            acknowledge("message", node, kind)
+            if "declined" not in packet.fields:  # on a full disk, a refusal may be in no outbox
+                acknowledge("message", node, kind)
             return packet
 
         federation.tamper = left
@@ -433,8 +434,7 @@ def main(name: str, root: Path, wanted: int, how: str) -> None:
     torch.set_num_threads(1)
     full = how == "full"
     if how == "remove first":
-        folder.creating_folder = removing_first
-        folder.remove_folder = lambda path: None
+        vars(folder).update(creating_folder=removing_first, remove_folder=lambda path: None)
     root.mkdir(parents=True)
     work, laid = root / "work", root / "laid"
     work.mkdir()

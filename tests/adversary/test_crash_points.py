@@ -22,7 +22,7 @@ from crash_points import SCENARIOS
 from commands import environment
 
 HERE = Path(__file__).parent
-SAMPLE = 6  # points of each scenario
+SAMPLE = 5  # points of each scenario
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def shim(tmp_path_factory) -> Path:
     if not sys.platform.startswith("linux") or shutil.which("cc") is None:
         pytest.skip("needs Linux and a C compiler")
     library = tmp_path_factory.mktemp("shim") / "crash_points.so"
-    command = ["cc", "-shared", "-fPIC", "-O2", "-o", library, HERE / "crash_points.c", "-ldl"]
+    command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(HERE / "crash_points.c"), "-ldl"]
     subprocess.run(command, check=True)
     return library
 
@@ -41,7 +41,7 @@ def tried(shim: Path, folder: Path, name: str, points: int = 0, how: str = "kill
     folder = folder / f"{name} {how}".replace(" ", "-")
     python = os.pathsep.join([str(HERE), str(HERE.parent), environment()["PYTHONPATH"]])
     more = {"LD_PRELOAD": str(shim), "PYTHONPATH": python, "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, HERE / "crash_points.py", name, folder, str(points), how]
+    words = [sys.executable, str(HERE / "crash_points.py"), name, str(folder), str(points), how]
     done = subprocess.run(words, env=environment() | more, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -49,10 +49,9 @@ def tried(shim: Path, folder: Path, name: str, points: int = 0, how: str = "kill
 
 def test_a_sample_of_crash_points(shim, tmp_path):
     for name in SCENARIOS:
-        for how in ("kill", "full"):
-            found = tried(shim, tmp_path, name, SAMPLE, how)
-            assert not found["failed"], "\n".join(found["failed"])
-            assert found["tried"] >= min(SAMPLE, found["points"]) - 1  # the number of points varies a little
+        found = tried(shim, tmp_path, name, SAMPLE)
+        assert not found["failed"], "\n".join(found["failed"])
+        assert found["tried"] >= min(SAMPLE, found["points"]) - 1  # the number of points varies a little
 
 
 @pytest.mark.slow
@@ -93,5 +92,5 @@ def test_every_point_on_a_full_disk(shim, tmp_path, reached):
 
 def test_a_folder_that_is_removed_first_is_found(shim, tmp_path):
     """The control: a checkpoint written as version 0.2 did is lost at one of these points."""
-    found = tried(shim, tmp_path, "save", how="remove first")
+    found = tried(shim, tmp_path, "save", 60, "remove first")
     assert found["failed"]
