@@ -15,6 +15,7 @@ from federation import FEW
 from solera.deploy.common.protocol import Packet
 from solera.deploy.node.masked_round import open_node
 from solera.deploy.node.membership import Membership, pin
+from solera.deploy.server.federation import FederationServer
 from solera.deploy.server.masked_round import STAGES
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
@@ -213,7 +214,7 @@ def test_two_sums_of_one_round(five, monkeypatch, reached):
     federation, opened = five(sizes=FIVE, threshold=0.75), keep_opened(monkeypatch)
     federation.round(online={100, 101, 102, 103})
     federation.coordinator.pending = None  # the server forgets that it has opened it
-    federation.coordinator.progress.cohort = []
+    monkeypatch.setattr(FederationServer, "fixed_cohort", [])
     federation.round(online={101, 102, 103}, attempt=1)
     assert len(opened) == 1
     assert {words for node in (101, 102, 103) for words in said_by(federation, node)} == {
@@ -250,7 +251,7 @@ def test_a_list_of_survivors_that_differs_by_one(five, monkeypatch, reached):
     federation, opened = five(sizes=FIVE), keep_opened(monkeypatch)
     federation.round()
     federation.coordinator.pending, federation.coordinator.progress.number = None, 1
-    federation.coordinator.progress.cohort = []
+    monkeypatch.setattr(FederationServer, "fixed_cohort", [])
     federation.tamper = lambda node, kind, packet: None if (node, kind) == (VICTIM, "mask") else packet
     federation.round(attempt=1)
     assert len(opened) == 1

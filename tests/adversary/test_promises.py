@@ -28,6 +28,7 @@ from solera.deploy.node.membership import Membership
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.secure.masked import values_of
 from solera.deploy.server import masked_round as secure_round
+from solera.deploy.server.federation import FederationServer
 from solera.deploy.server.plan import ServePlan
 from solera.device.device import Device
 from solera.device.ledger import Ledger
@@ -211,6 +212,7 @@ def test_a_closed_form_every_night(world, many_keys, monkeypatch, reached):
         return conclude(self)
 
     monkeypatch.setattr(secure_round.MaskedRound, "conclude", keep)
+    monkeypatch.setattr(FederationServer, "fixed_cohort", [])  # a server that does not keep to it
     nights = [set(range(100, 124)), set(range(100, 124)) - {107}]
     for policy, sums in (
         (Policy(allow_plain=False), 1),
@@ -221,13 +223,11 @@ def test_a_closed_form_every_night(world, many_keys, monkeypatch, reached):
         for device in federation.devices.values():
             policy.write(device.store)
         for night in nights:
-            federation.coordinator.progress.cohort = []  # a server that does not keep to it
             federation.round(online=night)
             federation.restart_server()
         assert len(opened) == sums
     with monkeypatch.context() as without:  # the control: without the rules, the difference is a history
         without.setattr("solera.deploy.node.approval.Approval.check_cohort", lambda *_: None)
-        without.setattr("solera.deploy.server.federation.FederationServer.fixed_cohort", [])
         opened.clear()
         federation = world("fedease", sizes=(1,) * 24, keys=many_keys, least_nodes=10)
         for night in nights:
@@ -245,6 +245,7 @@ def test_a_closed_form_every_night(world, many_keys, monkeypatch, reached):
 )
 def test_many_rounds_from_nearly_one_state(world, monkeypatch, reached):
     """Before: a state moved by 1e-9 and a new number made every round a new one; nobody declined."""
+    monkeypatch.setattr(FederationServer, "fixed_cohort", [])
     counts = {}
     for policy in (DEFAULTS, DEFAULTS.model_copy(update={"sums_without_noise": 100})):
         opened = keep_opened(monkeypatch)
@@ -255,7 +256,7 @@ def test_many_rounds_from_nearly_one_state(world, monkeypatch, reached):
         for round_ in range(8):
             with_victim = round_ % 2 == 0
             opened.clear()
-            coordinator.pending, coordinator.progress.cohort = None, []
+            coordinator.pending = None
             coordinator.progress.number = round_
             for tensor in coordinator.state.shared.values():
                 tensor.view(-1)[0] += 1e-9

@@ -109,7 +109,7 @@ class Nights:
             else:
                 there = self._draw.choice(everybody, 14, replace=False)
                 coordinator.pending, coordinator.progress.number = None, night
-                coordinator.progress.cohort, coordinator.progress.bound = [], None
+                coordinator.progress.bound = None
                 for name, tensor in coordinator.state.shared.items():
                     tensor.copy_(start[name])
                     tensor.view(-1)[0] += 1e-9 * (night + 1)
@@ -171,6 +171,7 @@ def nights(tmp_path, publisher_key, keys, monkeypatch) -> Iterator:
             patched.setattr(one_process, "ITEMS", size.items)
             if not rules:  # as version 0.2 was
                 patched.setattr("solera.deploy.node.approval.Approval.check_cohort", lambda *_: None)
+            if not (rules and honest):
                 patched.setattr("solera.deploy.server.federation.FederationServer.fixed_cohort", [])
             made.append(Nights(folder, publisher_key, keys, method, size, **settings))
             if not rules:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from solera.device.policy import LEAST_NOISE, Agreement, Spent, cost_of
+from solera.device.policy import Agreement, Spent, cost_of
 from solera.device.store import Store
 
 DAY = 86_400.0
@@ -227,14 +227,14 @@ class Ledger:
         )
         return -1 if rows[0][0] is None else int(rows[0][0])
 
-    def opened_without_noise(self, federation: str | None = None) -> list[Opened]:
-        """All sums without noise that this device ever helped to open, in one federation or in all."""
+    def opened(self, noise_below: float, federation: str | None = None) -> list[Opened]:
+        """All sums with less noise that this device ever helped to open, in one federation or in all."""
         rows = self._store.rows(
             "SELECT cohort, slots FROM rounds WHERE (?1 IS NULL OR federation = ?1) AND stage = ?2"
             " AND COALESCE(noise, 0) < ?3",
             federation,
             int(Stage.REVEALED),
-            LEAST_NOISE,
+            noise_below,
         )
         return [Opened(json.loads(row["cohort"]), json.loads(row["slots"])) for row in rows]
 

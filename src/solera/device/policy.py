@@ -123,6 +123,14 @@ class Policy(Frozen):
             }
         )
 
+    @property
+    def enough_noise(self) -> float:
+        """Noise, in clips, with which sums may be opened repeatedly. Without a limit of ε, none is enough.
+
+        Noise that is drawn again and again averages out: what bounds that is ε over all rounds.
+        """
+        return math.inf if self.epsilon is None and self.total_epsilon is None else LEAST_NOISE
+
     def conflicts(self, asked: Agreement) -> list[str]:
         """What this policy forbids of an offer, in words: such rounds would be declined."""
         found = []
@@ -215,7 +223,7 @@ class Request:
     clip: float | None
     noise: float | None  # on the sum, in clips
     groups: int = 1
-    sums: int = 0  # without noise, that this device has helped to open
+    sums: int = 0  # without enough noise, that this device has helped to open
 
 
 def is_noisy(noise: float | None) -> bool:
@@ -238,9 +246,10 @@ def objections(policy: Policy, request: Request, spent: Spent) -> Iterator[str]:
     if policy.least_noise is not None and not (request.noise and request.noise >= policy.least_noise):
         asked = "no noise" if request.noise is None else f"noise of {request.noise:g} clips"
         yield f"{asked}; this device requires {policy.least_noise:g}"
-    if not is_noisy(request.noise) and request.sums >= policy.sums_without_noise:
+    if (request.noise or 0.0) < policy.enough_noise and request.sums >= policy.sums_without_noise:
+        without = "a limit of ε" if is_noisy(request.noise) else "noise"
         yield (
-            f"this device has helped to open {request.sums} sums without noise, and its owner allows"
+            f"this device has helped to open {request.sums} sums without {without}, and its owner allows"
             f" {policy.sums_without_noise}: several sums together can show what one person has"
         )
     after = spent.after(request.noise)
@@ -257,8 +266,8 @@ def _or_infinity(limit: float | None) -> float:
 
 
 def _sums(agreed: Agreement) -> float:
-    """How many sums without noise may be opened: none where uploads are not masked, or all have noise."""
-    if not agreed.masked or is_noisy(agreed.noise):
+    """How many sums without noise may be opened: none where uploads are not masked, or ε limits them."""
+    if not agreed.masked or (is_noisy(agreed.noise) and agreed.epsilon is not None):
         return 0
     return _or_infinity(agreed.sums)
 

@@ -10,7 +10,7 @@ from solera.deploy.node.membership import Membership
 from solera.deploy.secure.terms import RoundTerms, groups_of, model_digest, state_digest
 from solera.device.bundle import Manifest
 from solera.device.ledger import Ledger
-from solera.device.policy import Policy, Request, is_noisy, objections
+from solera.device.policy import Policy, Request, objections
 
 _NOTHING = state_digest({})
 Cohort = dict[str, int]  # users asked, by a short name of the node's key
@@ -19,9 +19,9 @@ Cohort = dict[str, int]  # users asked, by a short name of the node's key
 class Approval:
     """Checks of one round's terms by one node.
 
-    Sums without noise are bounded by two rules. A device helps to open no more of them than its owner allows,
-    and all of them over one cohort. So every opened sum has a threshold of members who are in no other one:
-    no combination of sums is about fewer devices than that.
+    Sums without noise, or without a limit of ε, are bounded by two rules. A device helps to open no more of
+    them than its owner allows, and all of them over one cohort. So every opened sum has a threshold of
+    members who are in no other one: no combination of sums is about fewer devices than that.
     """
 
     def __init__(self, terms: RoundTerms, membership: Membership, policy: Policy, ledger: Ledger) -> None:
@@ -56,7 +56,7 @@ class Approval:
             clip=terms.clip,
             noise=terms.noise,
             groups=len(terms.groups),
-            sums=len(self._ledger.opened_without_noise()),
+            sums=len(self._ledger.opened(self._policy.enough_noise)),
         )
         for said in objections(self._policy, request, self._ledger.spent(terms.federation)):
             raise RefusalError(Reason.POLICY, said)
@@ -98,9 +98,10 @@ class Approval:
 
         The difference of both would be a sum over those who are in one of them alone.
         """
-        if is_noisy(self._terms.noise):
+        enough = self._policy.enough_noise
+        if (self._terms.noise or 0.0) >= enough:
             return
-        for earlier in self._ledger.opened_without_noise(self._terms.federation):
+        for earlier in self._ledger.opened(enough, self._terms.federation):
             if earlier.cohort != cohort or slots not in (None, earlier.slots):
                 raise RefusalError(
                     Reason.LEDGER,
