@@ -76,6 +76,10 @@ def start(
     invited = accepted(device) if superlink is None else None
     if invited:
         superlink, ca, key = invited.invitation.server, ca or invited.ca, key or invited.key
+    if invited and join:
+        raise ConfigError(
+            "--join would agree to more than the invitation that was accepted", "leave out --join"
+        )
     if superlink is None:
         raise ConfigError(
             f"{device} has accepted no invitation", "give --superlink; or accept one: solera node accept"

@@ -227,12 +227,11 @@ class Ledger:
         )
         return -1 if rows[0][0] is None else int(rows[0][0])
 
-    def opened(self, noise_below: float, federation: str | None = None) -> list[Opened]:
-        """All sums with less noise that this device ever helped to open, in one federation or in all."""
+    def opened(self, noise_below: float, *, or_uploaded: bool = False) -> list[Opened]:
+        """All sums with less noise that this device ever helped to open, or has uploaded to."""
         rows = self._store.rows(
-            "SELECT cohort, slots FROM rounds WHERE (?1 IS NULL OR federation = ?1) AND stage = ?2"
-            " AND COALESCE(noise, 0) < ?3",
-            federation,
+            "SELECT cohort, slots FROM rounds WHERE stage BETWEEN ? AND ? AND COALESCE(noise, 0) < ?",
+            int(Stage.UPLOADED if or_uploaded else Stage.REVEALED),
             int(Stage.REVEALED),
             noise_below,
         )

@@ -142,7 +142,7 @@ class Policy(Frozen):
                     f"your policy asks for sums over at least {self.least_nodes} devices,"
                     f" not {asked.least_nodes}"
                 )
-            if not asked.noise and not asked.epsilon and (asked.sums or 1) > self.sums_without_noise:
+            if asked.epsilon is None and (asked.sums or 1) > self.sums_without_noise:
                 found.append(
                     f"your policy allows {self.sums_without_noise} sums without noise, not {asked.sums}"
                 )

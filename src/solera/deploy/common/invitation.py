@@ -27,7 +27,7 @@ from solera.privacy.secagg.identity import Identity, is_signed, sign
 SCHEME = "solera-invitation:"
 LONGEST = 1_000_000  # characters of an invitation, unpacked
 DAY = 86_400
-_PURPOSE = b"solera invitation 2\0"
+_PURPOSE, _PROOF = b"solera invitation 2\0", b"solera admission 1\0"
 _AGAIN = "ask for the invitation again; `solera federation invite` makes it"
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]  # of a file too
 
@@ -66,6 +66,11 @@ class Code(Frozen):
         """Refuse a code that is too old."""
         if (now or time.time()) > self.expires:
             raise DeployError("this invitation has expired", _AGAIN)
+
+    @property
+    def challenge(self) -> bytes:
+        """What a device signs with its key to show that the key is its own."""
+        return _PROOF + self.nonce.encode()
 
     @property
     def _statement(self) -> bytes:

@@ -6,6 +6,7 @@ registers it. A name is given once: a second device with the same code is turned
 
 from __future__ import annotations
 
+import base64
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from solera.deploy.common.authority import read_certificate
 from solera.deploy.common.flower import ADMIT
 from solera.deploy.common.invitation import Code
 from solera.privacy.secagg import SecAggError, public_identity
-from solera.privacy.secagg.identity import read_identity
+from solera.privacy.secagg.identity import is_signed
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -35,6 +36,7 @@ class Shown(Frozen):
 
     code: Code
     key: str = Field(max_length=1000, description="public key, as OpenSSH writes it")
+    proof: str = Field(max_length=200, description="the code's nonce, signed with the secret key, in base64")
 
 
 class Admission:
@@ -65,20 +67,30 @@ class Admission:
         try:
             shown = Shown.model_validate_json(body)
             key = load_ssh_public_key(shown.key.encode())
-            read_identity(public_identity(key))  # type: ignore[arg-type]
+            public = public_identity(key)  # type: ignore[arg-type]
+            is_owner = is_signed(public, base64.b64decode(shown.proof), shown.code.challenge)
         except (ValidationError, ValueError, UnsupportedAlgorithm, SecAggError):
             raise DeployError("this is not the answer to an invitation", "update Solera") from None
         shown.code.check(self._authority)
+        if not is_owner:
+            raise DeployError("the key is not this device's", "update Solera")
         line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" {shown.code.name}\n".encode()
         path = self._keys / "nodes" / f"{shown.code.name}.pub"
+        used = path.with_name(f".used-{shown.code.nonce}")  # stays, also if the key is removed
         whole = path.with_name(f".{shown.code.nonce}.{secrets.token_hex(4)}")
         write_atomically(whole, line, mode=0o644)
         try:
-            path.hardlink_to(whole)  # fails if there is one, and is never seen half written
-        except FileExistsError:
-            if path.read_bytes() != line:
-                raise DeployError(
-                    "this invitation was used already", "ask for another one, and say that this one was used"
-                ) from None
+            for name in (used, path):
+                _link(name, whole)  # fails if there is one, and is never seen half written
         finally:
             whole.unlink()
+
+
+def _link(path: Path, whole: Path) -> None:
+    try:
+        path.hardlink_to(whole)
+    except FileExistsError:
+        if path.read_bytes() != whole.read_bytes():
+            raise DeployError(
+                "this invitation was used already", "ask for another one, and say that this one was used"
+            ) from None

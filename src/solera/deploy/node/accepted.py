@@ -75,6 +75,12 @@ def accept(device: Device, invitation: Invitation) -> Accepted:
             f"this device takes part in {there.invitation.federation!r} at {there.invitation.server}",
             f"leave it first: solera node leave {device.path}",
         )
+    joined = [each["id"] for each in ledger.federations() if each["standing"] == JOINED]
+    if there is None and joined:
+        raise DeployError(
+            f"this device takes part in federation {joined[0][:8]} on other terms",
+            f"leave it first: solera device leave {device.path} {joined[0][:8]}",
+        )
     signer = parse_roster_key(invitation.roster_key) if invitation.roster_key else None
     pinned = Membership.read(device.store)
     if signer and pinned and pinned.roster_key != base64.b64encode(signer).decode():
@@ -93,8 +99,8 @@ def accept(device: Device, invitation: Invitation) -> Accepted:
     with device.store.writing():
         if signer and pinned is None:
             text = base64.b64encode(signer).decode()
-            Membership(key=there.key.resolve(), roster_key=text, roster=Roster(nodes={})).write(device.store)
-        if all(each["standing"] != JOINED for each in ledger.federations()):
+            Membership(key=there.key.resolve(), roster_key=text, roster=Roster(nodes={})).pin(device.store)
+        if not joined:
             ledger.join_next(invitation.asked)
     return there
 

@@ -101,12 +101,16 @@ class Approval:
         enough = self._policy.enough_noise
         if (self._terms.noise or 0.0) >= enough:
             return
-        for earlier in self._ledger.opened(enough, self._terms.federation):
-            if earlier.cohort != cohort or slots not in (None, earlier.slots):
-                raise RefusalError(
-                    Reason.LEDGER,
-                    "this device helps to open sums without noise over one cohort alone; this is another one",
-                )
+        others = RefusalError(
+            Reason.LEDGER,
+            "this device helps to open sums without noise over one cohort alone; this is another one",
+        )
+        if any(earlier.cohort != cohort for earlier in self._ledger.opened(enough)):
+            raise others
+        if slots is not None:  # others may have opened a sum that this device uploaded to
+            for earlier in self._ledger.opened(enough, or_uploaded=True):
+                if earlier.cohort == cohort and earlier.slots != list(slots):
+                    raise others
 
 
 def check_day(policy: Policy, ledger: Ledger) -> None:

@@ -34,7 +34,6 @@ from solera.deploy.secure.shares import Draw, add_share
 from solera.deploy.secure.terms import RoundTerms, Task, state_digest
 from solera.device.device import Device
 from solera.device.ledger import Entry, Stage
-from solera.device.policy import is_noisy
 from solera.dp.discrete import discrete_gaussian
 from solera.privacy.secagg import Client
 from solera.privacy.secagg import Stage as ClientStage
@@ -128,7 +127,11 @@ class Masking:
         here = self._members.slots()
         cohort = node.cohort(order, here)
         users = len(cohort.users)
-        least = 0 if is_noisy(terms.noise) else node.limits(terms.federation).least_own_users
+        limits = node.limits(terms.federation)
+        hidden = (terms.noise or 0.0) >= limits.enough_noise
+        if not hidden and not set(task.slots) <= here.keys():
+            raise RefusalError(Reason.MEMBERS, "the task names users who are not on this node")
+        least = 0 if hidden else limits.least_own_users
         if users < least:  # a node that adds nothing hides nobody
             raise RefusalError(Reason.POLICY, f"fewer than {least} users of this node can train")
         if users > terms.capacity:

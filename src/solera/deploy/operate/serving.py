@@ -9,6 +9,7 @@ neither torch nor Flower's servers.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import logging
 import sys
@@ -46,6 +47,8 @@ from solera.deploy.node.line import (
 )
 from solera.deploy.operate import reachability
 from solera.deploy.operate.processes import Process, ended_by_signals
+from solera.deploy.secure.roster import read_identity_key
+from solera.privacy.secagg.identity import sign
 
 _LOG = logging.getLogger("solera.node")
 IDLE = 60.0  # seconds without a message after which the process with torch ends
@@ -188,7 +191,12 @@ def show_key(device: Path, address: Address) -> None:
     there = accepted(device)
     if there is None or str(there.address) != str(address) or there.is_shown:
         return
-    shown = {"code": there.invitation.code.model_dump(), "key": there.public_key.read_text(encoding="ascii")}
+    code, secret = there.invitation.code, read_identity_key(there.key)
+    shown = {
+        "code": code.model_dump(),
+        "key": there.public_key.read_text(encoding="ascii"),
+        "proof": base64.b64encode(sign(secret, code.challenge)).decode(),
+    }
     with httpx.Client(verify=trust(address), timeout=30) as client:
         answer = client.post(f"https://{address}{ADMIT}", json=shown)
     if answer.status_code != httpx.codes.OK:

@@ -93,14 +93,17 @@ class Roster(BaseModel):
 
 def make_roster(folder: Path, former: Path | None = None) -> Roster:
     """Sign the keys of all nodes in a folder of keys; a list that is at `former` is continued."""
-    nodes = {}
+    nodes: dict[str, str] = {}
     for path in sorted((folder / "nodes").glob("*.pub")):
         try:
             identity = public_identity(load_ssh_public_key(path.read_bytes()))  # type: ignore[arg-type]
             read_identity(identity)
         except (ValueError, SecAggError):
             raise DeployError(f"{path} is not a node's public key", "remove it from the folder") from None
-        nodes[path.stem] = base64.b64encode(identity).decode()
+        key = base64.b64encode(identity).decode()
+        if key in nodes.values():
+            raise DeployError(f"{path} is the key of another node too", "remove one of both from the folder")
+        nodes[path.stem] = key
     if not nodes:
         raise DeployError(f"{folder} contains no node keys", f"solera federation keys {folder} --nodes 3")
     before: tuple[str, ...] = ()

@@ -40,7 +40,12 @@ class Coordinator(FederationServer):
     def plan(self, attempt: int, online: Collection[int]) -> Round:
         """Sample the round's users. Nodes with recent faults are excluded for a while."""
         number, ledger = self.progress.number, self.progress.ledger
-        able_nodes = {n for n, entry in ledger.nodes.items() if n in online and entry.out_until <= number}
+        fixed = set(self.fixed_cohort)  # without one of these, no sum would be opened any more
+        able_nodes = {
+            node
+            for node, entry in ledger.nodes.items()
+            if node in online and (entry.out_until <= number or node in fixed)
+        }
         where = {
             client: (node, slot) for node in able_nodes for slot, client in ledger.nodes[node].numbers.items()
         }

@@ -96,14 +96,20 @@ def settled(settings: Settings, method: AnyMethod) -> Settings:
 
 def check_sums(settings: Settings, method: AnyMethod) -> None:
     """Refuse more masked sums without noise than devices help to open."""
-    sums = settings.total_rounds(method.rounds_needed)
-    if settings.secure_aggregation and sums > settings.sums_without_noise:
+    sums, is_once = settings.total_rounds(method.rounds_needed), method.rounds_needed == 1
+    allowed = 1 if is_once else settings.sums_without_noise
+    if settings.secure_aggregation and sums > allowed:
+        hint = f"add {DISTRIBUTED}"
+        if not is_once:
+            hint += (
+                f"; or give --sums-without-noise {sums}, if every owner allows as many:"
+                f" solera device policy DEVICE --sums-without-noise {sums}"
+            )
         raise ConfigError(
             f"{sums} masked rounds without noise: a device helps to open"
-            f" {counted(settings.sums_without_noise, 'such sum', 'such sums')}, because several together can"
-            " show what one person has",
-            f"add {DISTRIBUTED}; or give --sums-without-noise {sums}, if every owner allows as many:"
-            f" solera device policy DEVICE --sums-without-noise {sums}",
+            f" {counted(allowed, 'such sum', 'such sums')}, because several together can show what one"
+            " person has",
+            hint,
         )
 
 
