@@ -86,11 +86,7 @@ def _count(attacks: list[Attack]) -> str:
     """How many there are, and how many of them succeeded before."""
     tests = len({(each.file, each.test) for each in attacks})
     succeeded = sum(not each.before.startswith(HELD) for each in attacks)
-    promises = len({each.promise for each in attacks})
-    return (
-        f"{len(attacks)} attacks on {promises} promises by {tests} tests, none of which succeeds."
-        f" {succeeded} of them succeeded before."
-    )
+    return f"{len(attacks)} attacks by {tests} tests, none of which succeeds; {succeeded} succeeded before."
 
 
 def _row(each: Attack) -> str:
