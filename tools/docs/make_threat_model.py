@@ -28,6 +28,8 @@ ADVERSARIES = {
     "file": "A file from outside",
 }
 
+HELD = ("refused", "not looked at")  # how `before` begins where the attack is not known to have succeeded
+
 
 class Attack(NamedTuple):
     """One test."""
@@ -72,12 +74,19 @@ def page() -> str:
     if missing:
         names = ", ".join(sorted(f"{each.file}::{each.test}" for each in missing))
         raise SystemExit(f"nothing is known of {names}: run it with --figures {FIGURES}")
-    lines = [f"{len(attacks)} attacks, none of which succeeds."]
+    lines = [_count(attacks)]
     for adversary, title in ADVERSARIES.items():
         rows = [each for each in attacks if each.adversary == adversary]
-        lines += ["", f"### {title}", "", "| promise | in 0.1 | now | test |", "|---|---|---|---|"]
+        lines += ["", f"### {title}", "", "| promise | before | now | test |", "|---|---|---|---|"]
         lines += [_row(each) for each in rows]
     return FRAME.read_text(encoding="utf-8").replace("<!-- attacks -->", "\n".join(lines))
+
+
+def _count(attacks: list[Attack]) -> str:
+    """How many there are, and how many of them succeeded before."""
+    tests = len({(each.file, each.test) for each in attacks})
+    succeeded = sum(not each.before.startswith(HELD) for each in attacks)
+    return f"{len(attacks)} attacks by {tests} tests, none of which succeeds; {succeeded} succeeded before."
 
 
 def _row(each: Attack) -> str:
