@@ -123,7 +123,7 @@ def test_users_asked_for_who_are_not_there(five, monkeypatch, reached):
     federation.round()
     assert opened == []
     assert [said_by(federation, node) for node in (101, 102, 103, 104)] == [
-        ["fewer than 1 users of this node can train"]
+        ["the task names users who are not on this node"]
     ] * 4
     reached("declined; nothing opened")
 

@@ -25,6 +25,7 @@ from solera.deploy.node import masked_round as on_nodes
 from solera.deploy.node.answers import answer
 from solera.deploy.node.masked_round import open_node
 from solera.deploy.node.membership import Membership
+from solera.deploy.node.node import Node
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.secure.masked import values_of
 from solera.deploy.server import masked_round as secure_round
@@ -213,7 +214,7 @@ def test_a_closed_form_every_night(world, many_keys, monkeypatch, reached):
 
     monkeypatch.setattr(secure_round.MaskedRound, "conclude", keep)
     monkeypatch.setattr(FederationServer, "fixed_cohort", [])  # a server that does not keep to it
-    nights = [set(range(100, 124)), set(range(100, 124)) - {107}]
+    nights = [set(range(100, 124)), set(range(100, 124)) - {107}, set(range(100, 124))]
     for policy, sums in (
         (Policy(allow_plain=False), 1),
         (Policy(sums_without_noise=9, allow_plain=False), 1),
@@ -228,6 +229,7 @@ def test_a_closed_form_every_night(world, many_keys, monkeypatch, reached):
         assert len(opened) == sums
     with monkeypatch.context() as without:  # the control: without the rules, the difference is a history
         without.setattr("solera.deploy.node.approval.Approval.check_cohort", lambda *_: None)
+        without.setattr(Node, "limits", lambda node, federation: Policy(sums_without_noise=9))
         opened.clear()
         federation = world("fedease", sizes=(1,) * 24, keys=many_keys, least_nodes=10)
         for night in nights:
@@ -266,6 +268,79 @@ def test_many_rounds_from_nearly_one_state(world, monkeypatch, reached):
         counts[policy.sums_without_noise] = found
     assert counts == {1: {True: 1, False: 0}, 100: {True: 4, False: 0}}
     reached("no sum without the victim is opened, however many its owner allows")
+
+
+@attack(
+    "lying server",
+    "Noise without a limit of ε counts as none: it averages out.",
+    before="41 sums with noise of half a clip, by which a history was read; nobody declined",
+)
+def test_noise_that_averages_out(world, monkeypatch, reached):
+    """Before: an owner who had read "No noise is added … at most 1 sum" answered 41 rounds with noise."""
+    agreed, plain = Ledger.agreed, {"noise": None, "epsilon": None, "clip": None, "sums": None}
+    for epsilon, sums in ((None, 1), (1000.0, 3)):
+        opened = keep_opened(monkeypatch)
+        federation = world(sizes=(1,) * 12, dp=NOISE | {"noise": 0.5}, rounds=9, threshold=0.9)
+        for device in federation.devices.values():
+            DEFAULTS.model_copy(update={"epsilon": epsilon, "least_share": 0.3}).write(device.store)
+        with monkeypatch.context() as patched:
+            patched.setattr(Ledger, "agreed", lambda *given: agreed(*given).model_copy(update=plain))
+            for round_ in range(3):
+                federation.coordinator.pending, federation.coordinator.progress.number = None, round_
+                federation.round()
+        assert len(opened) == sums
+    reached("one sum; more of them only where the owner limits ε")
+
+
+@attack(
+    "lying server",
+    "Nobody's upload is in a sum with other users of the same device than before.",
+    before="a device that was never asked to reveal took part again without one user; history read exactly",
+)
+def test_another_user_of_the_same_device(world, monkeypatch, reached):
+    """Before: slots 1 and 2 in the first round, 1 and 999 in the second; the difference is user 2."""
+    federation = world(sizes=(2,) + (1,) * 12, threshold=0.6, rounds=9, sums_without_noise=9, least_nodes=6)
+    monkeypatch.setattr(FederationServer, "fixed_cohort", [])
+    for device in federation.devices.values():
+        DEFAULTS.model_copy(update={"sums_without_noise": 9, "least_share": 0.2}).write(device.store)
+    opened, exchange = keep_opened(monkeypatch), federation.exchange
+
+    def sparing(kind, packets, take):
+        exchange(kind, {n: p for n, p in packets.items() if (n, kind) != (100, "unmask")}, take)
+
+    federation.exchange = sparing
+    for round_ in range(2):
+        federation.coordinator.pending, federation.coordinator.progress.number = None, round_
+        federation.round()
+        numbers = federation.coordinator.progress.ledger.nodes[100].numbers
+        numbers[999] = numbers.pop(2, 0)
+    answers = [answer.fields for node, _, _, answer in federation.sent if node == 100]
+    said = [fields["declined"] for fields in answers if "declined" in fields]
+    assert len(opened) >= 1  # the control: the first sum is opened without its help
+    assert said and "this is another one" in said[-1]
+    reached("declined by the device, though it had revealed nothing")
+
+
+@attack(
+    "lying server",
+    "An invitation is not accepted beside terms that protect less, and nothing else is agreed to with it.",
+    before="a device that had joined a plain federation by hand read of 50 devices, and answered in plain",
+)
+def test_an_invitation_on_top_of_a_plain_federation(world, five_keys, reached):
+    """Before: `train -> trained [1]` after an invitation that promised masks."""
+    federation = world(masked=False, sizes=(1, 1, 1))
+    federation.round()
+    device = federation.devices[100]
+    made = invitation(five_keys, "new", "127.0.0.1:9", "films", Agreement(masked=True, least_nodes=50))
+    with pytest.raises(DeployError, match="on other terms") as refused:
+        taking_part.agree(device, made.link())
+    assert "solera device leave" in refused.value.hint
+    Ledger(device.store).leave(federation.coordinator.identity.federation)
+    taking_part.agree(device, made.link())
+    assert not Policy.read(device.store).allow_plain
+    with pytest.raises(ConfigError, match="agree to more than the invitation"):
+        run("node", "start", device.path, "--join")
+    reached("refused until the other federation is left; plain rounds are declined from then on")
 
 
 def test_a_schedule_of_masked_sums_needs_noise(tmp_path):

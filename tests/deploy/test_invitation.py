@@ -25,6 +25,7 @@ from solera.deploy.secure.roster import read_identity_key
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.policy import Agreement, Policy
+from solera.privacy.secagg.identity import sign
 
 SERVER = "recommender.example.org:8000"
 PLAIN = Agreement()
@@ -117,8 +118,10 @@ def test_a_code_lets_one_device_in_once_and_not_for_ever(keys, made, device, loc
     """The server keeps the first key that comes with a code, and refuses old and forged codes."""
     door = Admission(PlainTextResponse(), keys)
 
-    def shown(key: Path, code: Code = made.code) -> bytes:
-        return json.dumps({"code": code.model_dump(), "key": key.read_text()}).encode()
+    def shown(key: Path, code: Code = made.code, secret: Path | None = None) -> bytes:
+        proof = sign(read_identity_key(secret or key.with_suffix("")), code.challenge)
+        told = {"code": code.model_dump(), "key": key.read_text(), "proof": base64.b64encode(proof).decode()}
+        return json.dumps(told).encode()
 
     mine = accept(device, made).public_key
     make_node_key(tmp_path / "other", "other")
@@ -136,16 +139,20 @@ def test_a_code_lets_one_device_in_once_and_not_for_ever(keys, made, device, loc
     for wrong in (b"", b"{}", shown(accepted(device.path).key)):
         with pytest.raises(DeployError, match="not the answer"):
             door.admit(wrong)
+    with pytest.raises(DeployError, match="is not this device's"):
+        door.admit(shown(mine, secret=tmp_path / "other"))
     assert not list((keys / "nodes").iterdir())
     door.admit(shown(mine))
     door.admit(shown(mine))  # a device that did not hear the answer asks again
     with pytest.raises(DeployError, match="was used already"):
         door.admit(shown(tmp_path / "other.pub"))
-    assert [path.name for path in (keys / "nodes").iterdir()] == ["node-2.pub"]
+    assert [path.name for path in (keys / "nodes").glob("*.pub")] == ["node-2.pub"]
     assert (keys / "nodes" / "node-2.pub").read_bytes() == mine.read_bytes()
     with pytest.raises(DeployError, match="node-2 takes part already"):
         invitation(keys, "node-2", SERVER, "films", PLAIN)
     (keys / "nodes" / "node-2.pub").unlink()
+    with pytest.raises(DeployError, match="was used already"):
+        door.admit(shown(tmp_path / "other.pub"))  # the name is free again, and the code is not
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "x" * 65, "a\nb"])

@@ -164,8 +164,8 @@ class Node:
     def limits(self, federation: str) -> Policy:
         """The owner's policy, under what the owner agreed to in a federation.
 
-        Two sums of a method of one round differ by what is new, which tells all of a changed history. So there
-        is one, whatever the owner allows for methods of many rounds.
+        Two sums of a method of one round differ by what is new, which tells all of a changed history. So
+        there is one, whatever the owner allows for methods of many rounds.
         """
         found = Policy.read(self.device.store).under(self.ledger.agreed(federation))
         if self.method.rounds_needed == 1:
