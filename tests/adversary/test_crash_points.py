@@ -1,6 +1,7 @@
 """A process that ends at any single write, rename, unlink or fsync loses nothing it has acknowledged.
 
     pytest -m slow -s tests/adversary/test_crash_points.py       # every point; otherwise a sample
+    SOLERA_POINTS=30 pytest -m slow -s tests/adversary/test_crash_points.py       # so many of each scenario
 
 The calls are caught below Python, with those of SQLite and of safetensors. A write is cut in half.
 """
@@ -22,6 +23,7 @@ from crash_points import SCENARIOS
 from commands import environment
 
 HERE = Path(__file__).parent
+POINTS = int(os.environ.get("SOLERA_POINTS", "0"))
 SAMPLE = 5  # points of each scenario
 
 
@@ -62,15 +64,15 @@ def test_a_sample_of_crash_points(shim, tmp_path):
 )
 def test_every_crash_point(shim, tmp_path, reached):
     """Before: `rounds_done 2 nodes 1` became `rounds_done 0 nodes 0`, with two lines of history."""
-    counts, wrong = {}, []
+    counts, of, wrong = {}, 0, []
     for name in SCENARIOS:
-        found = tried(shim, tmp_path, name)
-        counts[name] = found["tried"]
+        found = tried(shim, tmp_path, name, POINTS)
+        counts[name], of = found["tried"], of + found["points"]
         wrong += [f"{name}: {each}" for each in found["failed"]]
     print("\n" + ", ".join(f"{name} {count}" for name, count in counts.items()))
     assert not wrong, "\n".join(wrong)
     assert sum(counts.values()) >= 200
-    reached(f"{sum(counts.values())} points, nothing lost")
+    reached(f"{sum(counts.values()):,} of {of:,} points, nothing lost")
 
 
 @pytest.mark.slow
@@ -81,13 +83,13 @@ def test_every_crash_point(shim, tmp_path, reached):
 )
 def test_every_point_on_a_full_disk(shim, tmp_path, reached):
     """Before: `train --out` ended in a traceback; other writes were not tried."""
-    count, wrong = 0, []
+    count, of, wrong = 0, 0, []
     for name in SCENARIOS:
-        found = tried(shim, tmp_path, name, how="full")
-        count += found["tried"]
+        found = tried(shim, tmp_path, name, POINTS, "full")
+        count, of = count + found["tried"], of + found["points"]
         wrong += [f"{name}: {each}" for each in found["failed"]]
     assert not wrong, "\n".join(wrong)
-    reached(f"{count} points, nothing lost")
+    reached(f"{count:,} of {of:,} points, nothing lost")
 
 
 def test_a_folder_that_is_removed_first_is_found(shim, tmp_path):
