@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from federation import Local
+from solera.core import files
 from solera.core.errors import SoleraError, full_disk
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import Invitation
@@ -35,7 +36,6 @@ from solera.deploy.node.accepted import accept, accepted, leave
 from solera.deploy.node.membership import Membership
 from solera.deploy.operate.backup import backup, restore
 from solera.deploy.operate.inviting import invitation
-from solera.deploy.server import folder
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.server.versions import Versions
@@ -434,7 +434,7 @@ def main(name: str, root: Path, wanted: int, how: str) -> None:
     torch.set_num_threads(1)
     full = how == "full"
     if how == "remove first":
-        vars(folder).update(creating_folder=removing_first, remove_folder=lambda path: None)
+        vars(files).update(creating_folder=removing_first, remove_folder=lambda path: None)
     root.mkdir(parents=True)
     work, laid = root / "work", root / "laid"
     work.mkdir()

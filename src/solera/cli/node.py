@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -67,10 +68,11 @@ def start(
     from solera.deploy.common.flower import Address
     from solera.deploy.common.private_files import private_files
     from solera.deploy.node.accepted import accepted
-    from solera.deploy.node.membership import opened, to_pin
+    from solera.deploy.node.membership import to_pin
     from solera.deploy.operate import supernode
     from solera.deploy.operate.processes import ended_by_signals
     from solera.deploy.operate.serving import serve
+    from solera.device.device import Device
     from solera.device.ledger import JOINED, Ledger
 
     invited = accepted(device) if superlink is None else None
@@ -100,11 +102,11 @@ def start(
         err.print(f"[bold yellow]warning:[/] {OPEN}", highlight=False, soft_wrap=True)
     supernode.check_key(key)
     with private_files(), ended_by_signals(), supernode.alone(device):
-        with opened(device) as store:
-            ledger = Ledger(store)
+        with closing(Device.open(device)) as opened:
+            ledger = Ledger(opened.store)
             joined = any(each["standing"] == JOINED for each in ledger.federations())
             agreed = join or joined or ledger.joins_next
-            pinned = to_pin(store, key, server_ca or ca, roster, roster_key)
+            pinned = to_pin(opened.store, key, server_ca or ca, roster, roster_key)
         if pinned and pinned.roster.nodes:
             out.print(
                 f"uploads are masked: {len(pinned.roster.nodes)} nodes are in the roster"
@@ -121,11 +123,11 @@ def start(
 
         def keep() -> None:
             """Change the device once the server has taken its key: a refused start changes nothing."""
-            with opened(device) as store, store.writing():
+            with closing(Device.open(device)) as opened, opened.store.writing():
                 if pinned:
-                    pinned.pin(store)
+                    pinned.pin(opened.store)
                 if join:
-                    Ledger(store).join_next()
+                    Ledger(opened.store).join_next()
 
         try:
             serve(device, address, key, say, server_ca=server_ca, joined=keep)

@@ -53,6 +53,28 @@ def creating_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
     sync_names(path.parent)
 
 
+def numbered_folders(parent: Path, prefix: str) -> list[Path]:
+    """The folders PREFIX0, PREFIX1, … in a folder, in the order of their numbers."""
+    found = [path for path in parent.glob(f"{prefix}*") if path.name[len(prefix) :].isdigit()]
+    return sorted(found, key=lambda path: int(path.name[len(prefix) :]))
+
+
+@contextmanager
+def next_folder(parent: Path, prefix: str, number: int, mode: int = 0o777) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of all numbered ones when the block ends.
+
+    Its number is the given one, or the next after those that are there. An interruption leaves the former
+    folder, the new one, or both.
+    """
+    former = numbered_folders(parent, prefix)
+    if former:
+        number = max(number, int(former[-1].name[len(prefix) :]) + 1)
+    with creating_folder(parent / f"{prefix}{number}", mode) as partial:
+        yield partial
+    for old in former:
+        remove_folder(old)
+
+
 def remove_folder(path: Path) -> None:
     """Remove a folder, if it is there. After an interruption it is there as a whole, or not at all."""
     hidden = _removed(path)

@@ -17,10 +17,7 @@ from solera.device.policy import Agreement, Spent, cost_of
 from solera.device.store import Store
 
 DAY = 86_400.0
-_JOIN_NEXT, _YES = (
-    "join_next",
-    "yes",
-)  # the setting by which the owner agrees to the next federation that asks
+_JOIN_NEXT, _YES = "join_next", "yes"  # by this setting the owner agrees to the next federation that asks
 ASKED, JOINED, PAUSED, LEFT = "asked", "joined", "paused", "left"
 
 
@@ -228,7 +225,7 @@ class Ledger:
         return -1 if rows[0][0] is None else int(rows[0][0])
 
     def opened(self, noise_below: float, *, or_uploaded: bool = False) -> list[Opened]:
-        """All sums with less noise that this device ever helped to open, or has uploaded to."""
+        """All sums with less noise that this device helped to open; or all that it has uploaded to."""
         rows = self._store.rows(
             "SELECT cohort, slots FROM rounds WHERE stage BETWEEN ? AND ? AND COALESCE(noise, 0) < ?",
             int(Stage.UPLOADED if or_uploaded else Stage.REVEALED),

@@ -24,7 +24,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from solera.core.errors import RunError
-from solera.core.files import creating_folder, remove_folder, replacing_file, write_atomically
+from solera.core.files import (
+    next_folder,
+    numbered_folders,
+    remove_folder,
+    replacing_file,
+    write_atomically,
+)
 from solera.core.frozen import Frozen
 from solera.core.spec import Params
 from solera.core.tensor_files import Writable, write_tensors
@@ -203,15 +209,11 @@ class RunFolder:
 
         `states` gives the last and then the best one, so that only one of them has to be in memory.
         """
-        former = self._checkpoints()
-        before = former[-1] if former else None
-        number = max([progress.rounds_done, *(_number(each) + 1 for each in former)])
-        with creating_folder(self.path / f"{_CHECKPOINT}{number}") as partial:
+        before = next(iter(self._checkpoints()[-1:]), None)
+        with next_folder(self.path, _CHECKPOINT, progress.rounds_done) as partial:
             for prefix, state in zip(("last-", "best-"), states, strict=True):
                 state.write(partial, prefix, before)
             RunFolder(partial)._write("progress.json", progress.model_dump(mode="json"))
-        for old in former:
-            remove_folder(old)
 
     def read_checkpoint(self, rows: Mapping[str, range] | None = None) -> Checkpoint | None:
         """The latest checkpoint, if there is any. With `rows`, only these of the named shared tables."""
@@ -239,10 +241,7 @@ class RunFolder:
         return SavedState.read(self.path)
 
     def _checkpoints(self) -> list[Path]:
-        found = [
-            path for path in self.path.glob(f"{_CHECKPOINT}*") if path.name[len(_CHECKPOINT) :].isdigit()
-        ]
-        return sorted(found, key=_number)
+        return numbered_folders(self.path, _CHECKPOINT)
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -255,10 +254,6 @@ class RunFolder:
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
-
-
-def _number(checkpoint: Path) -> int:
-    return int(checkpoint.name[len(_CHECKPOINT) :])
 
 
 def _read_rows_of(path: Path, rows: Mapping[str, range]) -> Params:

@@ -88,5 +88,5 @@ def public_key_of(path: Path) -> bytes:
 
 
 def text_of(path: Path) -> str:
-    """The same in base64."""
+    """The key in a .pub file, as the lists here have it."""
     return base64.b64encode(public_key_of(path)).decode()

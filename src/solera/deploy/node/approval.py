@@ -20,8 +20,9 @@ class Approval:
     """Checks of one round's terms by one node.
 
     Sums without noise, or without a limit of ε, are bounded by two rules. A device helps to open no more of
-    them than its owner allows, and all of them over one cohort. So every opened sum has a threshold of
-    members who are in no other one: no combination of sums is about fewer devices than that.
+    them than its owner allows, and all of them over one cohort. So two sums are over the same members, or
+    each has a threshold of members who are not in the other. Over the same members, two sums still tell what
+    has changed in between.
     """
 
     def __init__(self, terms: RoundTerms, membership: Membership, policy: Policy, ledger: Ledger) -> None:

@@ -8,8 +8,7 @@ the device forget it.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -111,21 +110,11 @@ def pin(
     device: Path, key: Path | None, ca: Path | None, roster: Path | None, roster_key: Path | None = None
 ) -> Membership | None:
     """Pin the signed list of nodes for a device, if there is one; see `to_pin`."""
-    with opened(device) as store:
-        found = to_pin(store, key, ca, roster, roster_key)
+    with closing(Device.open(device)) as opened:
+        found = to_pin(opened.store, key, ca, roster, roster_key)
         if found is not None:
-            found.pin(store)
+            found.pin(opened.store)
         return found
-
-
-@contextmanager
-def opened(device: Path) -> Iterator[Store]:
-    """The database of a device, closed when the block ends."""
-    there = Device.open(device)
-    try:
-        yield there.store
-    finally:
-        there.close()
 
 
 def to_pin(

@@ -126,7 +126,7 @@ def read_roster(path: Path, key: bytes) -> Roster:
 
 
 def parse_roster(text: str, key: bytes) -> Roster:
-    """The same from text."""
+    """The public key that lists are signed with, from PEM, as DER."""
     try:
         roster = Roster.model_validate_json(text)
     except ValidationError:
@@ -151,7 +151,7 @@ def read_roster_key(path: Path) -> bytes:
 
 
 def parse_roster_key(text: str) -> bytes:
-    """The same from text."""
+    """The public key that lists are signed with, from PEM, as DER."""
     try:
         identity = public_identity(load_pem_public_key(text.encode()))  # type: ignore[arg-type]
         read_identity(identity)

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solera.core.errors import RunError
 from solera.core.federated import AnyMethod
-from solera.core.files import PRIVATE, creating_folder, remove_folder, replacing_file, write_atomically
+from solera.core.files import PRIVATE, next_folder, numbered_folders, replacing_file, write_atomically
 from solera.core.spec import Params
 from solera.deploy.common.journal import Journal, unwritable
 from solera.deploy.common.json_log import current_round
@@ -238,13 +238,9 @@ class FederationFolder:
             raise unwritable(self.path, error) from None
 
     def _save(self, progress: RoundProgress, shared: Params, held: Params) -> None:
-        former = self._checkpoints()
-        number = max([progress.rounds_done, *(_number(each) + 1 for each in former)])
-        with creating_folder(self.path / f"{_CHECKPOINT}{number}", mode=0o700) as partial:
+        with next_folder(self.path, _CHECKPOINT, progress.rounds_done, mode=0o700) as partial:
             StateToSave(shared, held).write(partial)
             write_atomically(partial / "progress.json", progress.model_dump_json() + "\n")
-        for old in former:
-            remove_folder(old)
 
     def load(self) -> tuple[RoundProgress, SavedState] | None:
         """The latest checkpoint."""
@@ -260,17 +256,13 @@ class FederationFolder:
         return self._read(found[-1] / "progress.json", RoundProgress) if found else RoundProgress()
 
     def _checkpoints(self) -> list[Path]:
-        return sorted(self.path.glob(f"{_CHECKPOINT}[0-9]*"), key=_number)
+        return numbered_folders(self.path, _CHECKPOINT)
 
     def _read(self, path: Path, kind: type[Read]) -> Read:
         try:
             return kind.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             raise RunError(f"{path} cannot be read: {error}", "restore the folder from a copy") from None
-
-
-def _number(checkpoint: Path) -> int:
-    return int(checkpoint.name[len(_CHECKPOINT) :])
 
 
 def _of_round() -> dict[str, str]:
