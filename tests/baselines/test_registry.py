@@ -48,7 +48,8 @@ def test_widths_as_the_command_line_has_them() -> None:
 def test_every_baseline_gives_the_same_kind_of_result(name: str) -> None:
     if name == "ials":
         pytest.importorskip("implicit")
-    short = {"epochs": "2"} if "epochs" in BASELINES[name].config.model_fields else {}
+    fields = BASELINES[name].config.model_fields
+    short: dict[str, object] = {each: "2" for each in ("epochs", "rounds") if each in fields}
     seen: list[Epoch] = []
     result = run_baseline(name, blocks(), seed=3, options=short, on_epoch=seen.append).result
     assert result.method == name

@@ -11,7 +11,6 @@ import pytest
 from benchmark import ratings
 
 from in_process import solera
-from solera.baselines import BASELINES
 from solera.bench.best import presets_of
 from solera.bench.budgets import narrow, spent
 from solera.bench.effort import Effort, chance, full_length, some_users
@@ -24,12 +23,11 @@ from solera.bench.tuning import search
 from solera.core.errors import ConfigError, DivergedError, RunError
 from solera.data.interactions import Interactions
 from solera.evaluate.metrics import per_user
-from solera.methods import METHODS, ONE_ROUND
 from solera.runs import RunConfig, StoppedError
 from solera.runs.presets import Preset, presets
 
 SPACE = {"rate": Range(low=0.01, high=1.0, log=True), "size": Range(choices=[8, 16])}
-SMALL = Effort(trials=9, budget=120, passes=20, patience=5, rung=3)
+SMALL = Effort(trials=9, passes=20, patience=5)
 
 
 def peak(options, heard):
@@ -57,7 +55,7 @@ def test_the_first_trials_are_as_given_and_all_others_lie_in_the_space():
     first, second, *others = search(SPACE, SMALL, peak, first=({"rate": 5.0}, {}))
     assert first.options == {"rate": 5.0}
     assert second.options == {}
-    assert len(others) == 10  # 12 trials of 10 passes
+    assert len(others) == 7
     assert all(0.01 <= trial.options["rate"] <= 1 and trial.options["size"] in (8, 16) for trial in others)
 
 
@@ -65,42 +63,42 @@ def test_a_search_without_options_is_its_first_trials():
     assert settings(search({}, SMALL, peak)) == [{}]
 
 
-@pytest.mark.parametrize("share", [1.0, 0.6])
-def test_everyone_spends_the_same_budget(share):
-    """Counted in rounds times clients: who trains some of the clients in a round has more rounds."""
-    made = search(SPACE, SMALL, climbing(share))
-    spent = sum(trial.passes or 0 for trial in made)
-    assert SMALL.budget - SMALL.rung < spent <= SMALL.budget + share
-    assert len(made) >= SMALL.trials
+def test_every_trial_runs_as_long_as_it_would_alone():
+    """The worst of all too: nothing is pruned, so slow learners are not stopped for a slow start."""
+    made = search(SPACE, SMALL, climbing())
+    assert [len(trial.curve) for trial in made] == [20] * 9
+    assert {trial.end for trial in made} == {"finished"}
 
 
-def test_what_is_solved_has_as_many_trials_as_asked_for():
-    made = search(SPACE, SMALL, lambda *_: Found(ndcg=0.1, hr=0.1, passes=SMALL.of_a_fit))
-    assert len(made) == SMALL.trials
-
-
-def test_an_epoch_of_a_baseline_is_a_pass():
-    space = {"epochs": Range(low=5, high=100, log=True, whole=True)}
+def test_a_slow_learner_wins_the_search_that_its_figures_deserve():
+    """At chance for 25 passes, then above all others: successive halving at 5 passes would have ended it."""
 
     def evaluate(options, heard):
-        return Found(ndcg=options.get("epochs", 20), hr=0.5, passes=options.get("epochs", 20))
+        slow = options.get("rate", 1.0) < 0.1
+        for n in range(1, 41):
+            heard(figure := (0.0 if n <= 25 else 0.5) if slow else 0.1, float(n))
+        return Found(ndcg=figure, hr=0.5, rounds=40, passes=40)
 
-    effort = Effort(trials=9, budget=120, passes=20, rung=5)
-    made = search(space, effort, evaluate)
-    assert len(made) >= effort.trials
-    assert effort.budget - effort.rung < sum(trial.passes or 0 for trial in made) <= effort.budget
+    made = search(SPACE, SMALL, evaluate)
+    assert max(made, key=lambda trial: trial.ndcg or 0).options["rate"] < 0.1
 
 
-def test_trials_that_fail_at_once_come_to_an_end():
+def test_a_trial_that_fails_is_replaced_up_to_as_many_again():
     def fails(options, heard):
+        if options.get("rate", 0.5) > 0.2:
+            raise RuntimeError("singular")
+        return Found(ndcg=0.1, hr=0.2, passes=20)
+
+    made = search(SPACE, SMALL, fails)
+    assert sum(trial.end == "finished" for trial in made) == SMALL.trials
+    assert made[0].error == "RuntimeError: singular"
+
+    def fails_mostly(options, heard):
         if options:
             raise RuntimeError("singular")
         return Found(ndcg=0.1, hr=0.2, passes=20)
 
-    effort = SMALL.model_copy(update={"budget": 50})
-    made = search(SPACE, effort, fails)
-    assert made[1].error == "RuntimeError: singular"
-    assert sum(trial.passes or 0 for trial in made) == pytest.approx(effort.budget, abs=effort.rung)
+    assert len(search(SPACE, SMALL, fails_mostly)) == 2 * SMALL.trials
 
 
 def test_a_search_learns_where_settings_fail():
@@ -114,23 +112,7 @@ def test_a_search_learns_where_settings_fail():
         return Found(ndcg=product / 100, hr=0.5, passes=13)
 
     made = search(space, Effort(), evaluate)
-    assert 24 <= len(made) <= 60
-    assert sum(trial.end == "failed" for trial in made) < len(made) / 2
-
-
-def test_pruning_spares_the_first_trials():
-    made = search(SPACE, SMALL, climbing(), first=({}, {"rate": 1.0}))
-    assert [len(trial.curve) for trial in made[:2]] == [20, 20]  # the worst of all
-    pruned = [trial for trial in made if trial.end == "pruned"]
-    assert pruned
-    assert {len(trial.curve) for trial in pruned} <= {3, 9}  # the rungs
-    assert max(made, key=lambda trial: trial.ndcg or 0).end == "finished"
-
-
-def test_a_budget_too_small_for_the_first_trials_is_an_error():
-    with pytest.raises(ConfigError, match="too small for 9 trials, 6 of them") as raised:
-        search(SPACE, SMALL, peak, first=tuple({"rate": rate} for rate in range(6)))
-    assert raised.value.hint == "give a budget of 129 or more"  # 6 of 20, 3 of 3
+    assert sum(trial.end == "finished" for trial in made) == 10
 
 
 @pytest.mark.parametrize("done", [1, 2, 5, 8])
@@ -148,7 +130,7 @@ def test_a_stop_is_no_outcome_and_a_divergence_is_one():
             raise DivergedError("not finite")
         return Found(ndcg=0.1, hr=0.2, passes=20)
 
-    made = search(SPACE, Effort(trials=3, budget=100, passes=20, rung=3), diverges)
+    made = search(SPACE, Effort(trials=3, passes=20), diverges)
     assert [trial.end for trial in made[:3]] == ["finished", "failed", "failed"]
     assert made[1].error == "not finite"
 
@@ -163,7 +145,7 @@ def test_a_search_in_which_everything_fails_says_so():
     def diverges(options, heard):
         raise DivergedError("not finite")
 
-    with pytest.raises(ConfigError, match="all 9 trials failed; the last error: not finite"):
+    with pytest.raises(ConfigError, match="all 18 trials failed; the last error: not finite"):
         search(SPACE, SMALL, diverges)
 
 
@@ -242,8 +224,17 @@ def test_a_preset_of_a_budget_has_a_full_runs_length():
     config = {"dataset": "toy", "effort": {"passes": 40, "patience": 4}}
     made = study("fedhist", trial(0.2), trial(0.3, clients_per_round=0.5), config=config)
     (fields,) = tomllib.loads(presets_of([made])).values()
-    assert fields["rounds"] == 80
-    assert "patience" not in fields, "it is for trials"
+    assert (fields["rounds"], fields["patience"]) == (80, 8)
+
+
+def test_a_preset_of_a_study_of_0_2_runs_to_the_end_as_its_final_runs_did():
+    config = {
+        "dataset": "toy",
+        "effort": {"passes": 40, "patience": 4, "budget": 350, "rung": 5, "trials": 24},
+    }
+    (fields,) = tomllib.loads(presets_of([study("fedmf", trial(0.3), config=config)])).values()
+    assert fields["rounds"] == 40
+    assert "patience" not in fields
 
 
 def test_a_rejected_trial_is_not_the_best():
@@ -287,10 +278,8 @@ datasets = ["ratings.csv"]
 methods = ["fedmf", "fedease"]
 baselines = ["popularity"]
 trials = 3
-budget = 14
 passes = 4
 patience = 2
-rung = 2
 space.fedmf.embedding_size = { choices = [4] }
 """
 
@@ -312,7 +301,6 @@ def test_tune_then_presets(tmp_path, monkeypatch):
     assert 'baseline = "popularity"' in shown
     costs = json.loads(solera("bench", "budgets", "--json").stdout)
     assert {row["label"]: row["trials"] for row in costs}["popularity"] == 1
-    assert {row["label"]: row["passes"] for row in costs}["fedease"] == pytest.approx(14)
     assert all(row["given"] <= row["ndcg"] for row in costs)
     shown = solera("bench", "budgets").stdout
     assert "ratings, strict" in shown
@@ -363,20 +351,17 @@ def test_the_first_trials_are_the_papers_and_the_defaults(tmp_path):
     assert first["filmtrust", "fedslist"][-1] == {"decays": "0.8"}
 
 
-def test_the_strict_comparison_has_every_method_and_tunes_what_it_runs(pytestconfig):
-    path = pytestconfig.rootpath / "experiments" / "matrices" / "strict.toml"
-    found = tunings(path)
-    variants = {name for name in METHODS if name.split("-")[0] in METHODS and "-" in name}
-    for dataset in ("ml-100k", "filmtrust"):
-        here = {
-            each.label for each in found if each.asked.dataset == dataset and each.asked.protocol == "strict"
-        }
-        apart = {"fedsasrec", "esasrec", "hstu"}  # need more passes than everybody's budget; own matrices
-        assert {*METHODS, *ONE_ROUND, *BASELINES} - variants - apart <= here
-    assert {each.effort.budget for each in found} == {350}
-    assert {each.effort.trials for each in found} == {24}
-    assert "hetrec2011-lastfm-2k" not in {each.config.dataset for each in found}
-    assert all(table["seeds"] for table in tomllib.loads(path.read_text(encoding="utf-8"))["tune"])
+def test_the_board_gives_everyone_the_same_effort(pytestconfig):
+    found = tunings(pytestconfig.rootpath / "experiments" / "matrices" / "board.toml")
+    assert {(each.effort.trials, each.effort.passes, each.effort.patience) for each in found} == {
+        (10, 100, 30)
+    }
+    models: dict[str, set[str]] = {}
+    for each in found:
+        models.setdefault(each.asked.dataset, set()).add(each.label)
+    assert len(set(map(frozenset, models.values()))) == 1, "the same models on every data set"
+    published = {"fedmf", "fedncf", "pfedrec", "gpfedrec", "fedrap", "pfedclr", "fedem"}
+    assert published <= models["ml-100k"]
 
 
 @pytest.mark.parametrize(
@@ -385,15 +370,12 @@ def test_the_strict_comparison_has_every_method_and_tunes_what_it_runs(pytestcon
         ('[[tune]]\ndatasets = ["x"]\nmethods = ["fedrapp"]', "tune 1: unknown method 'fedrapp'"),
         ('[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf+plgc"]', "tune 1: no search space for 'fedmf+plgc'"),
         ('[[tune]]\ndatasets = ["x"]\ntrials = 0', "tune 1: trials: "),
-        (
-            '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]\nbudget = 99',
-            "fedmf on x, strict, 24 trials is too small",
-        ),
+        ('[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]\nbudget = 99', "tune 1: budget: no such setting"),
         ('[[run]]\ndatasets = ["x"]\nmethods = ["fedmf"]', "has no [[tune]]"),
         (
             '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]\n'
             '[[tune]]\ndatasets = ["x"]\nmethods = ["fedmf"]',
-            "tune 2: fedmf on x, strict, 24 trials is listed twice",
+            "tune 2: fedmf on x, strict, 10 trials is listed twice",
         ),
     ],
 )

@@ -148,3 +148,13 @@ def test_an_interrupted_run_goes_on_between_validations(data, tmp_path):
         train(given, data, out=tmp_path / "run", threads=1, stop=stop)
     resumed = train(given, data, out=tmp_path / "run", resume=True, threads=1).result
     assert (resumed.selected_round, resumed.test) == (whole.selected_round, whole.test)
+
+
+def test_a_run_whose_parameters_stop_moving_says_so(data, caplog):
+    """At SGD's rate Adam switches every unit of FedNCF's perceptron off in its first round."""
+    dead = {"optimizer": "adam", "learning_rate": 0.5, "local_epochs": 10}
+    train(config(method="fedncf", options=dead, rounds=8, patience=None), data, threads=1)
+    assert caplog.text.count("of the clients moved, so it hardly learns") == 1
+    caplog.clear()
+    train(config(method="fedncf", options={"optimizer": "adam"}, rounds=8, patience=None), data, threads=1)
+    assert not caplog.text

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from solera.baselines.centrap import CentRAP, CentRAPConfig
+from solera.baselines.counter import Counter, CounterConfig
 from solera.baselines.ease import Ease, EaseConfig
 from solera.baselines.esasrec import ESASRec, ESASRecConfig
 from solera.baselines.hstu import HSTU, HSTUConfig
@@ -70,6 +71,7 @@ class NoOptions(BaseModel):
 
 BASELINES: dict[str, Recipe] = {
     "popularity": Recipe(NoOptions, lambda split, *_: Popularity.fit(split)),
+    "counter": Recipe(CounterConfig, Counter.fit),
     "ease": Recipe(EaseConfig, lambda split, config, *_: Ease.fit(split, config)),
     "slist": Recipe(SLISTConfig, lambda split, config, *_: SLIST.fit(split, config)),
     "ials": Recipe(IALSConfig, IALS.fit),
@@ -111,6 +113,8 @@ __all__ = [
     "Baseline",
     "CentRAP",
     "CentRAPConfig",
+    "Counter",
+    "CounterConfig",
     "ESASRec",
     "ESASRecConfig",
     "Ease",

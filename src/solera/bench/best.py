@@ -9,6 +9,7 @@ import tomli_w
 
 from solera.bench.axes import applied
 from solera.bench.effort import Effort, full_length
+from solera.bench.records import slug
 from solera.bench.studies import Study
 from solera.runs import RunConfig
 
@@ -19,7 +20,7 @@ SWEPT = "# The best settings of a sweep: solera train --preset FILE\n\n"
 def presets_of(studies: Iterable[Study]) -> str:
     """Presets in TOML. The same studies give the same text; of two of a model, the later one counts."""
     ordered = sorted(studies, key=lambda study: (study.dataset, study.kind, study.label))
-    presets = {f"{study.protocol}:{study.label}/{study.dataset}": _fields(study) for study in ordered}
+    presets = {f"{study.protocol}:{slug(study.label)}/{study.dataset}": _fields(study) for study in ordered}
     return HEAD + tomli_w.dumps(presets)
 
 
@@ -45,14 +46,20 @@ def rounded(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(study: Study) -> dict[str, Any]:
-    name = study.label.split("+")
-    fields: dict[str, Any] = {study.kind: name[0]}
-    if len(name) > 1:
-        fields["plugins"] = name[1:]
+    name, plugins = _model(study)
+    fields: dict[str, Any] = {study.kind: name}
+    if plugins:
+        fields["plugins"] = plugins
     fields |= {"dataset": study.config["dataset"], "protocol": study.protocol}
     fields |= {key: value for key, value in _length(study).items() if value is not None}
     options = {key: _written(value) for key, value in study.best.options.items()}
     return fields | {"source": _source(study), "options": options}
+
+
+def _model(study: Study) -> tuple[str, list[str]]:
+    """Its name and plug-ins; a label may be another."""
+    method, *plugins = study.label.split("+")
+    return study.config.get(study.kind, method), list(study.config.get("plugins", plugins))
 
 
 def _length(study: Study) -> dict[str, Any]:
@@ -61,11 +68,15 @@ def _length(study: Study) -> dict[str, Any]:
         return {key: study.config[f"preset_{key}"] for key in ("rounds", "patience")}
     if study.kind == "baseline":
         return {}
-    method, *plugins = study.label.split("+")
+    method, plugins = _model(study)
     config = RunConfig(
         method=method, plugins=tuple(plugins), dataset=study.dataset, options=study.best.options
     )
-    return {"rounds": full_length(config, Effort(**study.config["effort"]), study.users).rounds}
+    given = study.config["effort"]
+    effort = Effort(**{key: value for key, value in given.items() if key in Effort.model_fields})
+    length = full_length(config, effort, study.users)
+    # Final runs of 0.2, whose trials had a budget together, went on to the end.
+    return {"rounds": length.rounds, "patience": None if "budget" in given else length.patience}
 
 
 def _written(value: Any) -> Any:

@@ -6,21 +6,18 @@ import threading
 from typing import Any
 
 from solera.bench.effort import chance, some_users
-from solera.bench.entries import PLACE, Entry, Tuning
+from solera.bench.entries import Entry, Tuning
 from solera.bench.jobs import Job, Report, Step, fitted, source_code, trained, try_baseline, try_method
 from solera.bench.machine import anonymous
 from solera.bench.records import Record, write
 from solera.bench.spaces import as_json
 from solera.bench.studies import Study, read_study
-from solera.bench.trials import Found, Heard, Trial, attempt
+from solera.bench.trials import Found, Heard, Trial
 from solera.core.errors import DivergedError
 from solera.data.interactions import Interactions
 from solera.runs import RunConfig, StoppedError
-from solera.runs.config import VALIDATED
 from solera.runs.environment import environment
 
-# Centralized and federated, the same model: with equal options, a trial of one has the figures of the other.
-_TWINS = {"ease": "fedease", "fedease": "ease", "slist": "fedslist", "fedslist": "slist"}
 _NO_BETTER = 2.0  # times the figure of a random order: a trial up to that has found nothing
 _COLLAPSED = 0.5  # of the trial's figure: a final run up to that has failed
 
@@ -28,17 +25,12 @@ _COLLAPSED = 0.5  # of the trial's figure: a final run up to that has failed
 def made_cell(job: Job, entry: Tuning, data: Interactions, stop: threading.Event, report: Report) -> Study:
     """The study of a cell, with a record of every final run. What is there already stays.
 
-    First settings that patience ended are tried once more at full length, beyond the budget, so that nothing
-    worse is taken. Settings that diverge or collapse in a final run are rejected, and the next best ones are
-    taken for all seeds.
+    Settings that diverge or collapse in a final run are rejected, and the next best ones are taken for all
+    seeds.
     """
     study = _found(job, entry)
     if study is None:
         study = _searched(job, entry, data, stop, report)
-        write(study, job.record)
-    for options in entry.cut_short(study):
-        trial = _in_full(entry, options, data, stop, report)
-        study = study.model_copy(update={"trials": (*study.trials, trial)})
         write(study, job.record)
     while True:
         for final in entry.missing(study):
@@ -62,31 +54,12 @@ def _found(job: Job, entry: Tuning) -> Study | None:
     return None if entry.difference(study) else study
 
 
-def _in_full(
-    entry: Tuning, options: dict[str, Any], whole: Interactions, stop: threading.Event, report: Report
-) -> Trial:
-    """A trial without patience."""
-    effort = entry.effort
-    data = some_users(whole, effort.users)
-    config = entry.with_options(options, data.n_users)
-    assert isinstance(config, RunConfig)
-
-    def evaluate(_: dict[str, Any], heard: Heard) -> Found:
-        def and_said(figure: float, passes: float) -> None:
-            report(Step(effort.budget, entry.total, figure))
-            heard(figure, passes)
-
-        return try_method(config.model_copy(update={"patience": None}), data, and_said, stop)
-
-    return attempt(options, evaluate)
-
-
 def _final(
     job: Job, entry: Tuning, final: Entry, data: Interactions, *, stop: threading.Event, report: Report
 ) -> Record:
     """Make one final run."""
     effort = entry.effort
-    before = effort.budget + entry.seeds.index(final.config.seed) * effort.passes
+    before = (effort.trials + entry.seeds.index(final.config.seed)) * effort.passes
 
     def on_round(step: Step) -> None:
         report(Step(before + effort.passes * step.done // step.total, entry.total, step.validation))
@@ -119,54 +92,30 @@ def _searched(job: Job, entry: Tuning, whole: Interactions, stop: threading.Even
         "users": whole.n_users,
     }
     done: tuple[Trial, ...] = ()
-    if (twin := _study_of_twin(entry, data.n_users)) is not None:
-        done, fixed["trials_of"] = twin.trials, twin.label
-    elif partial.exists():
+    if partial.exists():
         study = read_study(partial)
         done = () if entry.difference(study) else study.trials
-    spent, best = sum(trial.passes or 0.0 for trial in done), 0.0
+    made, best = len(done), 0.0
 
     def evaluate(options: dict[str, Any], heard: Heard) -> Found:
         def and_said(figure: float, passes: float) -> None:
-            report(Step(int(spent + passes), entry.total, max(best, figure)))
+            report(Step(made * effort.passes + int(passes), entry.total, max(best, figure)))
             heard(figure, passes)
 
         if stop.is_set():  # between trials that have neither rounds nor epochs
             raise StoppedError("stopped")
         taken = entry.with_options(options, data.n_users)
         if not isinstance(taken, RunConfig):
-            found = try_baseline(taken, taken.options, data, stop)
-        elif taken.rounds > 1:
-            return try_method(taken, data, and_said, stop)
-        else:
-            found = try_method(taken, data, lambda *_: None, stop).model_copy(update={"passes": None})
-        return found.model_copy(update={"passes": found.passes or effort.of_a_fit})
+            return try_baseline(taken, taken.options, data, stop)
+        return try_method(taken, data, and_said, stop)
 
     def on_trial(trials: list[Trial]) -> None:
-        nonlocal spent, best
-        best = max((trial.ndcg or 0.0) for trial in trials)
-        spent = sum(trial.passes or 0.0 for trial in trials)
-        report(Step(int(spent), entry.total, best))
+        nonlocal made, best
+        made, best = len(trials), max((trial.ndcg or 0.0) for trial in trials)
+        report(Step(made * effort.passes, entry.total, best))
         write(Study(**fixed, trials=tuple(trials)), partial)
 
     from solera.bench.tuning import search  # noqa: PLC0415, Optuna is an extra
 
     trials = search(entry.space, effort, evaluate, first=entry.first, done=done, on_trial=on_trial)
     return Study(**fixed, trials=tuple(trials))
-
-
-def _study_of_twin(entry: Tuning, users: int) -> Study | None:
-    """The study of the same search for the method's twin, if there is one and both validate all users.
-
-    Baselines always do; a method may validate some of them.
-    """
-    if entry.label not in _TWINS:
-        return None
-    asked = entry.asked
-    path = entry.folder / asked.model_copy(update={"label": _TWINS[entry.label]}).name
-    if not path.exists():
-        return None
-    study = read_study(path)
-    alike = all(study.config.get(key) == asked.config.get(key) for key in (*PLACE, "effort", "first"))
-    validated = (study.config | asked.config).get("evaluate_users") or VALIDATED
-    return study if alike and users <= validated and study.space == as_json(entry.space) else None

@@ -17,31 +17,18 @@ from solera.data.interactions import Interactions
 from solera.methods import find
 from solera.runs.config import RunConfig
 
-FACTOR = 3  # of the trials that reach a rung, about one in so many goes on to the next
-
 
 class Effort(Frozen):
-    """How many trials there are at least, what they cost together, and how long a run is."""
+    """How many trials there are, and how long each of them and a final run may be."""
 
-    trials: int = Field(default=24, ge=1, description="at least so many")
-    budget: int = Field(default=350, ge=1, description="passes of all trials together")
-    passes: int = Field(default=100, ge=1, description="of a run at most")
-    patience: int = Field(default=10, ge=1, description="passes of a trial without a better figure")
-    rung: int = Field(default=5, ge=1, description="validations after which a trial is first compared")
+    trials: int = Field(default=10, ge=1, description="that did not diverge")
+    passes: int = Field(default=100, ge=1, description="of a trial or a final run at most")
+    patience: int = Field(default=30, ge=1, description="passes without a better figure after which it ends")
     users: int | None = Field(default=None, ge=1, description="tune on a sample of so many users")
-
-    @property
-    def of_a_fit(self) -> float:
-        """What a trial of a method costs that is solved instead of trained: the mean of all trials."""
-        return self.budget / self.trials
-
-    def needed(self, first: int) -> int:
-        """Passes that suffice for so many trials of full length, and one rung for each of the others."""
-        return first * self.passes + max(0, self.trials - first) * self.rung
 
 
 def full_length(config: RunConfig, effort: Effort, users: int | None) -> RunConfig:
-    """The config with the rounds and patience of a trial on so many users, validated once in a pass."""
+    """The config with the rounds and patience of a run on so many users, validated once in a pass."""
     method = find(config.method, config.options, config.plugins)
     if method.rounds_needed == 1:
         return config.model_copy(update={"rounds": 1})

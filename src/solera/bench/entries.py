@@ -94,7 +94,6 @@ class Tuning(Entry):
     folder: Path = Path("tuning")  # of the studies
     results: Path = Path("results")  # of the final runs' records
     seeds: tuple[int, ...] = ()  # of the final runs
-    final_label: str = ""  # of the final runs, if not the method's name
 
     @cached_property
     def asked(self) -> RunRequest:
@@ -123,38 +122,21 @@ class Tuning(Entry):
         taken = configure(self.config.baseline, options).model_dump(mode="json")
         return self.config.model_copy(update={"options": taken})
 
-    def cut_short(self, study: Study) -> list[dict[str, Any]]:
-        """First settings that did not win and have no trial of full length, because patience ended it.
-
-        A trial of full length is validated once in each of its passes; what is solved has no such curve.
-        """
-        first, later = study.trials[: len(self.first)], study.trials[len(self.first) :]
-        again = [trial.options for trial in later]
-        return [
-            trial.options
-            for trial in first
-            if trial.end == "finished" and 0 < len(trial.curve) < self.effort.passes
-            if trial is not study.best and trial.options not in again
-        ]
-
     @property
     def total(self) -> int:
-        """Passes of the search and of all final runs."""
-        return self.effort.budget + len(self.seeds) * self.effort.passes
+        """Passes of the search and of all final runs at most."""
+        return (self.effort.trials + len(self.seeds)) * self.effort.passes
 
     @property
     def final_names(self) -> list[str]:
         """The records of the final runs, within their folder."""
         runs = (self.config.model_copy(update={"seed": seed}) for seed in self.seeds)
-        return [asked(self.final_label or self.label, run).name for run in runs]
+        return [asked(self.label, run).name for run in runs]
 
     def finals(self, study: Study) -> list[Entry]:
-        """The final runs with the study's best settings, one for each seed. They have no patience."""
+        """The final runs with the study's best settings, one for each seed."""
         chosen = self.with_options(study.best.options, study.users)
-        if isinstance(chosen, RunConfig):
-            chosen = chosen.model_copy(update={"patience": None})
-        label = self.final_label or self.label
-        return [Entry(label, chosen.model_copy(update={"seed": seed})) for seed in self.seeds]
+        return [Entry(self.label, chosen.model_copy(update={"seed": seed})) for seed in self.seeds]
 
     def missing(self, study: Study) -> list[Entry]:
         """The final runs that have no record with these settings."""
@@ -163,7 +145,7 @@ class Tuning(Entry):
     def complete(self, path: Path) -> bool:
         """Whether the search and all final runs are done."""
         with suppress(RunError):  # no settings are left
-            return path.exists() and not self.cut_short(study := self.read(path)) and not self.missing(study)
+            return path.exists() and not self.missing(self.read(path))
         return False
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import solera
+from solera.core.errors import RunError
 
 
 def anonymous(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,6 +24,18 @@ def source() -> tuple[str | None, bool | None]:
     commit = _git(package, "rev-parse", "HEAD") if tracked else None  # not of a repository around a venv
     changes = _git(package, "status", "--porcelain", "--", ".") if commit else None
     return commit, None if changes is None else bool(changes)
+
+
+def check_committed(results: Path) -> None:
+    """Refuse to write records beside a source with changes: they would name a commit that is not theirs."""
+    if not source()[1]:
+        return
+    root = _git(Path(solera.__file__).parent, "rev-parse", "--show-toplevel")
+    if root and results.resolve().is_relative_to(root):
+        raise RunError(
+            f"{results} would get records of a source with uncommitted changes",
+            "commit them first, or give another folder as `results`",
+        )
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

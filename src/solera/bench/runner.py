@@ -22,6 +22,7 @@ from pathlib import Path
 
 from solera.bench.entries import Entry, Matrix, Tuning
 from solera.bench.jobs import Job, Step
+from solera.bench.machine import check_committed
 from solera.bench.records import failure_path, read_failure
 from solera.bench.worker import Done, Failed, Outcome, Stopped, main
 from solera.core.errors import RunError
@@ -173,6 +174,8 @@ def run_matrix(
     on_change: OnChange = lambda _: None,
 ) -> Status:
     """Run what the plan has to be run. Ctrl-C ends every run after its round, a second one at once."""
+    if plan.todo:
+        check_committed(matrix.results)
     status = Status(plan, jobs or os.cpu_count() or 1, list(plan.todo))
     work = matrix.results.parent / WORK
     for entry in plan.recorded:  # where a worker was killed after its last deed

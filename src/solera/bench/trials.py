@@ -26,10 +26,6 @@ class PrunedError(Exception):
     """A trial that is worse than most were at the same round."""
 
 
-class SpentError(Exception):
-    """A trial that has used up what it may; its figures count."""
-
-
 class Found(BaseModel):
     """What a trial that was not cut short gave."""
 
@@ -104,9 +100,8 @@ def attempt(options: dict[str, Any], evaluate: Evaluate, hopeless: Hopeless = la
     ended: dict[str, Any]
     try:
         ended = {"end": "finished", **evaluate(options, heard).model_dump()}
-    except (PrunedError, SpentError) as error:
-        end = "pruned" if isinstance(error, PrunedError) else "finished"
-        ended = {"end": end, "ndcg": max(curve), "rounds": len(curve), "passes": passes}
+    except PrunedError:
+        ended = {"end": "pruned", "ndcg": max(curve), "rounds": len(curve), "passes": passes}
     except StoppedError:
         raise
     except _OF_SETTINGS as error:

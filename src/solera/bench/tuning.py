@@ -1,10 +1,9 @@
-"""Equal tuning: the same budget for one method as for another, by Optuna, judged on validation alone."""
+"""Equal tuning: as many trials for one method as for another, by Optuna, judged on validation alone."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import optuna
 from optuna.distributions import (
@@ -15,21 +14,20 @@ from optuna.distributions import (
 )
 from optuna.exceptions import ExperimentalWarning
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-from optuna.pruners import BasePruner, MedianPruner, SuccessiveHalvingPruner
+from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.trial import TrialState, create_trial
 
 from solera.bench.best import rounded
-from solera.bench.effort import FACTOR, Effort
+from solera.bench.effort import Effort
 from solera.bench.spaces import Range, Space
-from solera.bench.trials import Evaluate, SpentError, Trial, attempt
+from solera.bench.trials import Evaluate, Trial, attempt
 from solera.core.errors import ConfigError
 
 # Of a sweep: ends a trial whose best figure so far is below the median of the others' at the same round.
 _MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=4)
 # Optuna learns nothing from failed trials and would propose the like for ever: it is told the worst figure.
 _ENDS = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.COMPLETE}
-_LEAST = 1.0  # passes that a trial costs at least, so that trials that fail at once come to an end
-_EPOCHS = "epochs"  # of a centralized baseline: known beforehand, and each a pass
+_ATTEMPTS = 2  # times the number of trials: so many are made at most where some diverge
 
 _Distributions = dict[str, BaseDistribution]
 
@@ -39,30 +37,30 @@ def search(
     effort: Effort,
     evaluate: Evaluate,
     *,
-    first: Sequence[Mapping[str, Any]] = ({},),
+    first: Sequence[Mapping[str, object]] = ({},),
     done: Sequence[Trial] = (),
     on_trial: Callable[[list[Trial]], None] = lambda _: None,
 ) -> list[Trial]:
-    """Make trials until the budget is spent; those `done` before count, and are learned from.
+    """Make trials until as many as asked for have finished; those `done` before count, and are learned from.
 
-    The `first` trials are of given settings and always run in full. Others end where successive halving sees
-    no use in them, or where the budget ends: enough is left for the least number of trials.
-    Trial n depends on the trials before it and on n alone, so an interrupted search goes on as it would have.
-    A space without any option needs no more than the first trials.
+    The `first` trials are of given settings. A trial that diverges is replaced by another, up to as many
+    again. Trial n depends on the trials before it and on n alone, so an interrupted search goes on as it
+    would have. A space without any option needs no more than the first trials.
     """
-    if space and effort.budget < effort.needed(len(first)):
-        raise ConfigError(
-            f"a budget of {effort.budget} passes is too small for {effort.trials} trials, "
-            f"{len(first)} of them of full length",
-            f"give a budget of {effort.needed(len(first))} or more",
-        )
     made = list(done)
-    least = max(len(first), effort.trials) if space else len(first)
-    while len(made) < least or (space and _left(effort, made) > 0):
-        made.append(_next(space, effort, made, evaluate, first))
+    while not _enough(space, effort, made, len(first)):
+        number = len(made)
+        if number < len(first):
+            options = dict(first[number])
+        else:
+            distributions = {option: _distribution(where) for option, where in space.items()}
+            study = _empty_study(number, NopPruner())
+            for earlier, trial in enumerate(made):
+                told = distributions if earlier >= len(first) else {}
+                study.add_trial(_as_optuna(trial, told))
+            options = rounded(study.ask(distributions).params)
+        made.append(attempt(options, evaluate))
         on_trial(made)
-        if len(made) >= effort.trials and not any(trial.end == "finished" for trial in made):
-            break
     if not any(trial.end == "finished" for trial in made):
         raise ConfigError(
             f"all {len(made)} trials failed; the last error: {made[-1].error}",
@@ -71,66 +69,16 @@ def search(
     return made
 
 
-def _left(effort: Effort, made: Sequence[Trial]) -> float:
-    """Passes that the next trial may cost; zero or less where there is none."""
-    spent = sum(trial.passes or 0.0 for trial in made)
-    others = effort.trials - len(made) - 1
-    left = effort.budget - spent - max(0, others) * effort.rung
-    return left if others >= 0 or left >= effort.rung else 0.0
-
-
-def _next(
-    space: Space,
-    effort: Effort,
-    made: Sequence[Trial],
-    evaluate: Evaluate,
-    first: Sequence[Mapping[str, Any]],
-) -> Trial:
-    number, left = len(made), _left(effort, made)
-    study = _empty_study(number, SuccessiveHalvingPruner(min_resource=effort.rung, reduction_factor=FACTOR))
-    distributions = {option: _distribution(where) for option, where in space.items()}
-    for earlier, trial in enumerate(made):
-        _replay(study, trial, {} if earlier < len(first) else distributions)
-    protected = number < len(first)
-    asked = study.ask() if protected else study.ask(_affordable(distributions, left))
-
-    def hopeless(curve: list[float], passes: float) -> bool:
-        asked.report(max(curve), len(curve))
-        pruned = asked.should_prune()
-        if protected:
-            return False
-        if not pruned and passes >= left:
-            raise SpentError
-        return pruned
-
-    options = dict(first[number]) if protected else rounded(asked.params)
-    trial = attempt(options, evaluate, hopeless)
-    return trial.model_copy(update={"passes": max(trial.passes or 0.0, _LEAST)})
-
-
-def _replay(study: optuna.Study, trial: Trial, distributions: _Distributions) -> None:
-    """Tell Optuna of a trial as it happened; one of given settings is known by its figures alone."""
-    if distributions:
-        study.enqueue_trial(trial.options)
-    asked = study.ask(distributions)
-    for step in range(1, len(trial.curve) + 1):
-        asked.report(max(trial.curve[:step]), step)
-        asked.should_prune()
-    study.tell(asked, _figure(trial), state=_ENDS[trial.end])
+def _enough(space: Space, effort: Effort, made: Sequence[Trial], first: int) -> bool:
+    if len(made) < first or not space:
+        return len(made) >= first
+    finished = sum(trial.end == "finished" for trial in made)
+    return finished >= effort.trials or len(made) >= _ATTEMPTS * effort.trials
 
 
 def _figure(trial: Trial) -> float | None:
     """The figure that Optuna is told; of a pruned trial it knows those of its rounds."""
     return None if trial.end == "pruned" else trial.ndcg or 0.0
-
-
-def _affordable(distributions: _Distributions, left: float) -> _Distributions:
-    """Without more epochs than the budget has passes left."""
-    epochs = distributions.get(_EPOCHS)
-    if not isinstance(epochs, IntDistribution):
-        return distributions
-    most = max(epochs.low, min(epochs.high, int(left)))
-    return distributions | {_EPOCHS: IntDistribution(epochs.low, most, log=epochs.log)}
 
 
 def _distribution(where: Range) -> BaseDistribution:
@@ -156,7 +104,7 @@ def next_trial(space: Space, made: Mapping[int, Trial], number: int, evaluate: E
     for trial in (made[each] for each in sorted(made) if each):
         study.add_trial(_as_optuna(trial, distributions))
     if 0 in made:  # of defaults, which need not lie in the space
-        study.add_trial(_as_optuna(made[0].model_copy(update={"options": {}}), {}))
+        study.add_trial(_as_optuna(made[0], {}))
     asked = study.ask(distributions) if number else study.ask()
 
     def hopeless(curve: list[float], _: float) -> bool:
@@ -178,11 +126,12 @@ def importances(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
 
 
 def _as_optuna(trial: Trial, space: _Distributions) -> optuna.trial.FrozenTrial:
+    """A trial as Optuna keeps it. Given settings need not lie in the space: without one, figures alone."""
     best = [max(trial.curve[: n + 1]) for n in range(len(trial.curve))]
     return create_trial(
         state=_ENDS[trial.end],
         value=_figure(trial),
-        params=trial.options,
+        params=trial.options if space else {},
         distributions=space,
         intermediate_values=dict(enumerate(best, start=1)),
     )

@@ -5,16 +5,14 @@ datasets = ["ml-100k"]
 methods = ["fedmf", "fedrap"]                 # and, in the same table or another, baselines
 protocols = ["strict"]                        # default: strict
 seeds = [0, 1, 2]                             # of the final runs; default: none, settings alone
-trials = 24                                   # at least,
-budget = 350                                  # and passes of all trials together: the same for all
-passes = 100                                  # of a run at most,
-patience = 10                                 # and its patience, in passes
-rung = 5                                      # validations before a trial may be pruned
+trials = 10                                   # that did not diverge: the same for all
+passes = 100                                  # of a trial or a final run at most,
+patience = 30                                 # and its patience, in passes
 users = 2000                                  # tune on a sample of so many; default: on all
 evaluate_users = 2000                         # validated in a round, as on the command line
 space.fedmf.embedding_size = { choices = [8] }  # where this data set asks for other ranges
 first.fedslist = { decays = "0.8" }           # tried in place of the defaults, where they do not fit
-labels.fedmf = "FedMF"                        # name of the final runs in tables
+labels.fedmf = "FedMF"                        # name in tables
 """
 
 from __future__ import annotations
@@ -68,8 +66,8 @@ def tunings(table: TuneTable, folder: Path, results: Path) -> Iterator[Tuning]:
         for name in (*table.baselines, *table.methods):
             config = _config(name, dataset, protocol, table)
             given = [*_published(name, dataset), table.first.get(name, {})]
-            entry = Tuning(
-                name,
+            yield Tuning(
+                table.labels.get(name, name),
                 config,
                 space=space_of(name) | table.space.get(name, {}),
                 effort=table.effort,
@@ -77,12 +75,7 @@ def tunings(table: TuneTable, folder: Path, results: Path) -> Iterator[Tuning]:
                 folder=folder,
                 results=results,
                 seeds=table.seeds,
-                final_label=table.labels.get(name, ""),
             )
-            if entry.space and entry.effort.budget < entry.effort.needed(len(entry.first)):
-                least = entry.effort.needed(len(entry.first))
-                raise ConfigError(f"the budget of {entry} is too small", f"give a budget of {least} or more")
-            yield entry
 
 
 def _config(name: str, dataset: str, protocol: str, table: TuneTable) -> RunConfig | BaselineConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -12,7 +12,18 @@ from solera.cli.progress import epoch_progress
 from solera.cli.runs import USUAL_CUTOFFS, Cutoffs, OptionalData, Options, PresetName, ProtocolName, Seed
 
 Baseline = Literal[
-    "popularity", "ease", "slist", "ials", "mf", "ncf", "lightgcn", "centrap", "sasrec", "esasrec", "hstu"
+    "popularity",
+    "counter",
+    "ease",
+    "slist",
+    "ials",
+    "mf",
+    "ncf",
+    "lightgcn",
+    "centrap",
+    "sasrec",
+    "esasrec",
+    "hstu",
 ]
 
 
@@ -21,7 +32,7 @@ def baseline(
         Baseline | None,
         typer.Argument(
             metavar="[NAME]",
-            help="popularity, ease, slist, ials, mf, ncf, lightgcn, centrap, sasrec, esasrec or hstu.",
+            help=", ".join(get_args(Baseline)),
         ),
     ] = None,
     data: OptionalData = None,

@@ -135,6 +135,19 @@ def _sequences(file: str) -> tuple[Form, ...]:
 _S3REC = _GITHUB + "RUCAIBox/CIKM2020-S3Rec"
 _REVIEWS = Licence(_UNSTATED + "; cite the papers the page names", "https://jmcauley.ucsd.edu/data/amazon/")
 
+_VIDEO = DataSet(
+    name="amazon-video",
+    about="Amazon Instant Video: ratings up to 2014",
+    page="https://jmcauley.ucsd.edu/data/amazon/",
+    licence=Licence(_UNSTATED + "; cite the papers the page names", "https://jmcauley.ucsd.edu/data/amazon/"),
+    forms=tuple(
+        Form((file,), delimited(",", _RATED)) for file in ("ratings_Amazon_Instant_Video.csv", "ratings.dat")
+    ),
+    expected=Counts(users=8_072, items=11_830, rows=63_836, least=5),
+    has_time=True,
+    notes="the ratings-only file of Amazon Instant Video there",
+)
+
 _SETS = (
     DataSet(
         name="ml-100k",
@@ -229,20 +242,15 @@ _SETS = (
         min_interactions=10,
         notes="filmtrust.zip there; 3 pairs are rated twice",
     ),
-    DataSet(
-        name="amazon-video",
-        about="Amazon Instant Video: ratings up to 2014",
-        page="https://jmcauley.ucsd.edu/data/amazon/",
-        licence=Licence(
-            _UNSTATED + "; cite the papers the page names", "https://jmcauley.ucsd.edu/data/amazon/"
-        ),
-        forms=tuple(
-            Form((file,), delimited(",", _RATED))
-            for file in ("ratings_Amazon_Instant_Video.csv", "ratings.dat")
-        ),
-        expected=Counts(users=8_072, items=11_830, rows=63_836, least=5),
-        has_time=True,
-        notes="the ratings-only file of Amazon Instant Video there",
+    _VIDEO,
+    replace(
+        _VIDEO,
+        name="amazon-video-10",
+        about="Amazon Instant Video, users with at least 10 ratings",
+        folder="amazon-video",
+        min_interactions=10,
+        expected=Counts(users=1_372, items=7_957, rows=23_181, least=10),
+        notes="the file of amazon-video; the part that FedRAP's paper uses",
     ),
     DataSet(
         name="douban-book",

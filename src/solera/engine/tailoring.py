@@ -15,7 +15,7 @@ from solera.core.mixing import Factored, factored, sketched
 from solera.core.rare_choices import Telling
 from solera.engine.ranks import Share, added
 
-MANY = 2_000  # clients above which tables are compared by sketches, and weights are factored
+MANY = 500  # clients above which tables are compared by sketches, and weights are factored
 _COLUMNS = 4_096  # columns of the clients' tables mixed at once
 _SPARSE = 0.05  # fraction of non-zero weights below which zero weights are skipped
 

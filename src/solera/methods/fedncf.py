@@ -21,7 +21,7 @@ by SGD. The authors of PFedRec have these rates in the public code of their IFed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -40,7 +40,9 @@ from solera.core.wrappers import personal
 class FedNCFConfig(MethodConfig):
     """Defaults: plain SGD with the learning rate from PFedRec's paper."""
 
-    learning_rate: Scheduled = Field(default=Schedule(start=0.5), description="step size of everything")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.5), description="step size of everything; with adam the default is 0.01"
+    )
     hidden: TwoWidths = Field(default=(32, 16), description="widths of the two hidden layers")
     optimizer: Literal["adam", "sgd"] = Field(
         default="sgd", description="local optimiser, started afresh every round"
@@ -54,6 +56,14 @@ class FedNCFConfig(MethodConfig):
         ge=0,
         description="step size of items / (learning_rate · number of items), with sgd; 0: learning_rate",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _adams_rate(cls, given: Any) -> Any:
+        """SGD's rate is one at which Adam switches every unit of the perceptron off in its first round."""
+        if isinstance(given, dict) and given.get("optimizer") == "adam":
+            return {"learning_rate": 0.01, **given}
+        return given
 
     @model_validator(mode="after")
     def _plain_steps(self) -> Self:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import RunError
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from solera.engine.sharded import ShardedSimulation
 
 _LOG = logging.getLogger(__name__)
+_WATCHED = 1_000  # of the round's clients, to see whether they still move
+_STILL = 0.05  # of them, up to which training has stopped
 _OF_SCORES = 200  # bytes of memory for every score that is computed at a time
 _LEAST_SECONDS = 2.0  # minimum time between checkpoints,
 _COST = 20  # and at least this many times the time of the last one: about 5 % of the time at most
@@ -104,6 +108,7 @@ class Training:
         self.best: State | Solution = self.simulation.state
         self.best_round = 0
         self._saved_at, self._saving_took = time.perf_counter(), 0.0
+        self._warned = False
         self._recorder: Recorder | None = None
 
     def record(self, path: Path) -> None:
@@ -173,9 +178,11 @@ class Training:
     def _round(self, number: int) -> None:
         if self._recorder:
             self._recorder.begin(number)
+        before = self._own_parameters(number)
         start = time.perf_counter()
         trained = self.simulation.run_round(number)
         middle = time.perf_counter()
+        self._warn_if_still(number, before)
         due = (number + 1) % self.config.evaluate_every == 0 or number + 1 == self.config.rounds
         validation = self._together(self.evaluator.validation(self._score("validation"))) if due else None
         seconds = RoundSeconds(
@@ -201,6 +208,29 @@ class Training:
                 seconds=seconds,
             )
         )
+
+    def _own_parameters(self, number: int) -> list[Tensor]:
+        """What some of the round's clients have of their own, but for tables."""
+        if self._warned or not isinstance(self.simulation, Simulation) or self.ranks:
+            return []
+        clients = torch.from_numpy(self.simulation.choose(number)[:_WATCHED])
+        return [values[clients] for values in self.simulation.state.personal.whole.values()]
+
+    def _warn_if_still(self, number: int, before: list[Tensor]) -> None:
+        """Say so where hardly any client has moved: such a run goes on at its price and learns nothing."""
+        if not before:
+            return
+        after = self._own_parameters(number)
+        moved = torch.stack([(a != b).flatten(1).any(1) for a, b in zip(before, after, strict=True)]).any(0)
+        share = float(moved.float().mean())
+        if len(moved) and share <= _STILL:
+            self._warned = True
+            _LOG.warning(
+                "in round %d the parameters of only %.1f %% of the clients moved, so it hardly learns; "
+                "a lower learning_rate may help",
+                number + 1,
+                100 * share,
+            )
 
     def _is_best(self, value: float | None) -> bool:
         if value is None:

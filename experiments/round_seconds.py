@@ -1,0 +1,90 @@
+"""CPU seconds of a round on one thread, method by method; with another source tree, in turns with it.
+
+    python experiments/round_seconds.py --data ml-100k
+    git worktree add /tmp/before v0.2.0
+    python experiments/round_seconds.py --data ml-100k --against /tmp/before/src
+
+Every method runs with its defaults, or with the options given after a colon. The first round warms up and
+does not count. Of the others, the least counts: whatever else the machine does can only add to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+import torch
+
+from solera.data.datasets import load
+from solera.evaluate import split
+from solera.methods import build
+from solera.runs.config import RunConfig
+from solera.runs.federation import clients_of, federation
+
+SLOWEST = (
+    "fedem",
+    "fedncf:local_epochs=10,optimizer=adam,learning_rate=0.01",
+    "fedem:form=code,server=code",
+    "gpfedrec",
+    "pfedclr",
+    "fedrap",
+    "fedmf",
+    "pfedrec",
+)
+
+
+def measured(name: str, data: str, rounds: int) -> list[float]:
+    """CPU seconds of each round after the first."""
+    torch.set_num_threads(1)
+    method, _, given = name.partition(":")
+    options = dict(each.split("=", 1) for each in given.split(",") if each)
+    loaded = load(data)
+    config = RunConfig(method=method, dataset=data)
+    made = federation(config, build(method, options), clients_of(split(loaded, "strict")), 1, "cpu")
+    seconds = []
+    for round_ in range(rounds + 1):
+        start = time.process_time()
+        made.run_round(round_)
+        seconds.append(time.process_time() - start)
+    return seconds[1:]
+
+
+def in_tree(source: str | None, name: str, data: str, rounds: int) -> list[float]:
+    """The same in a process of its own, with the package of that source tree."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": source} if source else {})
+    command = [sys.executable, __file__, "--one", name, "--data", data, "--rounds", str(rounds)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return list(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Print a table, one line as soon as it is known."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("methods", nargs="*", default=SLOWEST, help="as in fedem:form=code")
+    parser.add_argument("--data", default="ml-100k")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--against", help="the folder src of another work tree")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measured(given.one, given.data, given.rounds)))
+        return
+    print(f"CPU seconds of a round on {given.data}, one thread" + (", before, now" * bool(given.against)))
+    for name in given.methods:
+        before: list[float] = []
+        now: list[float] = []
+        for _ in range(2 if given.against else 1):  # in turns, so that a slow moment hits both
+            if given.against:
+                before += in_tree(given.against, name, given.data, given.rounds)
+            now += in_tree(None, name, given.data, given.rounds)
+        was = f"{min(before):8.2f}" if before else ""
+        times = f"   x{min(before) / min(now):.2f}" if before else ""
+        print(f"{name:60}{was}{min(now):8.2f}{times}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Counter: a control that learns nothing. It detects leaks in how negatives are drawn.
+
+    score(u, i) = − how often i was drawn as a negative of u in `rounds` rounds
+
+It sees no other user, no property of an item and none of the user's own items. Under an honest protocol it is
+no better than chance. Where the held-out item is left out of the negatives, it is one of the few items that
+were never drawn, and the counter finds it.
+
+With `ties=popularity`, items that were drawn equally often are ranked by popularity, which sees other users.
+
+`found_by_counting` predicts its figures. A draw hits a given one of the C items that may be drawn with
+probability 1 / C. A user with n training items makes m n draws in each of R rounds, for m negatives per
+positive. So all of them miss the item with probability
+
+    p = (1 − 1 / C)^(R m n),    C = n_items − (items that are never drawn)
+
+The held-out item is never drawn. It shares the first place with the K of the N candidates that were missed
+too, K ~ B(N, p). Equal scores share the middle of their places, so it is at place 1 + K / 2. HR@10 is the
+probability of K ≤ 18, and NDCG@10 the mean of 1 / log₂(2 + K / 2) over these K, both averaged over users.
+"""
+
+from __future__ import annotations
+
+from math import comb, log2
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from solera.baselines.popularity import Popularity
+from solera.baselines.training import Epoch, OnEpoch
+from solera.core.arrays import Floats, Ints
+from solera.data.ragged import Ragged
+from solera.data.sampling import ClientData, sample
+from solera.data.split import Split
+
+_AT = 10
+
+
+class CounterConfig(BaseModel):
+    """Settings of the counter. Defaults: the rounds and negatives of the papers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rounds: int = Field(default=100, ge=1)
+    """Rounds whose draws are counted."""
+
+    negatives: int = Field(default=4, ge=1)
+    """Negatives drawn per positive, anew every round."""
+
+    ties: Literal["none", "popularity"] = "none"
+    """How items that were drawn equally often are ranked."""
+
+
+class Counter:
+    """score(u, i) = − how often i was drawn as a negative of u."""
+
+    def __init__(self, drawn: Tensor, order: Tensor) -> None:
+        self.drawn = drawn
+        self.order = order  # [n_items], from 0 to below 1
+
+    @classmethod
+    def fit(cls, split: Split, config: CounterConfig, seed: int, on_epoch: OnEpoch | None = None) -> Counter:
+        """Draw what every method draws, and count."""
+        clients = ClientData(split.train, split.excluded, split.data.n_items)
+        users: Ints = np.flatnonzero(split.train.lengths)
+        drawn = np.zeros((clients.n_clients, clients.n_items), dtype=np.int32)
+        for round_ in range(config.rounds):
+            negatives = sample(clients, users, config.negatives, seed, round_).negatives
+            np.add.at(drawn.reshape(-1), users[negatives.rows] * clients.n_items + negatives.values, 1)
+            if on_epoch:
+                on_epoch(Epoch(round_ + 1, config.rounds, None))
+        order = torch.zeros(clients.n_items)
+        if config.ties == "popularity":
+            counts = Popularity.fit(split).counts
+            order = counts / (counts.max() + 1)
+        return cls(torch.from_numpy(drawn), order)
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """Scores [len(users), n_items]."""
+        return self.order - self.drawn[torch.from_numpy(users)]
+
+
+def found_by_counting(split: Split, config: CounterConfig, candidates: int = 99) -> dict[str, float]:
+    """HR@10 and NDCG@10 of the counter against so many candidates, by the formula above.
+
+    Only for a protocol that never draws the held-out items.
+    """
+    users = np.flatnonzero(split.test.lengths)
+    n = split.train.lengths[users]
+    free = split.data.n_items - split.excluded.lengths[users]
+    left_out: Floats = (1 - 1 / free) ** (config.rounds * config.negatives * n)
+    found = {"hr@10": 0.0, "ndcg@10": 0.0}
+    for tied in range(2 * _AT - 1):
+        chance = comb(candidates, tied) * left_out**tied * (1 - left_out) ** (candidates - tied)
+        found["hr@10"] += float(chance.mean())
+        found["ndcg@10"] += float(chance.mean()) / log2(2 + tied / 2)
+    return found
