@@ -106,7 +106,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (("recommend", "no-such-run", "--user", "1"), "no-such-run contains no run", "give the folder"),
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
-        (("baseline", "eas", "--data", "x"), "'eas' is not one of 'popularity', 'ease'", "baseline --help"),
+        (("baseline", "eas", "--data", "x"), "'eas' is not one of 'popularity', 'counter'", "baseline --help"),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
         (("poison", "fedmf", "--attack", "promotoin"), "'promotoin' is not one of 'promotion'", "--help"),
         (("poison", "fedmf", "--defence", "medain"), "'medain' is not one of 'norm-bound'", "--help"),
@@ -161,6 +161,19 @@ def test_leak(ratings, tmp_path):
     assert shown.returncode == 0
     assert "LEAKY" in shown.stdout
     assert f"{found['strict']['places'][-1]['held_out']:.1f}" in shown.stdout
+
+
+def test_the_counter_stands_beside_every_published_figure(tmp_path, monkeypatch, dataset):
+    monkeypatch.setattr("solera.bench.leak.DATASETS", ("filmtrust", "missing"))
+    monkeypatch.setattr("solera.data.datasets.available", lambda name, _: {"missing": "by hand"}.get(name))
+    done = solera("leak", "--all", "--picture", "new/counter", "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    (row,), left_out = found["rows"], found["left_out"]
+    assert left_out == ["missing"]
+    assert row["counter"] == pytest.approx(row["law"], abs=0.02)
+    assert row["counter, strict"]["hr@10"] == pytest.approx(0.1, abs=0.04)
+    assert len(row["published"]) > 20
+    assert all((tmp_path / picture).stat().st_size for picture in found.get("pictures", []))
 
 
 def test_a_malformed_file_is_named_with_its_line(ratings):

@@ -29,23 +29,12 @@ from blocks.attacks import (
     on,
     plain,
 )
-from blocks.boards import (
-    Board,
-    Place,
-    boards,
-    by_user_activity,
-    newest,
-    one_by_one,
-    overall,
-    overview,
-    pair_by_pair,
-    wanted,
-    where_recorded,
-)
+from blocks.board import Boards, board_tables, not_on_the_board, pair_by_pair, read_boards, searches
 from blocks.by_users import Points, privacy_by_users, privacy_settings, read_points
+from blocks.leak import Leak, authors, counter_table, repositories, repositories_summary
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
-from blocks.results import Records, ablation, figures, headline, leaky, reproduction
+from blocks.results import Records, figures, headline, reproduction
 from blocks.settings import (
     baseline_options,
     choices,
@@ -53,7 +42,6 @@ from blocks.settings import (
     plugin_choices,
     plugin_options,
     preset_table,
-    tuned,
 )
 from blocks.transformers import (
     Published,
@@ -64,54 +52,46 @@ from blocks.transformers import (
 )
 
 from solera.bench.papers import Stored, folders
-from solera.bench.records import read_all, read_failures
-from solera.bench.studies import read_studies
-from solera.bench.tables import beyond_table, warm_table
+from solera.bench.records import read_all
 from solera.privacy.inference.records import read_all as read_attacks
 from solera.privacy.poisoning.records import read_all as read_poisoning
 
 RECORDS = Path("experiments") / "records"
-BLOCK = re.compile(r"<!-- ([a-z ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- ([a-z' ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
 
 
 class Kept(NamedTuple):
     """All records of a repository."""
 
     records: Records
-    newest: Records  # by equal tuning where there are such
+    newest: tuple[Records, Sequence[Records]]  # of the board, and earlier ones, the better searches first
     papers: Stored  # under the protocol of the papers
-    asked: dict[Place, list[str]]
-    boards: Sequence[Board]
-    ablations: Records
+    boards: Boards
     attacks: Attacks
     poisonings: Poisonings
     private: Private
     by_users: Points
     transformers: Records
     published: Sequence[Published]
+    leak: Leak
 
     @classmethod
     def read(cls, root: Path) -> Kept:
         """Those under `root`."""
         records = root / RECORDS
-        asked = wanted(root / "experiments" / "matrices" / "strict.toml")
-        equal, earlier = (
-            (read_all(records / results), read_failures(records / results), read_studies(records / tuning))
-            for results, tuning in (("strict", "strict-tuning"), ("results", "tuning"))
-        )
+        earlier = read_all(records / "results")
         return cls(
-            earlier[0],
-            newest(equal[0], earlier[0]),
+            earlier,
+            (read_all(records / "board"), (read_all(records / "strict"), earlier)),
             Stored(folders(records / "papers")),
-            asked,
-            boards(equal, earlier, asked),
-            read_all(root / RECORDS / "ablations"),
+            read_boards(root),
             read_attacks(root / RECORDS / "attacks"),
             read_poisoning(root / RECORDS / "poisoning"),
             Private(read_all(root / RECORDS / "privacy"), asked_for(root / "experiments" / "matrices")),
             read_points(records / "privacy-size"),
             read_all(records / "transformers"),
             read_published(root / "experiments" / "published.toml"),
+            Leak.read(root / "experiments"),
         )
 
 
@@ -125,6 +105,8 @@ def main(arguments: Sequence[str], root: Path) -> int:
         root / "docs/results.md",
         root / "docs/comparisons.md",
         root / "docs/transformers.md",
+        root / "docs/leak.md",
+        root / "docs/repositories.md",
         root / "docs/privacy.md",
         root / "README.md",
     ):
@@ -144,15 +126,14 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         records,
         tuned_records,
         papers,
-        asked,
         found,
-        ablations,
         attacks,
         poisonings,
         private,
         by_users,
         transformers,
         others,
+        leak,
     ) = kept
     makers: dict[str, Callable[..., str]] = {
         "choices": choices,
@@ -163,20 +144,18 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "baseline options": baseline_options,
         "figures": lambda name: figures(name, records, papers),
         "reproduction": lambda *datasets: reproduction(records, papers, datasets),
-        "what it shows": lambda: overall(found, asked),
-        "boards": lambda: one_by_one(found),
+        "boards": lambda: board_tables(found),
+        "searches": lambda: searches(found),
+        "not on the board": lambda: not_on_the_board(found),
         "comparisons": lambda: pair_by_pair(found),
-        "activity": lambda dataset: by_user_activity(found, dataset),
-        "warm": lambda: where_recorded(found, warm_table, "Warm and cold"),
-        "beyond": lambda: where_recorded(found, beyond_table, "Beyond accuracy"),
-        "ablation": lambda dataset, first: ablation(ablations, dataset, first),
-        "leaky": lambda dataset: leaky(records, dataset),
-        "headline": lambda: headline(tuned_records, papers),
-        "overview": lambda known: overview(found, known),
+        "headline": lambda: headline(*tuned_records, papers),
         "transformers": lambda known: beside_published(transformers, others, known),
         "cost of federation": lambda: cost_of_federation(transformers),
         "transformer boards": lambda: transformer_boards(transformers),
-        "tuned": tuned,
+        "counter": lambda: counter_table(leak),
+        "repositories summary": lambda: repositories_summary(leak),
+        "repositories": lambda: repositories(leak),
+        "authors' code": lambda: authors(leak),
         "attacks on single uploads": lambda dataset: attacks_on_single(plain(attacks, dataset)),
         "attacks among touched rows": lambda dataset: attacks_among_touched(plain(attacks, dataset)),
         "attacks on sums": lambda dataset: attacks_on_sums(plain(attacks, dataset), "target"),

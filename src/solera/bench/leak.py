@@ -3,20 +3,21 @@
 The same method is trained under `paper` and under `strict`. A user's items are put into four groups:
 the held-out test item; items the user never met that have not been drawn as the user's negative so far;
 those that have; and the training items. Under `paper` the held-out item is never drawn, and moves with
-the second group. A control that learns nothing, and only counts how often each item was drawn, finds it too.
+the second group. The counter, which learns nothing, finds it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from solera.baselines import Baseline, OnEpoch, Popularity
+from solera.baselines.counter import Counter, CounterConfig, found_by_counting
 from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
 from solera.data.interactions import Interactions
@@ -29,9 +30,11 @@ from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.methods import build
 from solera.runs.config import RunConfig
 from solera.runs.federation import clients_of, federation
+from solera.runs.papers import papers
 
 PROTOCOLS = ("paper", "strict")
-CONTROL_ROUNDS = 100  # as many as the papers train
+METRICS = ("hr@10", "ndcg@10")
+DATASETS = ("ml-100k", "ml-1m", "filmtrust", "lastfm-2k", "douban-book", "amazon-video")
 CELLS = 4_000_000  # users × items looked at after every round; more users than that are represented by some
 
 Mask = NDArray[np.bool_]
@@ -72,7 +75,7 @@ def show_leak(
         "options": method.config.model_dump(mode="json"),
         "rounds": rounds,
         "seed": seed,
-        "control_rounds": CONTROL_ROUNDS,
+        "control_rounds": CounterConfig().rounds,
     }
     with torch_threads(threads):
         for before, protocol in enumerate(PROTOCOLS):
@@ -92,19 +95,9 @@ def show_leak(
                 "leaky": parts.leaky,
                 "places": [asdict(each) for each in places],
                 "hr@10": _hits(evaluator.test(simulation.serve(history(parts, "test")))),
-                "control": _hits(evaluator.test(control(simulation, CONTROL_ROUNDS))),
+                "control": _hits(evaluator.test(_counter(parts, seed))),
             }
     return found
-
-
-def control(simulation: Simulation, rounds: int) -> Score:
-    """A scorer that has learned nothing but what was drawn: the more often, the lower the score."""
-
-    def score(users: Ints) -> Tensor:
-        counts = sum(times_drawn(simulation, users, round_) for round_ in range(rounds))
-        return -torch.from_numpy(counts).float()
-
-    return score
 
 
 def times_drawn(simulation: Simulation, users: Ints, round_: int) -> Ints:
@@ -118,6 +111,55 @@ def times_drawn(simulation: Simulation, users: Ints, round_: int) -> Ints:
     negatives = sample(data, users[rows], per_positive, simulation.seed, round_).negatives
     cells = rows[negatives.rows] * data.n_items + negatives.values
     return np.bincount(cells, minlength=len(users) * data.n_items).reshape(len(users), data.n_items)
+
+
+def count_leak(data: Interactions, seed: int = 0, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+    """The counter beside its law and every published figure on the data set; everything is plain JSON.
+
+    All figures are against 99 negatives, under `paper` but for the last one. That with ties by popularity was
+    thought of after the first figures of the plain counter were known.
+    """
+    parts = split(data, "paper")
+    evaluator, popular = Evaluator(parts, seed), Popularity.fit(parts)
+    counter = Counter.fit(parts, CounterConfig(), seed, on_epoch)
+    ties = Counter(counter.drawn, popular.counts / (popular.counts.max() + 1))
+
+    def figures(model: Baseline, ranking: Evaluator = evaluator) -> dict[str, float]:
+        found = ranking.test(lambda users: model.scores(users, parts.train)).sampled99
+        return {metric: found[metric] for metric in METRICS}
+
+    found = {
+        "dataset": data.name,
+        "users": data.n_users,
+        "items": data.n_items,
+        "rounds": CounterConfig().rounds,
+        "seed": seed,
+        "counter": figures(counter),
+        "law": found_by_counting(parts, CounterConfig()),
+        "counter, ties by popularity": figures(ties),
+        "popularity": figures(popular),
+    }
+    del counter, ties
+    honest = split(data, "strict")
+    found["counter, strict"] = figures(
+        Counter.fit(honest, CounterConfig(), seed, on_epoch), Evaluator(honest, seed)
+    )
+    return found | {"published": list(published(data.name))}
+
+
+def published(dataset: str) -> Iterator[dict[str, Any]]:
+    """Every pair of HR@10 and NDCG@10 against 99 negatives that the five papers print for a data set."""
+    for paper in papers().values():
+        for table in paper.table:
+            if table.metrics[:2] != METRICS or table.ranking != "sampled99" or table.ratings:
+                continue
+            for row in table.rows:
+                for column, figures in zip(table.columns, table.published(row), strict=False):
+                    name = paper.datasets[column]
+                    if name.name != dataset or name.min_interactions is not None or not all(figures[:2]):
+                        continue
+                    hr, ndcg = (figure.value for figure in figures[:2] if figure)
+                    yield {"paper": paper.name, "table": table.id, "row": row, "hr@10": hr, "ndcg@10": ndcg}
 
 
 class Watch:
@@ -182,6 +224,11 @@ def _mask(items: Ragged, n_items: int) -> Mask:
     mask = np.zeros((len(items), n_items), dtype=np.bool_)
     mask[items.rows, items.values] = True
     return mask
+
+
+def _counter(parts: Split, seed: int) -> Score:
+    model = Counter.fit(parts, CounterConfig(), seed)
+    return lambda users: model.scores(users, parts.train)
 
 
 def _hits(evaluation: Evaluation) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""The leak in one picture: where groups of items stand in the users' lists, paper beside strict."""
+"""The leak in pictures: groups of items in the users' lists, and the counter among published figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,54 @@ LINES = {
 }
 
 
+class _Marker(NamedTuple):
+    label: str
+    colour: str
+    sign: str
+    size: float
+    filled: bool = True
+    across: float = 0.14  # from the middle of the data set
+
+
+MARKERS = {
+    "popularity": _Marker("popularity", "#009e73", "^", 6, across=0.36),
+    "counter": _Marker("counter: has learned nothing", "#d55e00", "o", 10),
+    "law": _Marker("the same by formula", "#000000", "o", 15, filled=False),
+    "counter, strict": _Marker("counter under strict", "#0072b2", "s", 7),
+}
+
+
+def draw_counter(rows: Sequence[Mapping[str, Any]], stem: Path) -> list[Path]:
+    """The counter and every published figure, by data set, from what `count_leak` returns."""
+    figure = Figure(figsize=(12, 5.4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (metric, name) in zip(panels, (("hr@10", "HR@10"), ("ndcg@10", "NDCG@10")), strict=True):
+        for place, row in enumerate(rows):
+            first = place == 0  # of every kind one, for the legend
+            figures = sorted(each[metric] for each in row["published"])
+            across = [place - 0.28 + 0.09 * (number % 3 - 1) for number in range(len(figures))]
+            axes.plot(across, figures, ".", color="#999999", label="published" if first else None)
+            for key, marker in MARKERS.items():
+                axes.plot(
+                    place + marker.across,
+                    row[key][metric],
+                    marker.sign,
+                    color=marker.colour,
+                    markersize=marker.size,
+                    fillstyle="full" if marker.filled else "none",
+                    label=marker.label if first else None,
+                )
+        axes.set_title(f"{name} against 99 negatives", loc="left")
+        axes.set_xticks(range(len(rows)), [row["dataset"] for row in rows], rotation=20, ha="right")
+        axes.set_ylim(-0.02, 1.04)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#eeeeee")
+        axes.set_axisbelow(True)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return _saved(figure, stem)
+
+
 def draw(found: Mapping[str, Any], stem: Path) -> list[Path]:
     """A PNG and an SVG beside each other, from what `show_leak` returns."""
     figure = Figure(figsize=(11, 5), layout="constrained")
@@ -39,6 +87,10 @@ def draw(found: Mapping[str, Any], stem: Path) -> list[Path]:
     _panel(right, found, "strict")
     left.set_ylabel("mean place in the users' lists")
     left.set_yticks([0, 50, 100], ["bottom", "middle", "top"])
+    return _saved(figure, stem)
+
+
+def _saved(figure: Figure, stem: Path) -> list[Path]:
     paths = []
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         paths.append(stem.with_name(f"{stem.name.removesuffix('.png').removesuffix('.svg')}.{suffix}"))

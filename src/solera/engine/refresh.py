@@ -33,10 +33,15 @@ def refreshed_leaves(simulation: Simulation, round_: int = 0) -> tuple[str, ...]
     return (*personal, *(f"own rows of {name}" for name in method.view.keeps))
 
 
-def refreshed(simulation: Simulation, data: ClientData, clients: Ints, round_: int) -> Simulation:
-    """A copy of the federation whose clients have been refreshed on `data`, after `round_` rounds."""
+def refreshed(
+    simulation: Simulation, data: ClientData, clients: Ints, round_: int, rounds: int | None = None
+) -> Simulation:
+    """A copy of the federation whose clients have been refreshed on `data`, after `round_` rounds.
+
+    `rounds` is the number of local rounds, if it is not to be that of the rule.
+    """
     twin = copy(simulation)
     twin.state, twin.data = simulation.state.copy(), data
-    for number in range(round_, round_ + refresh_rounds(round_)):
+    for number in range(round_, round_ + (refresh_rounds(round_) if rounds is None else rounds)):
         deque(twin.train_clients(number, clients), maxlen=0)
     return twin

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import mean, median, stdev
 
-from blocks.boards import grid
-from blocks.markdown import NONE_YET, PAIR, table
+from blocks.markdown import PAIR, table
 from blocks.settings import METRICS, published
 
-from solera.bench.blocks import HISTORIES, blocks
+from solera.bench.blocks import HISTORIES
 from solera.bench.papers import Stored
 from solera.bench.records import History, Record
-from solera.bench.tables import main_table
 from solera.runs.presets import preset, presets
 
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
 HEADLINE = {  # label: how it is called, and whose published row it has
+    "counter": ("*counter of draws*, has learned nothing", ""),
     "pfedrec": ("PFedRec", "paper:pfedrec/ml-100k"),
     "fedrap": ("FedRAP", "paper:fedrap/ml-100k"),
     "pfedclr": ("PFedCLR", "paper:pfedclr/ml-100k"),
     "fedem": ("FedEM", "paper:fedem/ml-100k"),
-    "plgc": ("FedMF with PLGC", "paper:fedmf+plgc/ml-100k"),
     "popularity": ("*popularity*", ""),
     "ease": ("*EASE, centralized*", ""),
-    "sasrec": ("*SASRec, centralized*", ""),
-    "fedease": ("**FedEASE**, one round", ""),
-    "fedhist": ("**FedHist**", ""),
     "fedslist": ("**FedSLIST**, one round", ""),
 }
 FULL = [f"full ranking, {known}" for known in HISTORIES.values()]
@@ -51,56 +46,35 @@ def figures(name: str, records: Records, papers: Stored) -> str:
     return table(head, rows) + f"\n\n{below}{time}"
 
 
-def headline(records: Records, papers: Stored) -> str:
-    """The published figures, the same with the leak, and what remains without it; HR@10 on ml-100k."""
+def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
+    """The published figures, the same with the leak, and what remains without it; ml-100k."""
     rows = []
     for label, (name, source) in HEADLINE.items():
         there = preset(source).published["hr"] if source else None
-        leaky = papers.find(preset(source).config()) if source else []
-        best = _best_on_validation(records, (label, f"{label}, defaults", source))
+        leaky = papers.find(preset(source).config()) if source else _of(board, label, "paper")
+        honest = _of(board, label)
+        mark = "" if honest else " †"
+        honest = honest or next(filter(None, (_of(each, label) for each in earlier)), [])
         rows.append(
             (
                 name,
                 f"{there:.3f}" if there else "",
-                _hr(leaky, "sampled99") if source else "",
-                _hr(best, "sampled99"),
-                *_of_both(best),
+                _hr(leaky, "sampled99") if leaky else "",
+                _hr(honest, "sampled99") + mark,
+                _of_both(honest)[1] + mark,
             )
         )
-    whole = (f"`strict`, whole catalogue, {known}: {PAIR}" for known in HISTORIES.values())
-    head = ("", "published", "`paper` (leaky)", "`strict`", *whole)
+    head = ("", "published", PROTOCOLS["paper"], PROTOCOLS["strict"], f"`strict`, whole catalogue: {PAIR}")
     return table(head, rows)
 
 
-def _best_on_validation(records: Records, labels: Iterable[str]) -> Records:
-    """Of a method's runs on ml-100k under strict, those of the settings that are best on validation items."""
-    groups = (
-        [run for run in records if (run.label, run.dataset, run.protocol) == (label, "ml-100k", "strict")]
-        for label in labels
-    )
-    return max(
-        filter(None, groups),
-        key=lambda runs: mean(run.result.validation.full["ndcg@10"] for run in runs),
-        default=[],
-    )
+def _of(records: Records, label: str, protocol: str = "strict") -> Records:
+    return [run for run in records if (run.label, run.dataset, run.protocol) == (label, "ml-100k", protocol)]
 
 
 def _hr(runs: Records, part: str) -> str:
     values = [getattr(run.result.test, part)["hr@10"] for run in runs]
     return _spread(values) if values else "not measured yet"
-
-
-def ablation(records: Records, dataset: str, first: str) -> str:
-    """One method with and without its parts."""
-    runs = [run for run in records if run.label.split("+")[0] == first]
-    found = [block for block in blocks(runs) if block.dataset == dataset]
-    return grid(main_table, found[0]) if found else NONE_YET
-
-
-def leaky(records: Records, dataset: str) -> str:
-    """Everything on a data set under the papers' protocol."""
-    found = blocks([run for run in records if (run.protocol, run.dataset) == ("paper", dataset)])
-    return grid(main_table, found[0]) if found else NONE_YET
 
 
 def reproduction(records: Records, papers: Stored, datasets: Sequence[str]) -> str:

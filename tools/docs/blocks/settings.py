@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from blocks.markdown import NONE_YET, PAIR, table
+from blocks.markdown import PAIR, table
 from pydantic import BaseModel
 
 from solera.baselines import BASELINES
@@ -88,11 +88,6 @@ def _changed(entry: Preset) -> str:
 def published(entry: Preset) -> str:
     """The figures of a published row."""
     return " / ".join(f"{entry.published[key]:.3f}" for key in METRICS if entry.published)
-
-
-def tuned(dataset: str) -> str:
-    """The settings that equal tuning found on a data set."""
-    return _settings(p for p in presets().values() if p.dataset == dataset) or NONE_YET
 
 
 def _settings(entries: Iterable[Preset]) -> str:

@@ -1,0 +1,146 @@
+"""Tables of the leak: the counter by data set, public repositories, their code with one line changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from blocks.markdown import NONE_YET, table
+
+_KINDS = ("before", "after")
+_METRICS = ("hr@10", "ndcg@10")
+_ASKED = ("negatives", "candidates", "round", "ties", "duplicates")
+_LEAKS = {
+    "leaks": "excluded",
+    "fixed-leaks": "excluded, drawn once",
+    "none": "may be drawn",
+    "all-candidates": "excluded, as are all it is ranked against",
+    "not-drawn": "no negatives",
+    "unknown": "cannot be told",
+}
+
+
+class Leak(NamedTuple):
+    """What is recorded of it."""
+
+    rows: Sequence[Mapping[str, Any]]  # of the counter, data set after data set
+    repositories: Sequence[Mapping[str, Any]]
+    runs: Sequence[Mapping[str, Any]]  # of the authors' code
+
+    @classmethod
+    def read(cls, experiments: Path) -> Leak:
+        """From the records and the list of repositories; empty where there are none."""
+        counted = experiments / "records" / "leak.json"
+        listed = experiments / "repositories.toml"
+        runs = sorted((experiments / "records" / "authors").rglob("*.json"))
+        return cls(
+            json.loads(counted.read_text("utf-8"))["rows"] if counted.exists() else (),
+            tomllib.loads(listed.read_text("utf-8"))["repository"] if listed.exists() else (),
+            [json.loads(path.read_text("utf-8")) for path in runs],
+        )
+
+
+def counter_table(leak: Leak) -> str:
+    """The counter, its formula, and the best published figures."""
+    if not leak.rows:
+        return NONE_YET
+    head = (
+        "HR@10 / NDCG@10",
+        "counter",
+        "by formula",
+        "highest published",
+        "popularity",
+        "counter, ties by popularity",
+        "counter under `strict`",
+    )
+    return table(head, map(_counted, leak.rows))
+
+
+def _counted(row: Mapping[str, Any]) -> tuple[str, ...]:
+    best = {key: max(row["published"], key=lambda each: each[key]) for key in _METRICS}
+    names = list(dict.fromkeys(f"{each['row']}, {each['paper']}" for each in best.values()))
+    highest = f"{_pair({key: best[key][key] for key in _METRICS})} ({'; '.join(names)})"
+    return (
+        row["dataset"],
+        _pair(row["counter"]),
+        _pair(row["law"]),
+        highest,
+        _pair(row["popularity"]),
+        _pair(row["counter, ties by popularity"]),
+        _pair(row["counter, strict"]),
+    )
+
+
+def _pair(figures: Mapping[str, float]) -> str:
+    return f"{figures['hr@10']:.3f} / {figures['ndcg@10']:.3f}"
+
+
+def repositories_summary(leak: Leak) -> str:
+    """How many repositories draw how."""
+    grouped: dict[str, list[str]] = {answer: [] for answer in _LEAKS}
+    for each in leak.repositories:
+        grouped[each["negatives"]["answer"]].append(re.split(r" \(|, with", each["method"])[0])
+    rows = [(_LEAKS[answer], str(len(names)), ", ".join(names)) for answer, names in grouped.items()]
+    return table(("the held-out item as a training negative", "repositories", "methods"), rows)
+
+
+def repositories(leak: Leak) -> str:
+    """All repositories, with commit and line of every answer."""
+    return "\n\n".join(_repository(each) for each in leak.repositories)
+
+
+def _repository(each: Mapping[str, Any]) -> str:
+    url = f"https://github.com/{each['name']}"
+    paper = f", {each['paper']}" if each["paper"] else ""
+    head = f"**[{each['name']}]({url})**, {each['method']}{paper}; commit `{each['commit'][:10]}`"
+    lines = []
+    for question in _ASKED:
+        found = each[question]
+        answer = _LEAKS[found["answer"]] if question == "negatives" else found["answer"]
+        note = f". {found['note'][:1].upper()}{found['note'][1:]}" if found["note"] else ""
+        lines.append(f"- {question}: {answer} (`{found['where']}`){note}")
+    return "\n".join((head, "", *lines, *([f"- {each['note']}"] if each["note"] else [])))
+
+
+def authors(leak: Leak) -> str:
+    """The authors' own code before and after one line is changed."""
+    if not leak.runs:
+        return NONE_YET
+    grouped: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
+    for run in leak.runs:
+        kind = "after" if run["change"] else "before"
+        grouped.setdefault((run["method"], run["dataset"]), {}).setdefault(kind, []).append(run)
+    rows = []
+    for (method, dataset), runs in sorted(grouped.items()):
+        both = [run for kind in _KINDS for run in runs.get(kind, [])]
+        changed = next(
+            (f"`{run['change']['file']}:{run['change']['line']}`" for run in both if run["change"]), "–"
+        )
+        rounds = "/".join(dict.fromkeys(str(run["rounds"]) for run in both))
+        cells = [
+            _mean(runs.get(kind, []), which) for kind in ("before", "after") for which in ("figures", "last")
+        ]
+        rows.append((method, dataset, changed, rounds, *cells))
+    head = (
+        "code",
+        "data",
+        "line",
+        "rounds",
+        "before, as reported",
+        "before, last",
+        "after, as reported",
+        "after, last",
+    )
+    return table(head, rows)
+
+
+def _mean(runs: Sequence[Mapping[str, Any]], which: str) -> str:
+    found = [run[which] for run in runs if run.get(which)]
+    if not found:
+        return "–"
+    mean = {key: sum(each[key] for each in found) / len(found) for key in _METRICS}
+    return _pair(mean) + (f" ({len(found)} seeds)" if len(found) > 1 else "")
