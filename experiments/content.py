@@ -60,7 +60,7 @@ def measure(study: str, method: str, data: str, among: list[float] | None) -> No
             rounds=1,
             protocol=protocol,
             options=base | options,
-            test_twice=False,
+            second_test=False,
             evaluate_users=10**9,
         )
         result = train(config, loaded, threads=1).result

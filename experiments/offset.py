@@ -132,6 +132,6 @@ if __name__ == "__main__":
         options=dict(option.split("=", 1) for option in given.options),
         evaluate_every=given.rounds,
         evaluate_users=1000,
-        test_twice=False,
+        second_test=False,
     )
     compare(run, train(config, run.data, out=given.out, threads=1))

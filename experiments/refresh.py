@@ -23,10 +23,9 @@ from solera.engine import Simulation, State
 from solera.engine.refresh import refreshed
 from solera.evaluate import Evaluator, split
 from solera.evaluate.protocols import TEST, get
-from solera.methods import find
 from solera.runs import RunConfig
 from solera.runs.federation import clients_of
-from solera.runs.rounds import Training
+from solera.runs.training import Training
 
 METHODS = ("fedmf", "fedncf", "pfedrec", "gpfedrec", "fedrap", "pfedclr", "fedem")
 LOCAL_ROUNDS = (0, 1, 2, 5, 10, 20)
@@ -43,8 +42,8 @@ def figures(method: str, data: Interactions) -> dict[str, float]:
     """NDCG@10 on validation items by the number of local rounds, with the method's defaults."""
     config = RunConfig(method=method, dataset=data.name, rounds=ROUNDS, patience=PATIENCE).resolved()
     parts = split(data, "strict")
-    training = Training(config, find(method), data, 1, "cpu")
-    training.rounds(None, None, None)
+    training = Training(config, data, 1, "cpu")
+    training.rounds(None, None)
     simulation, done = training.simulation, training.best_round + 1
     assert isinstance(simulation, Simulation)
     assert isinstance(training.best, State)

@@ -22,8 +22,8 @@ import torch
 from solera.data.datasets import load
 from solera.evaluate import split
 from solera.methods import build
-from solera.runs.config import RunConfig
 from solera.runs.federation import clients_of, federation
+from solera.runs.settings import RunConfig
 
 SLOWEST = (
     "fedem",

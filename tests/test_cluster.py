@@ -22,6 +22,7 @@ import yaml
 from torch.distributed.run import get_args_parser
 
 from solera.cli import app
+from solera.cli.lazy import subcommands
 
 CLUSTER = Path(__file__).parent.parent / "packaging" / "cluster"
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
@@ -56,7 +57,7 @@ def taken(command: list[str]) -> tuple[Any, dict[str, Any]]:
     assert given.training_script == "solera"
     name, *rest = given.training_script_args
     program: Any = typer.main.get_command(app)
-    return given, program.commands[name].make_context(name, rest).params
+    return given, subcommands(program)[name].make_context(name, rest).params
 
 
 def test_the_kinds_and_their_versions(parts):

@@ -17,7 +17,8 @@ from solera.baselines import BASELINES, configure
 from solera.bench.papers import select
 from solera.bench.records import Record, write
 from solera.cli import WRONG_USE, app
-from solera.cli.data import parse_pairs
+from solera.cli.lazy import subcommands
+from solera.cli.options import parse_pairs
 from solera.core.errors import SoleraError
 from solera.data.datasets import names as dataset_names
 from solera.evaluate import get
@@ -116,7 +117,7 @@ def test_index_names_everything():
     assert {name: f"{about} ({paper})" for name, about, paper in plugins} == {
         name: plugin.about for name, plugin in PLUGINS.items()
     }
-    examples = re.findall(r"^solera train .*--with ([\w-]+)", text, re.MULTILINE)
+    examples = re.findall(r"^solera train .*--plugin ([\w-]+)", text, re.MULTILINE)
     assert set(examples) == set(PLUGINS)
 
 
@@ -237,7 +238,7 @@ def test_figures_are_means_over_the_records(copy):
 def all_commands() -> Any:
     """They take a while to build, and there are many lines to check."""
     program: Any = typer.main.get_command(app)
-    return program.commands
+    return subcommands(program)
 
 
 def check(command: str) -> None:
@@ -267,7 +268,7 @@ def check(command: str) -> None:
             find(given["method"], options, given["plugin"] or [])
             assert given["data"] in dataset_names()
         case "paper":
-            inner = all_commands()["paper"].commands[rest[0]].make_context(rest[0], rest[1:]).params
+            inner = subcommands(all_commands()["paper"])[rest[0]].make_context(rest[0], rest[1:]).params
             if "name" in inner:
                 assert select(*find_table(inner["name"]), inner["data"], inner["only"], None)
         case "report":
@@ -301,8 +302,8 @@ def test_every_method_and_baseline_has_a_command():
         "solera train fedmff --data ml-100k",
         "solera train fedmf --data ml-100kk",
         "solera train fedmf",
-        "solera train fedmf --data ml-100k --with plgcc",
-        "solera train local --data ml-100k --with plgc",
+        "solera train fedmf --data ml-100k --plugin plgcc",
+        "solera train local --data ml-100k --plugin plgc",
         "solera train fedmf --data ml-100k -o rank=2",
         "solera train fedmf --data ml-100k -o local_epochs=none",
         "solera train fedmf --data ml-100k --protocol lenient",

@@ -17,6 +17,7 @@ from solera.core.errors import SoleraError
 if TYPE_CHECKING:
     from solera.api import (
         BaselineRun,
+        Callback,
         Interactions,
         Progress,
         RoundEntry,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __version__ = version("solera")
 __all__ = [
     "BaselineRun",
+    "Callback",
     "Interactions",
     "Progress",
     "RoundEntry",

@@ -1,15 +1,17 @@
 """The Python interface: load data, train and compare methods, inspect runs, recommend.
 
-Every function takes the same options as the command of the same name; `runs.assembly` handles both.
+Every function takes the same options as the command of the same name; both are made from `runs.settings`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable
+import inspect
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import polars as pl
 
@@ -22,19 +24,23 @@ from solera.evaluate import Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS
 from solera.methods import find, register
 from solera.report import write_report
-from solera.runs import Progress, Run
-from solera.runs.assembly import chosen_names, run_config
 from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.blending import blend_runs, folder_of
 from solera.runs.listing import datasets, methods, presets
 from solera.runs.notebook import in_notebook, notebook_progress
 from solera.runs.plan import parse_memory
+from solera.runs.presets import chosen_names, run_settings
 from solera.runs.presets import preset as find_preset
-from solera.runs.result import Rankings, RoundEntry, RunResult, metrics_table
-from solera.runs.tracking import tracked_train
+from solera.runs.result import Progress, Rankings, RoundEntry, RunResult, metrics_table
+from solera.runs.run import Run
+from solera.runs.settings import RENAMED, SETTINGS, RunConfig
+from solera.runs.tracking import Tracking
+from solera.runs.training import AfterRound, Callback
+from solera.runs.training import train as train_run
 
 __all__ = [
     "BaselineRun",
+    "Callback",
     "Interactions",
     "Progress",
     "RoundEntry",
@@ -101,93 +107,71 @@ def load(
     )
 
 
+def _made_from_settings(function: Callable[P, R]) -> Callable[P, R]:
+    """Show the settings of a run among the function's parameters, and what they mean in its docstring."""
+    signature = inspect.signature(function)
+    given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    more = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    fields = {name: RunConfig.model_fields[name] for name in SETTINGS}
+    made = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation
+        )
+        for name, field in fields.items()
+    ]
+    about = "\n".join(f"        {name}: {field.description}" for name, field in fields.items())
+    function.__signature__ = signature.replace(parameters=[*given, *made, *more])  # type: ignore[attr-defined]
+    function.__doc__ = f"{function.__doc__}\n    Settings:\n{about}\n    "
+    return function
+
+
 @_in_python
+@_made_from_settings
 def train(
     method: str | None = None,
     data: Data = None,
     *,
     preset: str | None = None,
     plugins: Collection[str] = (),
-    protocol: str | None = None,
-    rounds: int | None = None,
-    patience: int | None = None,
-    at: Iterable[int] = CUTOFFS,
-    select_by: str | None = None,
-    evaluate_users: int | None = None,
-    evaluate_every: int | None = None,
-    test_twice: bool | None = None,
-    seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
-    engine: Literal["block", "reference"] = "block",
     threads: int = 0,
     memory: str | None = None,
-    shard_tables: bool = False,
     device: str = "cpu",
-    precision: Literal["single", "double"] = "single",
-    secure_aggregation: bool = False,
-    dp: str | None = None,
-    wire: str | None = None,
-    upload: str | None = None,
-    download: str | None = None,
-    record_figures: bool = False,
     mlflow: str | None = None,
     data_dir: str | Path | None = None,
-    min_interactions: int | None = None,
-    columns: dict[str, str] | None = None,
-    on_round: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     progress: bool = True,
     **options: Any,
 ) -> Run:
     """Train a method and return the finished run.
 
     `data` is anything that `solera.load` takes or returns; a `preset` names method and data itself. Further
-    keyword arguments are options of the method and of its `plugins`. `at` are the cutoffs of the metrics; 10
-    is always among them. `select_by` is the validation metric that selects the round, for example "hr@20".
-    Validation takes `evaluate_users` users, by default all up to 10,000, every `evaluate_every` rounds. The
-    test takes everybody, with and without the validation item in the model if `test_twice`, by default up to
-    100,000 users. With `memory`, for example "8GB", a run that would take more is refused. In a program
-    that torchrun starts, `shard_tables` divides item tables among the ranks by rows. `upload` and `download`
-    code what clients send and receive in fewer bytes, for example "int8" and "pq:8". `out` names a folder,
-    from which `solera.open_run` reads the run. A notebook shows progress, unless `progress` is False.
+    keyword arguments are settings of the run, listed below, or options of the method and of its `plugins`.
+    With `memory`, for example "8GB", a run that would take more is refused. `out` names a folder, from which
+    `solera.open_run` reads the run. `callbacks` hear of every round. A notebook shows progress, unless
+    `progress` is False.
 
     Examples:
         >>> run = solera.train("fedmf", "ml-100k", rounds=20, learning_rate=0.02)  # doctest: +SKIP
         >>> run.test["full"]["ndcg@10"]  # doctest: +SKIP
     """
+    settings = {name: options.pop(name) for name in SETTINGS if name in options}
+    for old, new in RENAMED.items():
+        if old in options:
+            warnings.warn(f"{old} is now called {new}", FutureWarning, stacklevel=3)
+            settings[new] = options.pop(old)
     interactions: Interactions | None = None
     dataset = None
     if data is not None:
-        interactions = load(data, columns=columns, min_interactions=min_interactions, data_dir=data_dir)
+        where = {name: settings.pop(name, None) for name in ("columns", "min_interactions")}
+        interactions = load(data, **where, data_dir=data_dir)
         origin = interactions.origin
         stated = origin.dataset if origin else interactions.name
         dataset = data if isinstance(data, str) and preset else stated
-        columns, min_interactions = (origin.columns, origin.min_interactions) if origin else (None, None)
-    config = run_config(
-        method,
-        dataset,
-        preset=preset,
-        plugins=plugins,
-        options=options,
-        protocol=protocol,
-        rounds=rounds,
-        patience=patience,
-        at=tuple(at),
-        select_by=select_by,
-        evaluate_users=evaluate_users,
-        evaluate_every=evaluate_every,
-        test_twice=test_twice,
-        seed=seed,
-        engine=engine,
-        precision=precision,
-        secure_aggregation=secure_aggregation,
-        dp=dp,
-        wire=wire,
-        upload=upload,
-        download=download,
-        min_interactions=min_interactions,
-        columns=columns,
-    )
+        if origin:
+            settings |= {"columns": origin.columns, "min_interactions": origin.min_interactions}
+    config = run_settings(method, dataset, preset=preset, plugins=plugins, options=options, **settings)
     if interactions is None:
         interactions = known_data.load(
             config.dataset,
@@ -195,27 +179,19 @@ def train(
             min_interactions=config.min_interactions,
             columns=config.columns,
         )
+    listed = [*callbacks, *([Tracking(mlflow, config)] if mlflow else [])]
     title = f"{config.full_method} on {interactions.name}"
     shown = notebook_progress(title) if progress and in_notebook() else nullcontext()
     with shown as show:
-
-        def after_round(done: Progress) -> None:
-            for each in (show, on_round):
-                if each is not None:
-                    each(done)
-
-        return tracked_train(
-            mlflow,
+        return train_run(
             config,
             interactions,
             out=None if out is None else Path(out),
             resume=resume,
             threads=threads,
             device=device,
-            record=record_figures,
-            on_round=after_round,
             memory=parse_memory(memory) if memory else None,
-            shard_tables=shard_tables,
+            callbacks=[AfterRound(show), *listed] if show else listed,
         )
 
 
@@ -226,7 +202,7 @@ def baseline(
     *,
     preset: str | None = None,
     protocol: str = "strict",
-    at: Iterable[int] = CUTOFFS,
+    cutoffs: Iterable[int] = CUTOFFS,
     seed: int = 0,
     data_dir: str | Path | None = None,
     min_interactions: int | None = None,
@@ -235,7 +211,7 @@ def baseline(
 ) -> BaselineRun:
     """Fit a centralized baseline under the same protocol. Further keyword arguments are its options.
 
-    `at` are the cutoffs of the metrics; 10 is always among them.
+    `cutoffs` are those of the metrics; 10 is always among them.
 
     Examples:
         >>> solera.baseline("ease", "ml-100k", reg=200).metrics  # doctest: +SKIP
@@ -250,7 +226,9 @@ def baseline(
         columns=columns,
     )
     taken = dict(chosen.options if chosen else {}) | options
-    return run_baseline(named["baseline"], interactions, protocol=protocol, seed=seed, options=taken, at=at)
+    return run_baseline(
+        named["baseline"], interactions, protocol=protocol, seed=seed, options=taken, cutoffs=cutoffs
+    )
 
 
 @_in_python
@@ -294,15 +272,15 @@ def compare(
 
 @_in_python
 def evaluate(
-    score: Score, data: Data, *, protocol: str = "strict", at: Iterable[int] = CUTOFFS, seed: int = 0
+    score: Score, data: Data, *, protocol: str = "strict", cutoffs: Iterable[int] = CUTOFFS, seed: int = 0
 ) -> pl.DataFrame:
     """Evaluate your own recommender under a protocol.
 
-    `score` takes user numbers [n] and returns their scores of all items, [n, items], as a tensor. `at` are
-    the cutoffs of the metrics; 10 is always among them.
+    `score` takes user numbers [n] and returns their scores of all items, [n, items], as a tensor. `cutoffs`
+    are those of the metrics; 10 is always among them.
     """
     interactions = load(data)
-    evaluator = Evaluator(split(interactions, protocol), seed, at)
+    evaluator = Evaluator(split(interactions, protocol), seed, cutoffs)
     parts = {"test": evaluator.test, "validation": evaluator.validation}
     return metrics_table({part: Rankings.of(rank(score)) for part, rank in parts.items()})
 

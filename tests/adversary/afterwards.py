@@ -15,7 +15,7 @@ from solera.deploy.server.folder import FederationFolder
 from solera.device.device import Device
 from solera.device.ledger import Ledger, Stage
 from solera.dp.settings import DP
-from solera.runs.config import releases
+from solera.runs.settings import releases
 
 
 def numbers(folder: Path, name: str) -> list[int]:

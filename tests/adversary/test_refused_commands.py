@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from commands import solera
 from federation import Local
 from solera.cli import WRONG_USE, app
+from solera.cli.lazy import subcommands
 from solera.core.errors import SoleraError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.node.membership import pin
@@ -183,12 +184,11 @@ RESEARCH = ("bench", "paper")
 
 
 def leaves(command: object, name: tuple[str, ...] = ()) -> Iterator[str]:
-    below = getattr(command, "commands", None)
-    if below is None:
+    below = subcommands(command)
+    if not below:
         yield " ".join(name)
-    else:
-        for each, inner in below.items():
-            yield from leaves(inner, (*name, each))
+    for each, inner in below.items():
+        yield from leaves(inner, (*name, each))
 
 
 def test_every_command_is_here():

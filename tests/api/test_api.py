@@ -20,14 +20,14 @@ from solera.cli.compare import compare as compare_command
 from solera.cli.recommend import recommend as recommend_command
 from solera.cli.recommend import similar as similar_command
 from solera.cli.report import report as report_command
-from solera.cli.runs import train as train_command
+from solera.cli.train import train as train_command
 from solera.core.errors import in_python
 from solera.runs import recommending
 
 # What has another name in Python, and what only a terminal needs.
 NAMES = {"plugin": "plugins", "out_dir": "out", "option": "options", "workers": "threads"}
 NAMES_OF_RECOMMEND = {"user": "users", "all_users": "users", "output": "path"}
-TERMINAL = {"json", "plan"}
+TERMINAL = {"json", "plan", "record_figures"}
 SMALL: dict[str, Any] = {"embedding_size": 4, "local_epochs": 1}
 
 
@@ -112,7 +112,7 @@ def test_a_run_on_a_file_is_opened(rows, tmp_path):
         ({"rounds": 1.5}, "rounds is 1.5", "rounds"),
         ({"seed": -1}, "seed is -1", "seed"),
         ({"engine": "blok"}, "engine is 'blok'", "engine"),
-        ({"protocol": "strikt"}, "unknown protocol", "strict"),
+        ({"protocol": "strikt"}, "protocol is 'strikt'", "protocol"),
         ({"learning": 1}, "has no option 'learning'", "learning_rate"),
         ({"rounds": 2, "patience": 1, "dp": "epsilon=8,delta=1e-5"}, "patience", "patience"),
     ],

@@ -12,8 +12,8 @@ from solera.bench.matrix import _Table, read_matrix, read_tuning
 from solera.bench.records import Record
 from solera.core.errors import ConfigError
 from solera.data.registry import REGISTRY
-from solera.runs.config import BaselineConfig, RunConfig
 from solera.runs.presets import Preset
+from solera.runs.settings import BaselineConfig, RunConfig
 
 
 @pytest.fixture(autouse=True)

@@ -71,7 +71,7 @@ id = "table-2"
 title = "Full ranking, and noise"
 columns = ["Films"]
 of = "FedMF"
-vary = "wire"
+vary = "noise"
 ranking = "full"
 rows = ["0", "0.5"]
 

@@ -52,7 +52,7 @@ def folder(tmp_path, monkeypatch):
         ("reg=1e-4..1:linear", Range(low=1e-4, high=1)),
         ("embedding_size=4..64", Range(low=4, high=64, log=True, whole=True)),
         ("rounds=2..9", Range(low=2, high=9, whole=True)),
-        ("wire=0,0.5", Range(choices=[0, 0.5])),
+        ("noise=0,0.5", Range(choices=[0, 0.5])),
     ],
 )
 def test_axes_as_they_are_written(axis, where):
@@ -92,8 +92,8 @@ def test_a_value_is_set_where_it_belongs():
     made = applied(base, {"dp.noise": 2.0, "reg": 0.1, "rounds": 7})
     assert (made.dp.epsilon, made.dp.noise, made.dp.delta) == (None, 2.0, 1e-5)
     assert (made.options, made.rounds) == ({"reg": 0.1}, 7)
-    assert applied(CONFIG, {"wire": 0.5}).wire.scale == 0.5
-    assert applied(CONFIG, {"wire": 0}).wire is None
+    assert applied(CONFIG, {"noise": 0.5}).noise.scale == 0.5
+    assert applied(CONFIG, {"noise": 0}).noise is None
 
 
 def test_a_grid_is_every_combination_and_is_tried_in_full():
@@ -260,9 +260,9 @@ def test_every_sweep_in_the_documents_is_taken(pytestconfig):
     commands = [shlex.split(line) for line in re.findall(r"^solera sweep .*$", text, re.MULTILINE)]
     assert len(commands) > 10
     for command in commands:
-        given: dict[str, Any] = {"-s": {}, "-o": {}, "--with": []}
+        given: dict[str, Any] = {"-s": {}, "-o": {}, "--plugin": []}
         for flag, value in pairwise(command):
-            if flag == "--with":
+            if flag == "--plugin":
                 given[flag].append(value)
             elif flag in given:
                 key, _, rest = value.partition("=")
@@ -272,6 +272,6 @@ def test_every_sweep_in_the_documents_is_taken(pytestconfig):
             dataset="ml-100k",
             rounds=5,
             options=given["-o"],
-            plugins=tuple(given["--with"]),
+            plugins=tuple(given["--plugin"]),
         )
         assert check_size(read_space(given["-s"], config), None) > 1

@@ -21,8 +21,9 @@ from in_process import solera
 from solera.baselines import BASELINES
 from solera.cli import app
 from solera.cli.baseline import Baseline
-from solera.cli.data import Protocol
 from solera.cli.device_import import Format
+from solera.cli.lazy import subcommands
+from solera.cli.options import Protocol
 from solera.cli.output import table
 from solera.cli.poison import Attack, Defence
 from solera.device.importers import READERS
@@ -93,12 +94,16 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "omit the method or the preset",
         ),
         (
-            ("train", "--preset", "paper:fedrap/ml-100k", "--with", "plgc"),
+            ("train", "--preset", "paper:fedrap/ml-100k", "--plugin", "plgc"),
             "has the plugins [], not ['plgc']",
-            "omit --with or the preset",
+            "omit --plugin or the preset",
         ),
-        (("train", "fedmf", "--data", "ml-100k", "--with", "elastic"), "unknown plug-in", "'elastic-merge'"),
-        (("train", "local", "--data", "ml-100k", "--with", "plgc"), "plgc", "method"),
+        (
+            ("train", "fedmf", "--data", "ml-100k", "--plugin", "elastic"),
+            "unknown plug-in",
+            "'elastic-merge'",
+        ),
+        (("train", "local", "--data", "ml-100k", "--plugin", "plgc"), "plgc", "method"),
         (
             ("train", "fedmf", "--rounds", "0", "--data", "ml-100k"),
             "--rounds",
@@ -106,7 +111,11 @@ OWN = ("--columns", "user=who,item=what,time=when")
         ),
         (("recommend", "no-such-run", "--user", "1"), "no-such-run contains no run", "give the folder"),
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
-        (("baseline", "eas", "--data", "x"), "'eas' is not one of 'popularity', 'counter'", "baseline --help"),
+        (
+            ("baseline", "eas", "--data", "x"),
+            "'eas' is not one of 'popularity'",
+            "baseline --help",
+        ),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
         (("poison", "fedmf", "--attack", "promotoin"), "'promotoin' is not one of 'promotion'", "--help"),
         (("poison", "fedmf", "--defence", "medain"), "'medain' is not one of 'norm-bound'", "--help"),
@@ -289,10 +298,10 @@ def test_json_of_every_other_command(ratings):
 
 def commands(command, *path: str):
     """Every command that does something, with the words that call it."""
-    below = getattr(command, "commands", None)
-    if below is None:
+    below = subcommands(command)
+    if not below:
         yield path, command
-    for name, each in (below or {}).items():
+    for name, each in below.items():
         yield from commands(each, *path, name)
 
 
@@ -389,7 +398,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
     [
         ("solera train pfed", {"pfedrec", "pfedclr", "pfedclr-af", "pfedclr-cf", "pfedgraph"}),
         ("solera train fedmf --data ml-", {"ml-100k", "ml-1m"}),
-        ("solera train fedmf --with elastic", {"elastic-merge"}),
+        ("solera train fedmf --plugin elastic", {"elastic-merge"}),
         ("solera train --preset paper:fedr", {"paper:fedrap/ml-100k"}),
         ("solera attack fedmf --protocol st", {"strict"}),
         ("solera data stats film", {"filmtrust"}),

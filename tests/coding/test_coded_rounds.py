@@ -15,8 +15,8 @@ from solera.core.upload import Upload
 from solera.dp.mechanism import norms
 from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.methods import build, find
-from solera.runs.assembly import run_config
 from solera.runs.federation import federation
+from solera.runs.presets import run_settings
 from solera.testing.toy import CPU, N_ITEMS, Watched, difference, identical, state, toy_data
 
 SMALL = {"embedding_size": 4, "clients_per_round": 0.5}
@@ -158,7 +158,7 @@ def test_a_sketch_shortens_masked_uploads():
 
 def test_clipping_bounds_what_the_server_decodes():
     for upload in ("int8", "top-k:0.5", "low-rank:1", "sketch:0.5"):
-        config = run_config("fedmf", "toy", options=SMALL, dp="noise=1,delta=1e-5,clip=0.01", upload=upload)
+        config = run_settings("fedmf", "toy", options=SMALL, dp="noise=1,delta=1e-5,clip=0.01", upload=upload)
         made = federation(config, find("fedmf", config.options, []), toy_data(), 1, "cpu")
         begun = made.protection.begin(0, made.method.leaves, made.state.memory, made.state.personal.residuals)
         for result in made.train_clients(0, np.arange(20), begun):
@@ -173,7 +173,7 @@ def test_clipping_bounds_what_the_server_decodes():
         ({"upload": "top-k:0.1", "secure_aggregation": True}, "sends every row"),
         ({"upload": "low-rank:2", "secure_aggregation": True}, "product of factors"),
         ({"upload": "int8", "dp": "noise=1,delta=1e-5,mode=local"}, "noise to every number"),
-        ({"upload": "int8", "wire": "paper-laplace=0.5"}, "cannot be coded"),
+        ({"upload": "int8", "noise": "laplace:0.5"}, "cannot be coded"),
         ({"download": "slice:0.1", "secure_aggregation": True}, "its own items among them"),
         ({"download": "pq:8+slice:0.1", "dp": "noise=1,delta=1e-5"}, "its own items among them"),
         ({"upload": "int4"}, "not a valid --upload"),
@@ -189,7 +189,7 @@ def test_clipping_bounds_what_the_server_decodes():
 )
 def test_what_is_refused_says_why(settings, why):
     with pytest.raises(ConfigError, match=why):
-        run_config("fedmf", "toy", **settings)
+        run_settings("fedmf", "toy", **settings)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def test_what_is_refused_says_why(settings, why):
 )
 def test_methods_that_cannot_be_coded_say_why(method, settings, why):
     with pytest.raises(ConfigError, match=why):
-        run_config(method, "toy", **settings)
+        run_settings(method, "toy", **settings)
 
 
 def test_sketches_and_coded_tables_go_with_masks_and_noise():
-    run_config("fedmf", "toy", upload="sketch:0.25", download="pq:8+delta", secure_aggregation=True)
-    run_config("fedmf", "toy", upload="low-rank:2", download="int8", dp="noise=1,delta=1e-5")
+    run_settings("fedmf", "toy", upload="sketch:0.25", download="pq:8+delta", secure_aggregation=True)
+    run_settings("fedmf", "toy", upload="low-rank:2", download="int8", dp="noise=1,delta=1e-5")
     with pytest.raises(ConfigError, match="mixes the clients' tables"):
         check_upload("int8", find("fedem", {}, []), masked=False, noise=None)

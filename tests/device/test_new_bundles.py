@@ -66,7 +66,17 @@ def test_a_bundle_to_begin_with(items, keys, tmp_path):
     made = json.loads(
         run(
             *("bundle", "new", "fedmf", "--catalogue", items, "-o", target, "--key", f"{keys}.key"),
-            *("--seed", 5, "--precision", "double", "-O", "embedding_size=4", "--with", "row-mean", "--json"),
+            *(
+                "--seed",
+                5,
+                "--precision",
+                "double",
+                "-O",
+                "embedding_size=4",
+                "--plugin",
+                "row-mean",
+                "--json",
+            ),
         )
     )
     assert (made["items"], made["seed"], made["precision"]) == (3, 5, "double")
@@ -104,7 +114,7 @@ def test_wrong_use(items, keys, tmp_path):
     with pytest.raises(ConfigError, match="no option 'size'"):
         run("bundle", "new", "fedmf", "--catalogue", items, *rest, "-O", "size=4")
     with pytest.raises(DeviceError, match="by popularity"):
-        run("bundle", "new", "fedmf", "--with", "popular-negatives", "--catalogue", items, *rest)
+        run("bundle", "new", "fedmf", "--plugin", "popular-negatives", "--catalogue", items, *rest)
     assert not (tmp_path / "x.bundle").exists()
 
 

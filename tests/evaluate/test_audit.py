@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from solera.data.interactions import Interactions
-from solera.evaluate import audit
+from solera.evaluate.audit import audit
 
 
 def toy() -> Interactions:

@@ -94,7 +94,7 @@ def test_on_the_command_line_from_training_to_recommending(tmp_path, no_own_meth
     written(tmp_path, "mine", 5)
     rows = "\n".join(f"{user},{(user * 7 + 3 * k) % 30},{k}" for user in range(12) for k in range(8))
     (tmp_path / "ratings.csv").write_text(f"user,item,time\n{rows}\n", encoding="utf-8")
-    own = ("--methods", "mine.py")
+    own = ("--methods-file", "mine.py")
     shown = json.loads(solera(*own, "methods", "mine", "--json"))
     assert {"option": "embedding_size", "default": 5, "about": None} in shown["options"]
     training = ("train", "mine", "--data", "ratings.csv", "--rounds", "2", "--out", "run")

@@ -20,7 +20,7 @@ from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.simulation import Simulation
 from solera.methods import build
-from solera.runs import Progress, RunConfig, train
+from solera.runs import AfterRound, Progress, RunConfig, train
 from solera.runs.folder import RunFolder
 
 CPU = torch.device("cpu")
@@ -193,7 +193,7 @@ def test_a_stopped_run_goes_on_with_its_memory(tmp_path: Path) -> None:
             stop.set()
 
     with pytest.raises(RunError, match="stopped after round 2 of 4"):
-        train(config, data, out=tmp_path / "cut", on_round=after_two, stop=stop)
+        train(config, data, out=tmp_path / "cut", callbacks=[AfterRound(after_two)], stop=stop)
     train(config, data, out=tmp_path / "cut", resume=True)
     train(config, data, out=tmp_path / "whole")
     cut, whole = (RunFolder.open(tmp_path / name) for name in ("cut", "whole"))

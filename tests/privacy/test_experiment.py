@@ -12,8 +12,7 @@ import torch
 from solera.core.errors import ConfigError
 from solera.core.upload import Upload
 from solera.data.sampling import ClientData
-from solera.dp.laplace import PaperLaplace
-from solera.dp.settings import DP
+from solera.dp.settings import DP, PaperLaplace
 from solera.engine import BlockTraining, Simulation
 from solera.evaluate import split
 from solera.methods import build
@@ -98,7 +97,7 @@ def test_local_noise_hides_single_uploads_and_sums(small):
 def test_laplace_noise_hides_some(small):
     """It is on all rows, so that nobody sees which of them a client touched."""
     plain = attacked(small, config(rounds=1), sums=(1,))
-    noisy = attacked(small, config(wire=PaperLaplace(scale=5.0), rounds=1), sums=(1,))
+    noisy = attacked(small, config(noise=PaperLaplace(scale=5.0), rounds=1), sums=(1,))
     assert plain["touched", 1, 1, 1].target.auc > 0.6
     assert noisy["touched", 1, 1, 1].target.auc == 0.5
     assert noisy["sign", 1, 1, 1].target.auc < plain["sign", 1, 1, 1].target.auc - 0.05

@@ -21,7 +21,7 @@ from solera.privacy.poisoning.attacks import ATTACKS, CLAIM, Poisoned
 from solera.privacy.poisoning.crowd import Crowd
 from solera.privacy.poisoning.experiment import AttackPlan, Outcome, least_popular, poison
 from solera.privacy.poisoning.records import PoisonRecord, read_all, write
-from solera.runs.config import RunConfig
+from solera.runs.settings import RunConfig
 
 USERS, ITEMS = 40, 60
 

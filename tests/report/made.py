@@ -13,9 +13,10 @@ from safetensors.numpy import save_file
 
 from solera.evaluate import get
 from solera.evaluate.metrics import CUTOFFS
-from solera.runs import RoundEntry, RunConfig, RunFolder, RunResult
+from solera.runs import RoundEntry, RunFolder, RunResult
 from solera.runs.environment import environment
 from solera.runs.folder import StateToSave
+from solera.runs.presets import run_settings
 
 VOID = {"meta", "br", "input", "path", "rect", "circle"}
 
@@ -38,7 +39,7 @@ def write_run(
 ) -> dict[str, Any]:
     """A run of invented figures, and its result."""
     draw = random.Random(f"{path.name}{seed}")
-    config = RunConfig(method=method, dataset=dataset, protocol=protocol, seed=seed, rounds=rounds)
+    config = run_settings(method, dataset, protocol=protocol, seed=seed, rounds=rounds)
     folder = RunFolder.create(path, config, environment(1, "cpu"))
     for number in range(1, rounds + 1):
         folder.add_round(

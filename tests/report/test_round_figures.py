@@ -22,6 +22,7 @@ from solera.report.figures.uploads import uploads
 from solera.report.heat import depths
 from solera.report.svg import draw
 from solera.runs.recorded import recorded_rounds
+from solera.runs.recording import RecordFigures
 
 
 @pytest.fixture
@@ -169,7 +170,12 @@ def recorded(tmp_path_factory):
         lines += [f"u{user},i{item},{n}" for n, item in enumerate(draw_.sample(range(40), 8))]
     (folder / "ratings.csv").write_text("\n".join(lines) + "\n")
     solera.train(
-        "fedmf", str(folder / "ratings.csv"), rounds=2, out=folder / "run", threads=1, record_figures=True
+        "fedmf",
+        str(folder / "ratings.csv"),
+        rounds=2,
+        out=folder / "run",
+        threads=1,
+        callbacks=[RecordFigures()],
     )
     return folder / "run"
 

@@ -11,7 +11,7 @@ from made_ratings import write_ratings
 from solera.data.datasets import load
 from solera.engine.row_store import RowStore
 from solera.runs import StoppedError, train
-from solera.runs.assembly import run_config
+from solera.runs.presets import run_settings
 from solera.runs.saved_rows import read_rows, write_rows
 
 
@@ -57,7 +57,7 @@ def test_a_run_stopped_many_times_ends_with_the_same_figures(tmp_path, method):
     path = write_ratings(tmp_path / "r.csv", users=40, items=30, each=8, seed=3)
     data = load(str(path))
     options = {"embedding_size": 4, "clients_per_round": 0.3}
-    config = run_config(method, str(path), options=options, rounds=6)
+    config = run_settings(method, str(path), options=options, rounds=6)
     whole = train(config, data, threads=1)
     stop = threading.Event()
     stop.set()

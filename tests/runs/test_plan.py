@@ -11,10 +11,9 @@ from solera.data.datasets import load
 from solera.engine import Simulation
 from solera.methods import find
 from solera.runs import train
-from solera.runs.assembly import run_config
-from solera.runs.plan import RunPlan, parse_memory
-from solera.runs.rounds import Training
-from solera.runs.training import plan
+from solera.runs.plan import parse_memory
+from solera.runs.presets import run_settings
+from solera.runs.training import Training, plan
 
 OPTIONS = {"embedding_size": 4, "clients_per_round": 1.0}
 
@@ -25,7 +24,7 @@ def data(tmp_path_factory):
 
 
 def config(data, method="pfedrec", **more):
-    return run_config(method, data.origin.dataset, options=dict(OPTIONS), rounds=2, **more)
+    return run_settings(method, data.origin.dataset, options=dict(OPTIONS), rounds=2, **more)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +43,8 @@ def test_what_is_not_an_amount_of_memory(text):
 
 def test_rows_of_clients_are_foreseen(data):
     """Both states' rows, if every client took part: an item number and 4 values for each row."""
-    training = Training(config(data), find("pfedrec", OPTIONS), data, 1, "cpu")
-    training.rounds(None, None, None)
+    training = Training(config(data), data, 1, "cpu")
+    training.rounds(None, None)
     assert isinstance(training.simulation, Simulation)
     rows = training.simulation.state.personal.rows["items"]
     foreseen = plan(config(data), data).memory["clients' rows"]
@@ -57,13 +56,13 @@ def test_a_plan_has_time_for_training_validation_and_test(data):
     seconds = plan(config(data, evaluate_every=2), data).seconds
     assert seconds.keys() == {"training", "validation", "test", "second test"}
     assert all(value > 0 for value in seconds.values())
-    assert "second test" not in plan(config(data, test_twice=False), data).seconds
+    assert "second test" not in plan(config(data, second_test=False), data).seconds
     twice = plan(config(data, evaluate_every=1), data).seconds
     assert twice["validation"] / twice["test"] == pytest.approx(2 * seconds["validation"] / seconds["test"])
 
 
 def test_a_closed_form_says_what_its_matrices_take(data):
-    found = plan(run_config("fedease", data.origin.dataset), data)
+    found = plan(run_settings("fedease", data.origin.dataset), data)
     assert found.memory["sums and solution"] == 3 * 8 * data.n_items**2
     assert found.seconds == {}
 
@@ -78,11 +77,9 @@ def test_sparse_sums_take_an_entry_for_every_pair_of_items():
 
 
 def test_a_limit_changes_no_result(data):
-    plans: list[RunPlan] = []
-    free, held = train(config(data), data), train(config(data), data, memory=10**10, on_plan=plans.append)
+    free, held = train(config(data), data), train(config(data), data, memory=10**10)
     assert free.test == held.test
     assert free.history["loss"].to_list() == held.history["loss"].to_list()
-    assert plans[0].limit == 10**10
 
 
 def test_a_run_above_its_limit_is_refused_before_it_writes(data, tmp_path):

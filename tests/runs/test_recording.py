@@ -13,14 +13,14 @@ from safetensors.numpy import load_file
 
 from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
-from solera.dp.laplace import PaperLaplace
+from solera.dp.settings import PaperLaplace
 from solera.engine.simulation import Simulation
 from solera.evaluate import split
 from solera.methods import find
 from solera.runs import RunConfig, StoppedError, train
 from solera.runs.federation import clients_of, federation
 from solera.runs.recorded import by_activity, middling, recorded_rounds, spread
-from solera.runs.recording import Recorder, is_full
+from solera.runs.recording import Recorder, RecordFigures, is_full
 
 USERS, ITEMS = 24, 30  # few enough to look at all of them
 
@@ -60,7 +60,9 @@ def one_round(simulation, recorder, number: int) -> None:
 @pytest.mark.parametrize("method", ["fedmf", "pfedrec", "pfedclr", "fedem", "gpfedrec", "plgc", "fedrap"])
 def test_recording_changes_nothing(data, tmp_path, method):
     plain = train(config(method), data, out=tmp_path / "plain", threads=1).result
-    recorded = train(config(method), data, out=tmp_path / "recorded", threads=1, record=True).result
+    recorded = train(
+        config(method), data, out=tmp_path / "recorded", threads=1, callbacks=[RecordFigures()]
+    ).result
     measured = {"seconds_per_round": 0.0, "seconds_to_test": 0.0, "peak_bytes": 0}
     assert plain.model_copy(update=measured) == recorded.model_copy(update=measured)
     for name in ("shared.safetensors", "personal.safetensors", "config.json"):
@@ -75,7 +77,7 @@ def test_recording_changes_nothing(data, tmp_path, method):
 
 
 def test_vectors_are_those_of_the_clients(data, tmp_path):
-    chosen = train(config("fedmf"), data, out=tmp_path / "run", threads=1, record=True).result
+    chosen = train(config("fedmf"), data, out=tmp_path / "run", threads=1, callbacks=[RecordFigures()]).result
     rounds = recorded_rounds(tmp_path / "run")
     users = rounds[0]["users"]
     assert len(users) == USERS
@@ -182,19 +184,25 @@ def test_skew_needs_rows_that_a_user_vector_scores(data, tmp_path, method):
 
 
 def test_a_resumed_run_goes_on_recording(data, tmp_path):
-    train(config("fedem"), data, out=tmp_path / "whole", threads=1, record=True)
+    train(config("fedem"), data, out=tmp_path / "whole", threads=1, callbacks=[RecordFigures()])
     stop = threading.Event()
     stop.set()
     with pytest.raises(StoppedError):
-        train(config("fedem"), data, out=tmp_path / "run", threads=1, record=True, stop=stop)
+        train(config("fedem"), data, out=tmp_path / "run", threads=1, callbacks=[RecordFigures()], stop=stop)
     assert sorted(recorded_rounds(tmp_path / "run")) == [0, 1]
-    train(config("fedem"), data, out=tmp_path / "run", threads=1, resume=True)
+    train(config("fedem"), data, out=tmp_path / "run", threads=1, resume=True, callbacks=[RecordFigures()])
     for path in (tmp_path / "whole" / "recorded").iterdir():
         assert path.read_bytes() == (tmp_path / "run" / "recorded" / path.name).read_bytes()
 
 
 def test_sums_show_no_single_upload(data, tmp_path):
-    train(config("fedmf", secure_aggregation=True), data, out=tmp_path / "run", threads=1, record=True)
+    train(
+        config("fedmf", secure_aggregation=True),
+        data,
+        out=tmp_path / "run",
+        threads=1,
+        callbacks=[RecordFigures()],
+    )
     last = recorded_rounds(tmp_path / "run")[4]
     assert set(last) == {"users", "vectors"}
 
@@ -202,9 +210,9 @@ def test_sums_show_no_single_upload(data, tmp_path):
 def test_noise_on_the_wire_is_in_the_upload(data, tmp_path):
     """Of a table that clients keep, the server has the noise of all rounds: that is not recorded."""
     for method in ("fedmf", "plgc"):
-        for name, wire in (("plain", None), ("noisy", PaperLaplace.parse("paper-laplace=0.5"))):
+        for name, wire in (("plain", None), ("noisy", PaperLaplace.parse("laplace:0.5"))):
             out = tmp_path / f"{method}-{name}"
-            train(config(method, rounds=1, wire=wire), data, out=out, threads=1, record=True)
+            train(config(method, rounds=1, noise=wire), data, out=out, threads=1, callbacks=[RecordFigures()])
     plain, noisy = (recorded_rounds(tmp_path / f"fedmf-{name}")[1] for name in ("plain", "noisy"))
     rows = plain["upload/rows"]
     assert noisy["upload/rows"].tolist() == list(range(data.n_items)), "all rows have noise"
@@ -217,13 +225,13 @@ def test_noise_on_the_wire_is_in_the_upload(data, tmp_path):
 def test_what_cannot_be_recorded(data, tmp_path):
     one = RunConfig(method="fedease", dataset="ratings", rounds=1)
     with pytest.raises(ConfigError, match="solved in one round"):
-        train(one, data, out=tmp_path / "run", record=True)
+        train(one, data, out=tmp_path / "run", callbacks=[RecordFigures()])
     with pytest.raises(ConfigError, match="needs a folder"):
-        train(config("fedmf"), data, record=True)
+        train(config("fedmf"), data, callbacks=[RecordFigures()])
 
 
 def test_a_broken_file_is_an_error(data, tmp_path):
-    train(config("fedmf", rounds=1), data, out=tmp_path / "run", threads=1, record=True)
+    train(config("fedmf", rounds=1), data, out=tmp_path / "run", threads=1, callbacks=[RecordFigures()])
     (tmp_path / "run" / "recorded" / "round-00001.safetensors").write_bytes(b"no")
     with pytest.raises(RunError, match="cannot be read"):
         recorded_rounds(tmp_path / "run")

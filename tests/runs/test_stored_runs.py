@@ -26,7 +26,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedmf": SMALL,
     "fedmf, reference engine": SMALL | {"engine": "reference"},
     "fedmf, masked": SMALL | {"secure_aggregation": True},
-    "fedmf, paper protocol, Laplace": SMALL | {"protocol": "paper", "wire": "paper-laplace=0.5"},
+    "fedmf, paper protocol, Laplace": SMALL | {"protocol": "paper", "noise": "laplace:0.5"},
     "fedmf, private": SMALL | {"dp": "epsilon=8,delta=1e-5,clip=1"},
     "fedmf, plgc": SMALL | {"plugins": ["plgc"]},
     "fedncf, elastic-merge": SMALL | {"plugins": ["elastic-merge"]},

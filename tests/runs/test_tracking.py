@@ -12,7 +12,7 @@ import pytest
 from made_ratings import write_ratings
 from solera.data.datasets import load
 from solera.runs import RunConfig, RunFolder, StoppedError, train
-from solera.runs.tracking import tracking
+from solera.runs.tracking import Tracking
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 mlflow = pytest.importorskip("mlflow")
@@ -28,11 +28,7 @@ def data(tmp_path):
 
 
 def tracked(place, data, out, **more):
-    with tracking(str(place), CONFIG) as tracker:
-        assert tracker
-        run = train(CONFIG, data, out=out, threads=1, on_round=lambda now: tracker.round(now.entry), **more)
-        tracker.finish(run)
-    return run
+    return train(CONFIG, data, out=out, threads=1, callbacks=[Tracking(str(place), CONFIG)], **more)
 
 
 def test_settings_rounds_result_and_files_are_there(data, tmp_path):
@@ -61,8 +57,3 @@ def test_settings_rounds_result_and_files_are_there(data, tmp_path):
     assert names == {"config.json", "environment.json", "history.jsonl", "result.json"}
     where = Path(kept.info.artifact_uri.removeprefix("file://"))
     assert json.loads((where / "result.json").read_text())["test"] == run.test.model_dump()
-
-
-def test_without_a_place_nothing_is_tracked():
-    with tracking(None, CONFIG) as tracker:
-        assert tracker is None

@@ -10,7 +10,8 @@ import solera
 from made_ratings import write_ratings
 from solera.core.errors import ConfigError
 from solera.data.datasets import load
-from solera.runs import RunConfig, RunFolder, StoppedError, train
+from solera.methods import find
+from solera.runs import Callback, Progress, Run, RunConfig, RunFolder, StoppedError, train
 from solera.runs.training import validate_rounds
 
 
@@ -61,7 +62,12 @@ def test_a_single_round_says_how_far_it_is(data, monkeypatch):
     monkeypatch.setattr("solera.engine.one_round._TOLD_EVERY", 10)
     told = []
     one = config(method="fedease", options={}, rounds=1, patience=None)
-    train(one, data, threads=1, on_clients=lambda done, clients: told.append((done, clients)))
+
+    class Told(Callback):
+        def on_clients(self, done: int, clients: int) -> None:
+            told.append((done, clients))
+
+    train(one, data, threads=1, callbacks=[Told()])
     clients = told[0][1]
     assert told == [(done, clients) for done in range(0, clients, 10)]
 
@@ -98,7 +104,10 @@ def test_a_resumed_run_has_every_round_once(data, tmp_path):
 def test_other_cutoffs_change_no_round_and_another_metric_selects(data, tmp_path):
     usual = train(config(patience=None, rounds=12), data, threads=1)
     other = train(
-        config(patience=None, rounds=12, at=(3, 25), select_by="hr@25"), data, out=tmp_path / "run", threads=1
+        config(patience=None, rounds=12, cutoffs=(3, 25), metric="hr@25"),
+        data,
+        out=tmp_path / "run",
+        threads=1,
     )
     assert other.result.cutoffs == (3, 10, 25)
     assert other.result.shown == ("hr@3", "ndcg@3", "hr@10", "ndcg@10", "hr@25", "ndcg@25")
@@ -113,8 +122,8 @@ def test_other_cutoffs_change_no_round_and_another_metric_selects(data, tmp_path
 
 def test_a_metric_that_is_not_computed_cannot_select():
     with pytest.raises(ConfigError, match="unknown metric 'hr@7'"):
-        config(select_by="hr@7")
-    assert config(at=(7,), select_by="hr@7").at == (7, 10)
+        config(metric="hr@7")
+    assert config(cutoffs=(7,), metric="hr@7").cutoffs == (7, 10)
 
 
 def test_validation_of_some_rounds_and_some_users(data, tmp_path):
@@ -158,3 +167,70 @@ def test_a_run_whose_parameters_stop_moving_says_so(data, caplog):
     caplog.clear()
     train(config(method="fedncf", options={"optimizer": "adam"}, rounds=8, patience=None), data, threads=1)
     assert not caplog.text
+
+
+class Heard(Callback):
+    """Notes every hook that is called, and ends training after two rounds."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def on_start(self, training) -> None:
+        self.said.append(f"start {len(training.history)}")
+
+    def is_done(self, training) -> bool:
+        return len(training.history) == 2
+
+    def before_round(self, number: int) -> None:
+        self.said.append(f"before {number}")
+
+    def after_round(self, done: Progress) -> None:
+        self.said.append(f"after {done.rounds_done} of {done.rounds}")
+
+    def on_end(self, run: Run) -> None:
+        self.said.append(f"end {run.result.rounds}")
+
+    def on_failure(self, error: BaseException) -> None:
+        self.said.append(type(error).__name__)
+
+
+def test_a_callback_hears_of_a_run_and_can_end_it(data):
+    heard = Heard()
+    train(config(patience=None), data, threads=1, callbacks=[heard])
+    assert heard.said == ["start 0", "before 0", "after 1 of 60", "before 1", "after 2 of 60", "end 2"]
+
+
+def test_a_callback_hears_of_a_stop_and_of_an_error(data, tmp_path):
+    heard, stop = Heard(), threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        train(config(), data, out=tmp_path / "run", threads=1, stop=stop, callbacks=[heard])
+    assert heard.said == ["start 0", "before 0", "after 1 of 60", "StoppedError"]
+    again = Heard()
+    train(config(), data, out=tmp_path / "run", resume=True, threads=1, callbacks=[again])
+    assert again.said == ["start 1", "before 1", "after 2 of 60", "end 2"]
+
+
+def test_a_method_is_built_once_in_a_run(data, monkeypatch):
+    built = []
+
+    def counted(*given):
+        built.append(given)
+        return find(*given)
+
+    monkeypatch.setattr("solera.methods.find", counted)
+    solera.train("fedmf", data, rounds=1, embedding_size=4)
+    assert len(built) == 1
+
+
+def test_settings_of_0_2_are_read_under_their_new_names(data):
+    old = {
+        "at": (7,),
+        "select_by": "hr@7",
+        "test_twice": False,
+        "wire": {"kind": "paper-laplace", "scale": 0.5},
+    }
+    new = {"cutoffs": (7,), "metric": "hr@7", "second_test": False, "noise": "laplace:0.5"}
+    assert config(**old) == config(**new)
+    with pytest.warns(FutureWarning, match="at is now called cutoffs"):
+        assert solera.train("fedmf", data, rounds=1, embedding_size=4, at=(3,)).result.cutoffs == (3, 10)

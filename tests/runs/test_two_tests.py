@@ -67,9 +67,9 @@ def test_popular_negatives_are_those_of_training(data, tmp_path):
 
 
 def test_many_users_are_tested_twice_only_if_asked(data, monkeypatch):
-    monkeypatch.setattr("solera.runs.rounds.TWICE_UP_TO", 24)
+    monkeypatch.setattr("solera.runs.training.TWICE_UP_TO", 24)
     assert train(config("fedmf"), data, threads=1).result.test_validation is None
-    assert train(config("fedmf", test_twice=True), data, threads=1).result.test_validation is not None
+    assert train(config("fedmf", second_test=True), data, threads=1).result.test_validation is not None
 
 
 @pytest.mark.parametrize("changes", [{"test_twice": False}, {"protocol": "paper"}])
@@ -124,4 +124,4 @@ def test_both_tests_of_baselines(data):
     assert ease.test_train != ease.test
     popular = run_baseline("popularity", data).result
     assert popular.test_train == popular.test_validation == popular.test
-    assert run_baseline("ease", data, test_twice=False).result.test_train is None
+    assert run_baseline("ease", data, second_test=False).result.test_train is None

@@ -135,7 +135,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(ratings, tmp_path):
     [
         (("--dp", "epsilon=8,delta=1e-5"), "cannot protect uploads"),
         (("--record-figures",), "cannot record figures"),
-        (("--with", "robust"), "needs single clients' uploads"),
+        (("--plugin", "robust"), "needs single clients' uploads"),
     ],
 )
 def test_what_workers_cannot_do_is_said_before_they_start(ratings, tmp_path, given, said):

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from solera.cli import app
+from solera.cli.lazy import subcommands
 
 PAGE = Path("docs/reference/commands.md")
 LEFT_OUT = ("install_completion", "show_completion", "help")
@@ -37,7 +39,7 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
     yield f"{about}\n"
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option" and one.name not in LEFT_OUT]
-    if arguments or not hasattr(command, "commands"):
+    if arguments or not isinstance(command, TyperGroup):
         names = (one.make_metavar(_context(command)) for one in arguments)
         yield f"```text\n{' '.join((path, '[OPTIONS]', *names))}\n```\n"
     rows = [(f"`{(one.metavar or one.name).strip('[]').upper()}`", one.help or "", "") for one in arguments]
@@ -47,7 +49,7 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
         yield "\n".join("| " + " | ".join(map(_cell, row)) + " |" for row in rows) + "\n"
     if examples:
         yield "```console\n" + "\n".join(examples) + "\n```\n"
-    for name, below in getattr(command, "commands", {}).items():
+    for name, below in subcommands(command).items():
         yield from _command(below, f"{path} {name}", min(level + 1, 4))
 
 

@@ -5,7 +5,7 @@
     dropout=0.1..0.5:log            by factors all the same; `:linear` for the opposite
     adapter=[16,8],[32,16]          values that are lists
 
-Beside a method's options: `rounds`; `wire`, the scale of --wire paper-laplace, 0 for none; and the parts of
+Beside a method's options: `rounds`; `noise`, the scale of --noise laplace, 0 for none; and the parts of
 --dp, as in `dp.noise` or `dp.epsilon`.
 """
 
@@ -20,8 +20,7 @@ from pydantic import ValidationError
 
 from solera.bench.spaces import Range, Space
 from solera.core.errors import ConfigError
-from solera.dp.laplace import PaperLaplace
-from solera.dp.settings import DP
+from solera.dp.settings import DP, PaperLaplace
 from solera.methods import find
 from solera.runs import RunConfig
 
@@ -91,8 +90,8 @@ def applied(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     for name, value in values.items():
         if name == "rounds":
             changed["rounds"] = value
-        elif name == "wire":
-            changed["wire"] = PaperLaplace.parse(f"paper-laplace={value}") if value else None
+        elif name == "noise":
+            changed["noise"] = PaperLaplace(scale=float(value)) if value else None
         elif name.startswith("dp."):
             dp[name.removeprefix("dp.")] = value
         else:

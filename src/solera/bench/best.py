@@ -33,8 +33,8 @@ def preset_of(study: Study, config: RunConfig) -> str:
     if run.dp:
         asked = run.dp.model_dump(mode="json", exclude_none=True)
         fields["dp"] = ",".join(f"{key}={value}" for key, value in asked.items())
-    if run.wire:
-        fields["wire"] = f"paper-laplace={run.wire.scale}"
+    if run.noise:
+        fields["noise"] = f"laplace:{run.noise.scale:g}"
     fields["options"] = run.options
     given = {key: value for key, value in fields.items() if value not in (None, [], {})}
     return SWEPT + tomli_w.dumps({f"swept:{study.label}/{study.dataset}": given})

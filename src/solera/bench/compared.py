@@ -10,8 +10,8 @@ from solera.baselines import configure
 from solera.bench.entries import Entry, Matrix
 from solera.core.errors import ConfigError
 from solera.methods import find
-from solera.runs.config import BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
+from solera.runs.settings import BaselineConfig, RunConfig, usual_rounds
 
 
 def compared(

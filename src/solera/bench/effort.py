@@ -15,7 +15,7 @@ from solera.core.errors import RunError
 from solera.core.frozen import Frozen
 from solera.data.interactions import Interactions
 from solera.methods import find
-from solera.runs.config import RunConfig
+from solera.runs.settings import RunConfig
 
 
 class Effort(Frozen):

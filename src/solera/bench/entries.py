@@ -16,7 +16,7 @@ from solera.bench.studies import Study, read_study
 from solera.bench.trials import TrialRecord
 from solera.core.errors import RunError
 from solera.core.text import counted
-from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.settings import BaselineConfig, RunConfig
 
 Readable = Record | Study | TrialRecord
 

@@ -18,12 +18,12 @@ from solera.bench.statistics import SHOWN, by_activity
 from solera.bench.trials import Found, Heard
 from solera.data.interactions import Interactions
 from solera.evaluate import split
-from solera.runs import Progress, Run, RunConfig, RunFolder, StoppedError, train
+from solera.runs import AfterRound, Progress, Run, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import BaselineRun, run_baseline, validate_baseline
 from solera.runs.blend import FIRST, SECOND
 from solera.runs.blending import blend_runs
-from solera.runs.config import BaselineConfig
 from solera.runs.environment import environment, peak_bytes
+from solera.runs.settings import BaselineConfig
 from solera.runs.training import validate_rounds
 
 GROUPS = 5  # of users, in a trial that scores test items
@@ -57,7 +57,7 @@ def trained(job: Job, config: RunConfig, data: Interactions, stop: threading.Eve
     def on_round(now: Progress) -> None:
         report(Step(now.rounds_done, now.rounds, now.ndcg))
 
-    train(config, data, out=job.folder, resume=True, threads=1, on_round=on_round, stop=stop)
+    train(config, data, out=job.folder, resume=True, threads=1, callbacks=[AfterRound(on_round)], stop=stop)
     peak = None if finished else peak_bytes()
     return record_of(job.folder, job.entry.label, job.entry.preset, data=data, code=made_by, peak_bytes=peak)
 
@@ -139,11 +139,11 @@ def try_method(
             heard(now.entry.selection, passes)
 
     if test:
-        once = config.model_copy(update={"test_twice": False})
-        run = train(once, data, threads=1, on_round=on_round, stop=stop)
+        once = config.model_copy(update={"second_test": False})
+        run = train(once, data, threads=1, callbacks=[AfterRound(on_round)], stop=stop)
         best, rounds = run.validation, run.result.rounds
     else:
-        history = validate_rounds(config, data, threads=1, on_round=on_round, stop=stop)
+        history = validate_rounds(config, data, threads=1, callbacks=[AfterRound(on_round)], stop=stop)
         validated = [entry for entry in history if entry.validation]
         chosen = validated[-1] if config.dp else max(validated, key=lambda entry: entry.selection or 0.0)
         assert chosen.validation is not None

@@ -28,9 +28,9 @@ from solera.engine import Simulation
 from solera.engine.process import torch_threads
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.methods import build
-from solera.runs.config import RunConfig
 from solera.runs.federation import clients_of, federation
 from solera.runs.papers import papers
+from solera.runs.settings import RunConfig
 
 PROTOCOLS = ("paper", "strict")
 METRICS = ("hr@10", "ndcg@10")

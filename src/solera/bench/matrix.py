@@ -9,7 +9,7 @@
     seeds = [0, 1, 2]                             # default: 0
     rounds = 100                                  # default: 100; a method of one round takes one
     options = { embedding_size = 32 }             # of all its methods; default: none
-    dp = "epsilon=8,delta=1e-5"                   # and wire, secure_aggregation = true, upload and
+    dp = "epsilon=8,delta=1e-5"                   # and noise, secure_aggregation = true, upload and
                                                   # download: as on the command line; default: none
 
     [[run]]
@@ -58,17 +58,15 @@ from solera.bench.entries import Entry, Matrix, Tuning
 from solera.bench.tunings import TuneTable, tunings
 from solera.core.errors import ConfigError, SoleraError
 from solera.data.datasets import available, load, names
-from solera.dp.laplace import PaperLaplace
-from solera.dp.settings import DP
 from solera.evaluate import get
 from solera.methods import find
-from solera.runs.config import BaselineConfig, RunConfig, usual_rounds
 from solera.runs.presets import preset
+from solera.runs.settings import BaselineConfig, RunConfig, usual_rounds
 
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-_PROTECTION = ("dp", "wire", "secure_aggregation", "upload", "download")
+_PROTECTION = ("dp", "noise", "secure_aggregation", "upload", "download")
 
 
 class _Table(BaseModel):
@@ -90,7 +88,7 @@ class _Table(BaseModel):
     columns: dict[str, str] | None = None
     min_interactions: int | None = Field(default=None, ge=0)
     dp: str | None = None
-    wire: str | None = None
+    noise: str | None = None
     secure_aggregation: bool = False
     upload: str | None = None
     download: str | None = None
@@ -267,27 +265,18 @@ def _method(name: str, table: _Table, where: dict[str, Any]) -> Entry:
     method, *plugins = name.split("+")
     built = find(method, table.options, plugins)
     usual = usual_rounds(built)
+    settings = {key: getattr(table, key) for key in (*_PROTECTION, "options", "patience")}
     rounds = usual if usual == 1 else table.rounds or usual
-    config = RunConfig(
-        method=method,
-        plugins=tuple(plugins),
-        options=table.options,
-        rounds=rounds,
-        patience=table.patience,
-        dp=DP.parse(table.dp) if table.dp else None,
-        wire=PaperLaplace.parse(table.wire) if table.wire else None,
-        secure_aggregation=table.secure_aggregation,
-        upload=table.upload,
-        download=table.download,
-        **where,
+    config = RunConfig.model_validate(
+        {"method": method, "plugins": plugins, "rounds": rounds} | settings | where
     ).resolved()
     return Entry(_label(table.label, config), config)
 
 
 def _label(given: str | None, config: RunConfig) -> str:
     """Noise that guarantees nothing says so, whatever else the label is."""
-    if config.wire:
-        return f"{given or config.full_method}, {config.wire.label}"
+    if config.noise:
+        return f"{given or config.full_method}, {config.noise.label}"
     coded = "".join(f", {coding}" for coding in (config.upload, config.download) if coding)
     return given or config.full_method + (f", eps={config.dp.epsilon:g}" if config.dp else "") + coded
 

@@ -12,7 +12,7 @@ from solera.bench.records import Record, write
 from solera.core.errors import RunError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.runs.config import RunConfig
+from solera.runs.settings import RunConfig
 
 _TO_RESULT = ("protocol", "seed", "leaky", "rounds", "selected_round", "peak_bytes", "privacy")
 _KEPT = ("label", "kind", "preset", "dataset", "protocol", "seed", "config")

@@ -60,7 +60,7 @@ def run_grids(asked: Sequence[Result]) -> list[Grid]:
 
 
 def _row_head(table: PaperTable) -> str:
-    return {"wire": "noise strength"}.get(table.vary, table.vary) if table.vary else "row"
+    return {"noise": "noise strength"}.get(table.vary, table.vary) if table.vary else "row"
 
 
 def _cells_of(result: Result) -> tuple[str, ...]:

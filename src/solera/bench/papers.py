@@ -21,10 +21,10 @@ from solera.bench.statistics import Spread, spread
 from solera.core.errors import ConfigError, SoleraError, closest
 from solera.data.datasets import available, info, load
 from solera.data.subsets import parse
-from solera.runs.config import BaselineConfig, RunConfig
 from solera.runs.costs import SINGLE
 from solera.runs.papers import PROTOCOL, DataName, Paper, PaperTable, Published
 from solera.runs.preset import Preset
+from solera.runs.settings import BaselineConfig, RunConfig
 
 RECORDS = Path("experiments") / "records" / "papers"
 MIB = 2**20
@@ -89,10 +89,10 @@ class Cell:
         """Name of the run in records. Noise that guarantees nothing says so."""
         assert self.preset is not None and self.config is not None
         run = f"{self.paper.key}: {self.table.run_of(self.row)}"
-        wire = self.config.wire if isinstance(self.config, RunConfig) else None
-        if wire:
-            return f"{run.removesuffix(' w/ LDP')}, {wire.label}"
-        changed = {name: value for name, value in self.table.changes(self.row).items() if name != "wire"}
+        noise = self.config.noise if isinstance(self.config, RunConfig) else None
+        if noise:
+            return f"{run.removesuffix(' w/ LDP')}, {noise.label}"
+        changed = {name: value for name, value in self.table.changes(self.row).items() if name != "noise"}
         return run + "".join(f", {name}={value}" for name, value in changed.items())
 
     def entry(self, seed: int) -> Entry:

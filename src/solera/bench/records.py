@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from solera.core.arrays import Floats
 from solera.core.errors import RunError
@@ -23,9 +23,9 @@ from solera.core.files import write_atomically
 from solera.core.frozen import Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
-from solera.runs.config import BaselineConfig, RunConfig
 from solera.runs.costs import Costs
 from solera.runs.result import READ, Bytes, Metrics, RunResult, Tested
+from solera.runs.settings import RENAMED, BaselineConfig, RunConfig
 
 Kind = Literal["method", "baseline"]
 History = Literal["train", "validation"]  # what a tested model knows of a user: up to these items
@@ -61,6 +61,12 @@ class RunRequest(Frozen):
     protocol: str
     seed: int
     config: dict[str, Any] = Field(description="options resolved; of an own data file, the name alone")
+
+    @field_validator("config")
+    @classmethod
+    def _new_names(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """Settings as they are called today."""
+        return {RENAMED.get(key, key): value for key, value in config.items()}
 
     @property
     def name(self) -> str:

@@ -27,7 +27,7 @@ from solera.bench.records import failure_path, read_failure
 from solera.bench.worker import Done, Failed, Outcome, Stopped, main
 from solera.core.errors import RunError
 from solera.data.datasets import available, load, names
-from solera.runs.interrupt import interruptible
+from solera.runs.training import interruptible
 
 WORK = ".bench-work"
 _SPAWN = multiprocessing.get_context("spawn")

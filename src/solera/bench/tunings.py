@@ -31,8 +31,8 @@ from solera.bench.spaces import Range, space_of
 from solera.core.errors import ConfigError
 from solera.evaluate import get
 from solera.methods import find
-from solera.runs.config import BaselineConfig, RunConfig
 from solera.runs.presets import Preset, presets
+from solera.runs.settings import BaselineConfig, RunConfig
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 _PAPER = "paper"
@@ -81,23 +81,17 @@ def tunings(table: TuneTable, folder: Path, results: Path) -> Iterator[Tuning]:
 def _config(name: str, dataset: str, protocol: str, table: TuneTable) -> RunConfig | BaselineConfig:
     if name in table.baselines:
         configure(name)
-        return BaselineConfig(baseline=name, dataset=dataset, protocol=protocol, seed=0)
+        return BaselineConfig.model_validate({"baseline": name, "dataset": dataset, "protocol": protocol})
     method, *plugins = name.split("+")
     find(method, {}, plugins)
-    return RunConfig(
-        method=method,
-        plugins=tuple(plugins),
-        dataset=dataset,
-        protocol=protocol,
-        seed=0,
-        evaluate_users=table.evaluate_users,
-    )
+    settings = {"dataset": dataset, "protocol": protocol, "evaluate_users": table.evaluate_users}
+    return RunConfig.model_validate({"method": method, "plugins": plugins} | settings)
 
 
 def _published(name: str, dataset: str) -> list[dict[str, Any]]:
     """The settings of the method's paper on the data set, else of its paper on a usual one or another."""
     found = [each for each in presets().values() if each.protocol == _PAPER and each.full_method == name]
-    plain = [each for each in found if not (each.dp or each.wire)]
+    plain = [each for each in found if not (each.dp or each.noise)]
 
     def nearness(each: Preset) -> int:
         return (each.dataset == dataset) * 2 + (each.dataset == _USUAL)

@@ -6,38 +6,13 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.markup import escape
 
-from solera.cli import (
-    bench,
-    bench_scale,
-    bench_speed,
-    bundle,
-    data,
-    device,
-    edge,
-    federation,
-    methods,
-    node,
-    paper,
-    runs,
-    server,
-)
-from solera.cli.attack import attack
-from solera.cli.baseline import baseline
-from solera.cli.blend import blend
-from solera.cli.compare import compare
-from solera.cli.doctor import doctor
-from solera.cli.fleet import fleet
-from solera.cli.leak import leak
+from solera.cli.lazy import Place, Pluggable
 from solera.cli.output import err, help_if_alone, print_json
-from solera.cli.poison import poison
-from solera.cli.recommend import recommend, similar
-from solera.cli.report import report
-from solera.cli.sweep import sweep
 from solera.core.errors import SoleraError, full_disk
 from solera.core.text import clean_text
 
@@ -45,8 +20,50 @@ from solera.core.text import clean_text
 WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__mro__[2]
 
 _STOPPED = 130
+RENAMED = {  # options of 0.2, which work until 0.4
+    "--at": "--cutoffs",
+    "--select-by": "--metric",
+    "--test-twice": "--second-test",
+    "--test-once": "--no-second-test",
+    "--wire": "--noise",
+    "--with": "--plugin",
+    "--methods": "--methods-file",
+}
+
+LEARN, PRIVACY, DEVICES, MEASURE = "Train and look", "Privacy", "Devices", "Measure and check"
+
+
+class _Commands(Pluggable):
+    own: ClassVar = {
+        "methods": Place("solera.cli.methods:methods", LEARN),
+        "presets": Place("solera.cli.methods:presets", LEARN),
+        "train": Place("solera.cli.train:train", LEARN),
+        "recommend": Place("solera.cli.recommend:recommend", LEARN),
+        "similar": Place("solera.cli.recommend:similar", LEARN),
+        "baseline": Place("solera.cli.baseline:baseline", LEARN),
+        "blend": Place("solera.cli.blend:blend", LEARN),
+        "sweep": Place("solera.cli.sweep:sweep", LEARN),
+        "compare": Place("solera.cli.compare:compare", LEARN),
+        "report": Place("solera.cli.report:report", LEARN),
+        "data": Place("solera.cli.data:app", LEARN),
+        "attack": Place("solera.cli.attack:attack", PRIVACY),
+        "poison": Place("solera.cli.poison:poison", PRIVACY),
+        "bundle": Place("solera.cli.bundle:app", DEVICES),
+        "device": Place("solera.cli.device:app", DEVICES),
+        "federation": Place("solera.cli.federation:app", DEVICES),
+        "server": Place("solera.cli.server:app", DEVICES),
+        "node": Place("solera.cli.node:app", DEVICES),
+        "edge": Place("solera.cli.edge:app", DEVICES),
+        "bench": Place("solera.cli.bench:app", MEASURE),
+        "paper": Place("solera.cli.paper:app", MEASURE),
+        "fleet": Place("solera.cli.fleet:fleet", MEASURE),
+        "leak": Place("solera.cli.leak:leak", MEASURE),
+        "doctor": Place("solera.cli.doctor:doctor", MEASURE),
+    }
+
 
 app = typer.Typer(
+    cls=_Commands,
     name="solera",
     help="Personalized federated recommendation: training is shared, histories stay on the devices.",
     invoke_without_command=True,
@@ -54,42 +71,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-LEARN, PRIVACY, DEVICES, MEASURE = "Train and look", "Privacy", "Devices", "Measure and check"
-app.command(rich_help_panel=LEARN)(methods.methods)
-app.command(rich_help_panel=LEARN)(methods.presets)
-app.command(rich_help_panel=LEARN)(runs.train)
-app.command(rich_help_panel=LEARN)(recommend)
-app.command(rich_help_panel=LEARN)(similar)
-app.command(rich_help_panel=LEARN)(baseline)
-app.command(rich_help_panel=LEARN)(blend)
-app.command(rich_help_panel=LEARN)(sweep)
-app.command(rich_help_panel=LEARN)(compare)
-app.command(rich_help_panel=LEARN)(report)
-app.add_typer(data.app, name="data", rich_help_panel=LEARN)
-app.command(rich_help_panel=PRIVACY)(attack)
-app.command(rich_help_panel=PRIVACY)(poison)
-app.add_typer(bundle.app, name="bundle", rich_help_panel=DEVICES)
-app.add_typer(device.app, name="device", rich_help_panel=DEVICES)
-app.add_typer(federation.app, name="federation", rich_help_panel=DEVICES)
-app.add_typer(server.app, name="server", rich_help_panel=DEVICES)
-app.add_typer(node.app, name="node", rich_help_panel=DEVICES)
-app.add_typer(edge.app, name="edge", rich_help_panel=DEVICES)
-for measure in (
-    bench_speed.engine,
-    bench_speed.methods,
-    bench_speed.evaluation,
-    bench_speed.flower,
-    bench_speed.secagg,
-    bench_speed.sketch,
-    bench_scale.scale,
-    bench_scale.predict,
-):
-    bench.app.command()(measure)
-app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
-app.add_typer(paper.app, name="paper", rich_help_panel=MEASURE)
-app.command(rich_help_panel=MEASURE)(fleet)
-app.command(rich_help_panel=MEASURE)(leak)
-app.command(rich_help_panel=MEASURE)(doctor)
 
 
 def _version(wanted: bool) -> None:
@@ -113,7 +94,7 @@ def _root(
     methods: Annotated[
         list[Path] | None,
         typer.Option(
-            "--methods", help="Python file that registers your own methods.", envvar="SOLERA_METHODS"
+            "--methods-file", help="Python file that registers your own methods.", envvar="SOLERA_METHODS"
         ),
     ] = None,
 ) -> None:
@@ -124,8 +105,20 @@ def _root(
     help_if_alone(context)
 
 
+def _with_new_names(arguments: list[str]) -> list[str]:
+    """The arguments with today's names of options, and a warning for each that has another."""
+    found = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in RENAMED:
+            err.print(f"[yellow]warning:[/] {name} is now called {RENAMED[name]}", highlight=False)
+        found.append(f"{RENAMED.get(name, name)}{equals}{value}")
+    return found
+
+
 def main() -> None:
     """Run the command line. An error prints two lines on standard error and exits with a nonzero code."""
+    sys.argv[1:] = _with_new_names(sys.argv[1:])  # also for workers that are started with the same arguments
     try:
         code = app(standalone_mode=False)
         if code == _STOPPED:  # as some versions of typer say of Ctrl-C

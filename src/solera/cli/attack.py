@@ -9,27 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli import completion
-from solera.cli.data import (
-    Columns,
+from solera.cli.options import (
     DataDir,
-    MinInteractions,
-    parse_columns,
+    OptionalData,
+    Options,
+    Plugins,
+    PresetName,
+    Threads,
     parse_numbers,
     parse_pairs,
 )
-from solera.cli.methods import Plugins
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
 from solera.cli.provenance import made_by
-from solera.cli.runs import (
-    DifferentialPrivacy,
-    OptionalData,
-    Options,
-    PresetName,
-    ProtocolName,
-    Threads,
-    Wire,
-)
+from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.privacy.inference.figures import Finding
@@ -47,6 +40,7 @@ ABOUT = {
 COLUMNS = ("", "clients", "AUC", "prec.", "touched", "any: AUC", "any: prec.")
 
 
+@takes_settings("protocol", "dp", "noise", "min_interactions", "columns")
 def attack(
     method: Annotated[
         str | None,
@@ -58,7 +52,6 @@ def attack(
     data: OptionalData = None,
     preset: PresetName = None,
     plugin: Plugins = None,
-    protocol: ProtocolName = "strict",
     rounds: Annotated[int, typer.Option(help="Rounds to train.", min=1)] = 5,
     attacked: Annotated[
         str | None,
@@ -70,13 +63,11 @@ def attack(
     clients: Annotated[int, typer.Option(help="Number of clients to attack.", min=1)] = 100,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers (0).", min=0)] = None,
     option: Options = None,
-    dp: DifferentialPrivacy = None,
-    wire: Wire = None,
+    *,
+    settings: dict[str, Any],
     record: Annotated[Path | None, typer.Option(help="Folder for the record, e.g. attacks.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
     json: Json = False,
 ) -> None:
     """Infer from clients' uploads which items they interacted with. Takes about a minute.
@@ -94,32 +85,29 @@ def attack(
     from solera.privacy.inference.records import OF_A_RUN, write
     from solera.privacy.record_files import write_record
     from solera.runs import RunFolder
-    from solera.runs.assembly import NO_PATIENCE, run_config
+    from solera.runs.presets import run_settings
 
     looked_at, summed = parse_numbers(attacked or f"1,{rounds}", "--attacked"), parse_numbers(sums, "--sums")
     options: dict[str, Any] = parse_pairs(option or [], "-o learning_rate=0.05")
     if method is not None and Path(method).is_dir():
         _alone(
-            {"--data": data, "--preset": preset, "--with": plugin, "-o": option}
-            | {"--seed": seed, "--dp": dp, "--wire": wire}
+            {"--data": data, "--preset": preset, "--plugin": plugin, "-o": option}
+            | {"--seed": seed}
+            | {f"--{name}": settings.get(name) for name in ("dp", "noise")}
         )
         changes = {"rounds": rounds, "patience": None}
         config = RunFolder.open(Path(method)).config.model_copy(update=changes)
     else:
-        config = run_config(
+        config = run_settings(
             method,
             data,
             preset=preset,
             plugins=plugin or [],
             options=options,
-            protocol=protocol,
             rounds=rounds,
-            patience=NO_PATIENCE,
+            patience=0,
             seed=seed or 0,
-            min_interactions=min_interactions,
-            columns=parse_columns(columns),
-            dp=dp,
-            wire=wire,
+            **settings,
         )
     interactions = load(
         config.dataset,
@@ -179,8 +167,8 @@ def _protection(config: RunConfig) -> str:
 
     if config.dp:
         return f"{config.dp.mode} DP, ε = {config.dp.epsilon:.4g}"
-    if config.wire:
-        return f"{config.wire.kind}={config.wire.scale:g}"
+    if config.noise:
+        return f"{config.noise.kind}={config.noise.scale:g}"
     return PLAIN
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_numbers, parse_pairs
+from solera.cli.options import DataDir, OptionalData, Options, PresetName, parse_numbers, parse_pairs
 from solera.cli.output import Json, print_json, print_result
 from solera.cli.progress import epoch_progress
-from solera.cli.runs import USUAL_CUTOFFS, Cutoffs, OptionalData, Options, PresetName, ProtocolName, Seed
+from solera.cli.settings import takes_settings
 
+USUAL_CUTOFFS = "5,10,20,50"
 Baseline = Literal[
     "popularity",
     "counter",
@@ -27,6 +28,7 @@ Baseline = Literal[
 ]
 
 
+@takes_settings("protocol", "cutoffs", "seed", "min_interactions", "columns")
 def baseline(
     name: Annotated[
         Baseline | None,
@@ -37,13 +39,10 @@ def baseline(
     ] = None,
     data: OptionalData = None,
     preset: PresetName = None,
-    protocol: ProtocolName = "strict",
-    at: Cutoffs = USUAL_CUTOFFS,
-    seed: Seed = 0,
     option: Options = None,
+    *,
+    settings: dict[str, Any],
     data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
     json: Json = False,
 ) -> None:
     """Train a centralized baseline under the same protocol, to compare federated methods with.
@@ -54,27 +53,25 @@ def baseline(
 
     Example: solera baseline mf --data ml-100k -o epochs=50
     """
-    from solera.baselines import configure
     from solera.data.datasets import load
-    from solera.runs.assembly import chosen_names
     from solera.runs.baseline import run_baseline
-    from solera.runs.presets import preset as find_preset
+    from solera.runs.presets import baseline_settings
 
-    chosen = find_preset(preset) if preset else None
-    settings = chosen_names(chosen, "baseline", name, data, [])
-    which = settings["baseline"]
-    options = (chosen.options if chosen else {}) | parse_pairs(option or [], "-o reg=200")
-    configure(which, options)
-    cutoffs = parse_numbers(at, "--at")
+    given = parse_pairs(option or [], "-o reg=200")
+    cutoffs = parse_numbers(settings.pop("cutoffs", USUAL_CUTOFFS), "--cutoffs")
+    config = baseline_settings(name, data, preset=preset, options=given, **settings)
     interactions = load(
-        settings["dataset"],
-        data_dir=data_dir,
-        min_interactions=min_interactions,
-        columns=parse_columns(columns),
+        config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
     )
-    with epoch_progress(f"{which} on {interactions.name}") as on_epoch:
+    with epoch_progress(f"{config.baseline} on {interactions.name}") as on_epoch:
         result = run_baseline(
-            which, interactions, protocol=protocol, seed=seed, options=options, at=cutoffs, on_epoch=on_epoch
+            config.baseline,
+            interactions,
+            protocol=config.protocol,
+            seed=config.seed,
+            options=config.options,
+            cutoffs=cutoffs,
+            on_epoch=on_epoch,
         ).result
     if json:
         print_json(result.document())

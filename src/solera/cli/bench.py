@@ -8,18 +8,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solera.cli import bench_scale, bench_speed
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
-from solera.cli.data import DataDir
+from solera.cli.lazy import Pluggable
+from solera.cli.options import DataDir
 from solera.cli.output import Json, err, help_if_alone, out, print_json, table
 
 if TYPE_CHECKING:
     from solera.bench.entries import Matrix
     from solera.bench.runner import Plan, Status
 
+
+class _Bench(Pluggable):
+    prefix = "bench."
+
+
 app = typer.Typer(
-    help="Run benchmarks, make their tables, and measure Solera's own speed.", invoke_without_command=True
+    cls=_Bench,
+    help="Run benchmarks, make their tables, and measure Solera's own speed.",
+    invoke_without_command=True,
 )
 app.callback()(help_if_alone)
+for measure in (
+    bench_speed.engine,
+    bench_speed.methods,
+    bench_speed.evaluation,
+    bench_speed.flower,
+    bench_speed.secagg,
+    bench_speed.sketch,
+    bench_scale.scale,
+    bench_scale.predict,
+):
+    app.command()(measure)
 
 
 Matrix_ = Annotated[Path, typer.Argument(help="TOML file of the benchmark; docs/benchmarks.md shows one.")]

@@ -142,7 +142,7 @@ def predict(
     from solera.bench.scale import fit
     from solera.bench.scale.forecast import SOURCE, Limits, Prices, amount, forecast, parse
     from solera.bench.scale.records import read_all
-    from solera.cli.data import parse_pairs
+    from solera.cli.options import parse_pairs
     from solera.core.errors import RunError
 
     found = read_all(records)

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.data import DataDir, parse_pairs
+from solera.cli.options import Data, DataDir, Options, Seed, parse_pairs
 from solera.cli.output import Json, err, out, print_json, table
-from solera.cli.runs import Data, Options, Seed
 
 
 def engine(

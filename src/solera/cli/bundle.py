@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from solera.cli.data import Columns, DataDir, parse_columns, parse_pairs
-from solera.cli.methods import Plugins
+from solera.cli.options import Columns, DataDir, Plugins, Seed, parse_columns, parse_pairs
 from solera.cli.output import Json, help_if_alone, out, print_json, show, table
-from solera.cli.runs import Seed
 
 if TYPE_CHECKING:
     from solera.device.bundle import Bundle

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns
+from solera.cli.options import Columns, Data, DataDir, MinInteractions, ProtocolName, Seed, parse_columns
 from solera.cli.output import Json, out, print_json, table
-from solera.cli.runs import Data, ProtocolName, Seed
 from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from solera.cli import completion
 from solera.cli.catalogue import catalogue
+from solera.cli.options import Columns, DataDir, MinInteractions, Protocol, parse_columns
 from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
 
 app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
-Protocol = Literal["strict", "paper", "global-time", "cold-items"]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Folder to search before SOLERA_DATA, the cache and the download."),
-]
-MinInteractions = Annotated[
-    int | None,
-    typer.Option(
-        "--min-interactions", help="Remove users with fewer interactions (default: as in the papers)."
-    ),
-]
-Columns = Annotated[
-    str | None, typer.Option("--columns", help="Columns of your own file, e.g. user=who,item=what,time=when.")
-]
 Name = Annotated[
     str,
     typer.Argument(
@@ -35,31 +22,6 @@ Name = Annotated[
         autocompletion=completion.datasets,
     ),
 ]
-
-
-def parse_columns(text: str | None) -> dict[str, str] | None:
-    """`user=who,item=what` as a dictionary."""
-    return None if text is None else parse_pairs(text.split(","), "--columns user=…,item=…")
-
-
-def parse_numbers(text: str, option: str) -> tuple[int, ...]:
-    """`1,5,10` as numbers."""
-    from solera.core.errors import ConfigError
-
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"{option} {text!r} is not a list of numbers", f"write {option} 1,5,10") from None
-
-
-def parse_pairs(pairs: list[str], example: str) -> dict[str, str]:
-    """`key=value` texts as a dictionary."""
-    from solera.core.errors import ConfigError
-
-    for pair in pairs:
-        if "=" not in pair:
-            raise ConfigError(f"{pair!r} is not of the form key=value", f"write {example}")
-    return {key.strip(): value.strip() for key, value in (pair.split("=", 1) for pair in pairs)}
 
 
 @app.command("list")
@@ -186,7 +148,7 @@ def audit(
     Example: solera data audit lastfm-2k --protocol paper
     """
     from solera.data.datasets import load
-    from solera.evaluate import audit as examine
+    from solera.evaluate.audit import audit as examine
 
     chosen = parse_columns(columns)
     data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=chosen)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.data import Columns, DataDir, parse_columns
+from solera.cli.options import Columns, Data, DataDir, parse_columns
 from solera.cli.output import Json, err, out, print_json, table
 from solera.cli.progress import open_progress
-from solera.cli.runs import Data
 
 if TYPE_CHECKING:
     from solera.deploy.operate.demo import Demo

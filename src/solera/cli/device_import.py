@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from solera.cli.data import parse_columns
 from solera.cli.folder import Folder, User
+from solera.cli.options import parse_columns
 from solera.cli.output import Json, err, out, print_json, table
 from solera.core.text import counted
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.data import parse_columns
 from solera.cli.folder import Folder, User
+from solera.cli.options import parse_columns
 from solera.cli.output import Json, err, help_if_alone, out, print_json, table
 from solera.core.text import counted
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.data import parse_pairs
+from solera.cli.options import parse_pairs
 from solera.cli.output import Json, err, out, print_json, table
 
 

@@ -8,10 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
+from solera.cli.options import (
+    Columns,
+    Data,
+    DataDir,
+    MinInteractions,
+    Options,
+    Seed,
+    Threads,
+    parse_columns,
+    parse_pairs,
+)
 from solera.cli.output import Json, err, out, print_json, table
 from solera.cli.progress import epoch_progress, step_progress
-from solera.cli.runs import Data, Options, Seed, Threads
 
 GROUPS = {
     "held_out": "the held-out item",

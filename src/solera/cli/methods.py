@@ -8,17 +8,10 @@ import typer
 
 from solera.cli import completion
 from solera.cli.catalogue import catalogue, options_of
+from solera.cli.options import Plugins
 from solera.cli.output import Json, out, print_json, table
 
 _CHOICES = ("scorer", "view", "loss", "update", "aggregate")
-Plugins = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them.",
-        autocompletion=completion.plugins,
-    ),
-]
 
 
 def methods(
@@ -30,7 +23,7 @@ def methods(
 ) -> None:
     """List the methods and their five choices, or show the options of one method.
 
-    Example: solera methods fedncf --with elastic-merge
+    Example: solera methods fedncf --plugin elastic-merge
     """
     if name is not None:
         known = {} if plugin else {entry["name"]: entry for entry in catalogue()["methods"]}
@@ -52,7 +45,7 @@ def methods(
     columns = ("name", *_CHOICES)
     table("Methods and their five choices", columns, ([entry[key] for key in columns] for entry in listed))
     plugins = ((entry["name"], entry["about"]) for entry in catalogue()["plugins"])
-    table("Plug-ins, for any method they fit", ("--with", "what it does"), plugins)
+    table("Plug-ins, for any method they fit", ("--plugin", "what it does"), plugins)
 
 
 def _built(name: str, plugins: list[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from solera.cli import completion
 from solera.cli.bench import Jobs, Replace, RetryFailed, show_end
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
-from solera.cli.data import DataDir
+from solera.cli.options import DataDir
 from solera.cli.output import Json, help_if_alone, out, print_json, table
 
 if TYPE_CHECKING:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from solera.cli import completion
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
-from solera.cli.methods import Plugins
+from solera.cli.options import DataDir, OptionalData, Options, Plugins, PresetName, Threads, parse_pairs
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import step_progress
 from solera.cli.provenance import made_by
-from solera.cli.runs import OptionalData, Options, PresetName, ProtocolName, Threads
+from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.privacy.poisoning.experiment import AttackPlan, Outcome
@@ -36,6 +35,7 @@ Defence = Literal[
 ]
 
 
+@takes_settings("protocol", "seed", "min_interactions", "columns")
 def poison(
     method: Annotated[
         str | None,
@@ -58,15 +58,13 @@ def poison(
     trust_weights: Annotated[
         bool, typer.Option("--trust-weights", help="Accept any number of items that clients claim to have.")
     ] = False,
-    protocol: ProtocolName = "strict",
     rounds: Annotated[int, typer.Option(help="Rounds to train.", min=1)] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
     option: Options = None,
+    *,
+    settings: dict[str, Any],
     record: Annotated[Path | None, typer.Option(help="Folder for the record, e.g. poisoning.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
     json: Json = False,
 ) -> None:
     """Train with malicious clients and measure how often their items are recommended. About a minute.
@@ -78,10 +76,10 @@ def poison(
     from solera.data.datasets import load
     from solera.privacy.poisoning.experiment import AttackPlan
     from solera.privacy.poisoning.experiment import poison as run_poison
-    from solera.runs.assembly import NO_PATIENCE, run_config
+    from solera.runs.presets import run_settings
 
     defended = defence != NONE
-    config = run_config(
+    config = run_settings(
         method,
         data,
         preset=preset,
@@ -89,12 +87,9 @@ def poison(
         added=["robust"] if defended else [],
         options=parse_pairs(option or [], "-o learning_rate=0.05")
         | ({"robust": defence} if defended else {}),
-        protocol=protocol,
         rounds=rounds,
-        patience=NO_PATIENCE,
-        seed=seed,
-        min_interactions=min_interactions,
-        columns=parse_columns(columns),
+        patience=0,
+        **settings,
     )
     plot = AttackPlan(
         attack=attack, malicious=malicious, boost=boost, targets=targets, trust_weights=trust_weights
@@ -120,7 +115,7 @@ def poison(
         return
     head = ("attack", "malicious", "boost", "defence", "ER@10", "NDCG@10")
     row = (plot.attack, outcome.malicious_clients, boost, made.defence, outcome.exposure, outcome.ndcg)
-    table(f"{config.full_method} on {config.dataset}, {rounds} rounds, seed {seed}", head, [row])
+    table(f"{config.full_method} on {config.dataset}, {rounds} rounds, seed {config.seed}", head, [row])
     out.print(
         "ER@10: share of users who do not know a target in whose top 10 it is, mean over the targets\n"
         "NDCG@10: of the test items, full ranking, after the last round",

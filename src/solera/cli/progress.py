@@ -14,6 +14,7 @@ from solera.cli.output import err
 
 if TYPE_CHECKING:
     from solera.baselines import Epoch
+    from solera.runs.training import Callback, Training
 
 _SECONDS = 5.0  # between lines where there is no terminal
 
@@ -34,6 +35,33 @@ def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=rounds, figures="")
         yield lambda done, figures: bar.update(task, completed=done, figures=figures)
+
+
+@contextmanager
+def training_progress(
+    title: str, rounds: int, on_start: Callable[[Training], None] | None = None
+) -> Iterator[Callback]:
+    """Return a callback that shows the progress of a run. `on_start` may say more before it starts."""
+    from solera.runs.result import Progress as Done
+    from solera.runs.training import Callback
+
+    with step_progress(title, rounds) as show:
+
+        class Shown(Callback):
+            def on_start(self, training: Training) -> None:
+                if on_start:
+                    on_start(training)
+
+            def after_round(self, done: Done) -> None:
+                show(done.rounds_done, done.figures)
+
+            def on_clients(self, done: int, clients: int) -> None:
+                show(0, f"client {done:,} of {clients:,}")
+
+            def on_users(self, done: int, users: int) -> None:
+                show(rounds, f"test: user {done:,} of {users:,}")
+
+        yield Shown()
 
 
 @contextmanager

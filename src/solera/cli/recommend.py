@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.data import DataDir
+from solera.cli.options import DataDir
 from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import open_progress
 

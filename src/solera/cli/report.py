@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from solera.cli.data import DataDir
+from solera.cli.options import DataDir
 from solera.cli.output import Json, out, print_json
 from solera.cli.progress import stage_progress
 

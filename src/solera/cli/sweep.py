@@ -9,10 +9,9 @@ import typer
 
 from solera.cli import completion
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
-from solera.cli.data import Columns, DataDir, MinInteractions, parse_columns, parse_pairs
-from solera.cli.methods import Plugins
+from solera.cli.options import Data, DataDir, Options, Plugins, parse_pairs
 from solera.cli.output import Json, out, print_json, table
-from solera.cli.runs import Data, DifferentialPrivacy, Options, ProtocolName, Seed, Wire
+from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.bench.runner import Status
@@ -27,6 +26,7 @@ Workers = Annotated[
 ]
 
 
+@takes_settings("rounds", "patience", "protocol", "seed", "dp", "noise", "min_interactions", "columns")
 def sweep(
     method: Annotated[
         str,
@@ -39,27 +39,20 @@ def sweep(
             "-s",
             "--sweep",
             help="What to vary: learning_rate=0.01,0.1 or learning_rate=1e-4..1; repeatable. An option, "
-            "rounds, wire (scale of paper-laplace), dp.noise, dp.epsilon or dp.clip.",
+            "rounds, noise (scale of laplace), dp.noise, dp.epsilon or dp.clip.",
         ),
     ] = None,
     trials: Annotated[
         int | None, typer.Option(help="Number of trials, if a range is searched (default 20).", min=1)
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of every trial (default 20).", min=1)] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(help="End a trial after this many rounds without improvement on validation.", min=1),
-    ] = None,
     plugin: Plugins = None,
     option: Options = None,
-    protocol: ProtocolName = "strict",
-    seed: Seed = 0,
+    *,
+    settings: dict[str, Any],
     test: Annotated[
         bool,
         typer.Option("--test", help="Also score test items, for figures only; they select nothing."),
     ] = False,
-    dp: DifferentialPrivacy = None,
-    wire: Wire = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of the sweep (default: a new one under sweeps/)."),
@@ -69,8 +62,6 @@ def sweep(
         bool, typer.Option("--figures", help="Also write every figure as SVG, PNG and CSV next to the page.")
     ] = False,
     data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
     json: Json = False,
 ) -> None:
     """Try many settings of a method and select the best on validation items.
@@ -85,30 +76,15 @@ def sweep(
     from solera.bench.axes import is_grid, read_space
     from solera.bench.sweep import Sweep, check_size
     from solera.core.errors import ConfigError
-    from solera.dp.laplace import PaperLaplace
-    from solera.dp.settings import DP
-    from solera.methods import find
     from solera.report.writing import check_drawable
-    from solera.runs import RunConfig
-    from solera.runs.config import usual_rounds
     from solera.runs.environment import package_version
+    from solera.runs.presets import run_settings
+    from solera.runs.settings import usual_rounds
 
     options = parse_pairs(option or [], "-o local_epochs=2")
-    built = find(method, options, plugin or [])
-    config = RunConfig(
-        method=method,
-        dataset=data,
-        plugins=tuple(plugin or []),
-        options=options,
-        protocol=protocol,
-        rounds=rounds or min(20, usual_rounds(built)),
-        patience=patience,
-        seed=seed,
-        min_interactions=min_interactions,
-        columns=parse_columns(columns),
-        dp=DP.parse(dp) if dp else None,
-        wire=PaperLaplace.parse(wire) if wire else None,
-    )
+    config = run_settings(method, data, plugins=plugin or [], options=options, resolve=False, **settings)
+    if "rounds" not in settings:
+        config = config.model_copy(update={"rounds": min(20, usual_rounds(config.built))})
     axes = parse_pairs(axis or [], "-s learning_rate=0.01,0.1")
     both = sorted(axes.keys() & options.keys())
     if both:

@@ -1,8 +1,11 @@
-"""Text to display: a number with its noun, and text from others made safe."""
+"""Text: pairs that a user types, a number with its noun, and text from others made safe."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from unicodedata import category
+
+from solera.core.errors import ConfigError
 
 _BREAKS = "\t\n\r\u2028\u2029"
 _JOINERS = "\u200c\u200d"  # needed by Persian and Indian names, and by many emoji
@@ -27,3 +30,12 @@ def _removed(character: str) -> bool:
 def counted(number: int, one: str, many: str) -> str:
     """A number with its noun."""
     return f"1 {one}" if number == 1 else f"{number:,} {many}"
+
+
+def key_values(pairs: Iterable[str], example: str) -> dict[str, str]:
+    """`key=value` texts as a dictionary."""
+    listed = list(pairs)
+    for pair in listed:
+        if "=" not in pair:
+            raise ConfigError(f"{pair!r} is not of the form key=value", f"write {example}")
+    return {key.strip(): value.strip() for key, value in (pair.split("=", 1) for pair in listed)}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from solera.dp.accounting import Releases, epsilon
-from solera.dp.noise import SEEDED, SYSTEM
-from solera.dp.settings import DP
+from solera.dp.settings import DP, SEEDED, SYSTEM
 
 _NOT_COVERED = (
     "figures on validation and test items, training loss and numbers of clients, which are for research",

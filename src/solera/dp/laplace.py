@@ -10,56 +10,46 @@ make indistinguishable. If every upload were clipped to length c in L1, a round 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.errors import ConfigError
-from solera.core.frozen import Frozen
 from solera.core.protection import RoundStep
 from solera.core.randomness import Bits, Purpose, client_keys, draws, mix
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Upload
-from solera.dp.noise import SEEDED
-
-NO_GUARANTEE = "no guarantee"
-_EXAMPLE = "write --wire paper-laplace=0.5"
+from solera.dp.settings import PaperLaplace
 
 
-class PaperLaplace(Frozen):
-    """Laplace noise without clipping, for measurements only."""
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """Laplace noise as a protection step. It only has a client half, the same in every engine."""
 
-    kind: Literal["paper-laplace"] = "paper-laplace"
-    scale: float = Field(gt=0)
+    noise: PaperLaplace
+    seed: int
+    n_items: int
+    dense: bool = True
 
-    @classmethod
-    def parse(cls, text: str) -> PaperLaplace:
-        """Parse `paper-laplace=0.5`."""
-        kind, _, scale = text.partition("=")
-        try:
-            if kind != "paper-laplace" or not 0 < float(scale) < np.inf:
-                raise ValueError
-        except ValueError:
-            raise ConfigError(f"{text!r} is not a valid --wire", _EXAMPLE) from None
-        return cls(scale=float(scale))
+    def choose(self, able: Ints, round_: int) -> None:
+        """None: the noise does not depend on how clients are drawn."""
 
-    @property
-    def label(self) -> str:
-        """A short label for this noise."""
-        return f"Laplace noise {self.scale:g}, no clip: {NO_GUARANTEE}"
+    def memory(self) -> Params:
+        """No state."""
+        return {}
 
-    def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits, n_items: int) -> Upload:
+    def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> LaplaceRound:
+        """Start the step for one round."""
+        return LaplaceRound(self, round_, leaves)
+
+    def upload(self, upload: Upload, leaves: tuple[Leaf, ...], keys: Bits) -> Upload:
         """Whole tables with noise on every number. They do not show which rows a client touched.
 
         `keys` are the keys of the clients' random streams.
         """
-        n, device = upload.n_clients, upload.rows.device
+        n, device, n_items = upload.n_clients, upload.rows.device, self.n_items
         owner = torch.arange(n).repeat_interleave(upload.row_counts).to(device)
         touched = owner * n_items + upload.rows
         changes = {}
@@ -87,45 +77,7 @@ class PaperLaplace(Frozen):
     def _noise(self, key: Bits, count: int) -> Tensor:
         """The noise of one client on one leaf. Client by client, because whole tables are large."""
         unit = ((draws(key, np.array([count])) >> np.uint64(11)) + 0.5) * 2.0**-53 - 0.5
-        return torch.from_numpy(-self.scale * np.sign(unit) * np.log1p(-2 * np.abs(unit)))
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the noise."""
-        return math.sqrt(2) * self.scale
-
-    def statement(self, rounds: int) -> dict[str, Any]:
-        """The privacy statement of a run with this noise."""
-        return {
-            "guarantee": NO_GUARANTEE,
-            "why": "noise without a clip: an upload may be as long as it likes",
-            "noise": f"Laplace of scale {self.scale:g} on every number of every row",
-            "epsilon": None,
-            "epsilon_with_the_clip_it_lacks": 2 * rounds / self.scale,
-            "that_clip": f"every upload at most 1 long in L1; proportional to it; local, {rounds} rounds",
-            "randomness": SEEDED,
-        }
-
-
-@dataclass(frozen=True)
-class LaplaceNoise:
-    """Laplace noise as a protection step. It only has a client half, the same in every engine."""
-
-    noise: PaperLaplace
-    seed: int
-    n_items: int
-    dense: bool = True
-
-    def choose(self, able: Ints, round_: int) -> None:
-        """None: the noise does not depend on how clients are drawn."""
-
-    def memory(self) -> Params:
-        """No state."""
-        return {}
-
-    def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> LaplaceRound:
-        """Start the step for one round."""
-        return LaplaceRound(self, round_, leaves)
+        return torch.from_numpy(-self.noise.scale * np.sign(unit) * np.log1p(-2 * np.abs(unit)))
 
 
 @dataclass(frozen=True)
@@ -138,11 +90,11 @@ class LaplaceRound(RoundStep):
 
     def send(self, clients: Ints, upload: Upload) -> Upload:
         """Uploads with noise on every number of every row."""
-        return self.of.noise.upload(upload, self.leaves, self._keys(clients), self.of.n_items)
+        return self.of.upload(upload, self.leaves, self._keys(clients))
 
     def send_kept(self, clients: Ints, leaf: str, tables: Tensor) -> Tensor:
         """Whole tables with the same noise: the papers send tables, not what changed in them."""
-        return self.of.noise.tables(tables, self.leaves, leaf, self._keys(clients))
+        return self.of.tables(tables, self.leaves, leaf, self._keys(clients))
 
     def _keys(self, clients: Ints) -> Bits:
         return client_keys(self.of.seed, Purpose.NOISE, self.round, clients)

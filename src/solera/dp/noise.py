@@ -17,8 +17,6 @@ from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
 from solera.dp.discrete import discrete_gaussian
 
-SEEDED = "seeded: for research"  # whoever knows the seed can subtract the noise again
-SYSTEM = "operating system"
 _ROWS = 512  # rows that get their noise at once
 _DRIFT, _NUMBERS = 16, 1 << 27  # see SystemNoise
 

@@ -1,8 +1,9 @@
-"""The privacy requested with --dp, and the noise it needs."""
+"""The privacy requested with --dp and the noise it needs; and --noise, which guarantees nothing."""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import math
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -111,3 +112,49 @@ class DP(Frozen):
     def _seen(self, releases: Releases) -> Releases:
         """The releases an observer sees. Single uploads show who takes part, so sampling does not count."""
         return releases._replace(rate=1.0) if self.mode == "local" else releases
+
+
+NO_GUARANTEE = "no guarantee"
+SEEDED = "seeded: for research"  # whoever knows the seed can subtract the noise again
+SYSTEM = "operating system"
+_LAPLACE = "write --noise laplace:0.5"
+
+
+class PaperLaplace(Frozen):
+    """Laplace noise without clipping, for measurements only; `laplace` adds it."""
+
+    kind: Literal["paper-laplace"] = "paper-laplace"
+    scale: float = Field(gt=0)
+
+    @classmethod
+    def parse(cls, text: str) -> PaperLaplace:
+        """Parse `laplace:0.5`, or `paper-laplace=0.5` as 0.2 wrote it."""
+        kind, _, scale = text.replace("paper-laplace=", "laplace:").partition(":")
+        try:
+            if kind != "laplace" or not 0 < float(scale) < math.inf:
+                raise ValueError
+        except ValueError:
+            raise ConfigError(f"{text!r} is not a valid --noise", _LAPLACE) from None
+        return cls(scale=float(scale))
+
+    @property
+    def label(self) -> str:
+        """A short label for this noise."""
+        return f"Laplace noise {self.scale:g}, no clip: {NO_GUARANTEE}"
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise."""
+        return math.sqrt(2) * self.scale
+
+    def statement(self, rounds: int) -> dict[str, Any]:
+        """The privacy statement of a run with this noise."""
+        return {
+            "guarantee": NO_GUARANTEE,
+            "why": "noise without a clip: an upload may be as long as it likes",
+            "noise": f"Laplace of scale {self.scale:g} on every number of every row",
+            "epsilon": None,
+            "epsilon_with_the_clip_it_lacks": 2 * rounds / self.scale,
+            "that_clip": f"every upload at most 1 long in L1; proportional to it; local, {rounds} rounds",
+            "randomness": SEEDED,
+        }

@@ -193,7 +193,7 @@ _BUILT_IN = frozenset((*METHODS, *ONE_ROUND))
 def register(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
     """Register your own method under a name. Registering the name again replaces it.
 
-    Name a file that does so at its end with `solera --methods FILE.py`, or import it.
+    Name a file that does so at its end with `solera --methods-file FILE.py`, or import it.
     """
     if name in _BUILT_IN:
         raise ConfigError(f"{name!r} is one of Solera's own methods", "register yours under another name")
@@ -231,7 +231,7 @@ def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collecti
     recipe = next((UNDER[name, plugin] for plugin in chosen if (name, plugin) in UNDER), METHODS[name])
     full_name = "+".join([name, *chosen])
     config_class = _config_class(recipe.config, chosen)
-    config = _configured(full_name, " --with ".join([name, *chosen]), config_class, options)
+    config = _configured(full_name, " --plugin ".join([name, *chosen]), config_class, options)
     method = recipe.build(config)
     for plugin in chosen:
         method = PLUGINS[plugin].apply(method, config)

@@ -31,7 +31,7 @@ def import_own() -> None:
         spec = spec_from_file_location(name, file)
         if spec is None or spec.loader is None or not file.is_file():
             raise ConfigError(
-                f"the Python file {str(file)!r} does not exist", f"correct --methods or {VARIABLE}"
+                f"the Python file {str(file)!r} does not exist", f"correct --methods-file or {VARIABLE}"
             )
         sys.modules[name] = module_from_spec(spec)  # where pydantic resolves annotations
         try:

@@ -14,7 +14,7 @@ FedRAP already has a table of the client's own, D, and trains the shared one, C,
 mixed, λ D + (1 − λ) C, and there is no third table; penalties and upload stay FedRAP's.
 
 Symbols: β is `redundancy`, γ is `decorrelation`. `plgc` is FedMF with both parts, by SGD with the learning
-rates of its public relatives and the weighted mean; `fedmf --with plgc` is the same. `plgc-dlgm` has only the
+rates of its public relatives and the weighted mean; `fedmf --plugin plgc` is the same. `plgc-dlgm` has the
 mixing, `plgc-err` only the redundancy reduction, between the table in training and the downloaded one.
 `regularizer` replaces eRR as in Table III, see `regularizers`.
 """

@@ -55,24 +55,23 @@ def run_baseline(
     protocol: str = "strict",
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
-    at: Iterable[int] = CUTOFFS,
-    test_twice: bool = True,
+    cutoffs: Iterable[int] = CUTOFFS,
+    second_test: bool = True,
     on_epoch: OnEpoch | None = None,
 ) -> BaselineRun:
     """Fit a baseline on all users' training items and evaluate it.
 
-    `at` are the cutoffs of the metrics. With `test_twice`, an honest protocol ranks test items with and
+    `cutoffs` are those of the metrics. With `second_test`, an honest protocol ranks test items with and
     without the validation item in the model. `on_epoch` is called after every epoch.
     """
     config = configure(name, options)
-    cutoffs = with_always(at)
     parts = split(data, protocol)
     start = time.perf_counter()
     model = BASELINES[name].fit(parts, config, seed, on_epoch)
     seconds = time.perf_counter() - start
-    evaluator = Evaluator(parts, seed, cutoffs)
+    evaluator = Evaluator(parts, seed, with_always(cutoffs))
     test = evaluator.test(_score(model, parts, "test"))
-    asked = second_test_of_baseline(model, parts) if test_twice and not parts.leaky else None
+    asked = second_test_of_baseline(model, parts) if second_test and not parts.leaky else None
     second = evaluator.test(asked.score()) if asked and asked.score else None
     told = None
     if isinstance(model, SLIST) and model.reads_request_time:

@@ -26,8 +26,8 @@ from solera.core.frozen import Frozen
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
 from solera.evaluate import Evaluator, get
-from solera.runs.config import VALIDATED
 from solera.runs.result import READ, Rankings, RunResult, Tested
+from solera.runs.settings import VALIDATED
 
 _FINE = (0.01, 0.02, 0.03)  # a closed form has few high scores, so little of its weight is often enough
 WEIGHTS = tuple(sorted({n / 20 for n in range(21)} | {*_FINE} | {round(1 - w, 2) for w in _FINE}))

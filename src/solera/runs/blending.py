@@ -8,9 +8,9 @@ from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
 from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.blend import Blended, blend, write_blend
-from solera.runs.config import RunConfig
 from solera.runs.presets import preset
 from solera.runs.run import Run
+from solera.runs.settings import RunConfig
 
 Part = Run | BaselineRun | str | Path
 

@@ -31,7 +31,7 @@ from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.local_training import LocalTraining
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
-from solera.runs.config import RunConfig
+from solera.runs.settings import RunConfig
 
 Federation = Simulation | OneRound
 
@@ -73,10 +73,10 @@ def federation(
         check_workers(config, method, shard_tables=shard_tables)
     download = _download(config, method)
     if isinstance(method, ClosedForm):
-        if config.wire:
+        if config.noise:
             raise ConfigError(
-                f"{method.name!r} has no uploads that --wire could change",
-                "omit --wire, or give --dp instead",
+                f"{method.name!r} has no uploads that --noise could change",
+                "omit --noise, or give --dp instead",
             )
         method = replace(method, attributes=attributes)
         if ranks:
@@ -123,10 +123,10 @@ def check_workers(config: RunConfig, method: AnyMethod, *, shard_tables: bool = 
                 f"--download {config.download} codes whole tables, which --shard-tables divides",
                 "omit one of them",
             )
-    if config.dp or config.wire or config.secure_aggregation:
+    if config.dp or config.noise or config.secure_aggregation:
         raise ConfigError(
             "several workers cannot protect uploads yet",
-            "omit --workers, or --dp, --wire and --secure-aggregation",
+            "omit --workers, or --dp, --noise and --secure-aggregation",
         )
     if config.download and any(kind in config.download for kind in ("delta", "slice", "own")):
         raise ConfigError(
@@ -148,8 +148,8 @@ def _download(config: RunConfig, method: AnyMethod) -> Download | None:
 def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
     """The protection chain of a run's uploads: coding, clipping and noise, then masks."""
     steps: list[Step] = []
-    if config.wire:
-        steps.append(LaplaceNoise(config.wire, config.seed, clients.n_items))
+    if config.noise:
+        steps.append(LaplaceNoise(config.noise, config.seed, clients.n_items))
     if config.dp:
         check_private(method)
         steps.append(private_rounds(config.dp, method, clients, config.seed))

@@ -37,9 +37,9 @@ from solera.core.tensor_files import Writable, write_tensors
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.engine.row_store import RowStore
-from solera.runs.config import RunConfig
 from solera.runs.result import RoundEntry, RunResult
 from solera.runs.saved_rows import read_rows, write_rows
+from solera.runs.settings import RunConfig
 
 _CHECKPOINT = "checkpoint-"
 _FIRST = "environment.json"  # the first file of a new run

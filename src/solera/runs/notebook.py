@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from solera.core.templates import render
-from solera.runs.progress import Progress
-from solera.runs.result import LEAKY, RunResult
+from solera.runs.result import LEAKY, Progress, RunResult
 
 
 def in_notebook() -> bool:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,21 +16,35 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from solera.core.arrays import Floats, Ints
 from solera.core.choices import SequenceScorer
 from solera.core.errors import ConfigError
-from solera.data.split import history
+from solera.data.split import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
 from solera.engine.refresh import refresh_rounds
 from solera.engine.row_store import SPARE
 from solera.engine.summed import summed_training
+from solera.evaluate import Evaluator
 from solera.evaluate.metrics import NAMES
 from solera.runs.environment import used_bytes
-
-if TYPE_CHECKING:
-    from solera.runs.rounds import Training
+from solera.runs.federation import Federation
+from solera.runs.settings import RunConfig
 
 _FLOAT, _DOUBLE, _INT = 4, 8, 4  # bytes
 _BLOCKS = 12  # copies of a block's numbers on a thread while it is trained, and finished blocks that wait
 GB = 1e9
+
+
+class Planned(Protocol):
+    """What is asked of a run that has not begun."""
+
+    config: RunConfig
+    split: Split
+    evaluator: Evaluator
+    simulation: Federation
+
+    @property
+    def tests_twice(self) -> bool:
+        """Whether there is a second test."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,7 @@ def parse_memory(text: str) -> int:
     return found
 
 
-def plan_of(training: Training, limit: int | None = None, threads: int = 0) -> RunPlan:
+def plan_of(training: Planned, limit: int | None = None, threads: int = 0) -> RunPlan:
     """Estimate what a run takes. Trains and ranks a few clients for that, without changing any state."""
     clients = int(np.count_nonzero(training.split.train.lengths))
     simulation = training.simulation
@@ -86,7 +100,7 @@ def plan_of(training: Training, limit: int | None = None, threads: int = 0) -> R
     )
 
 
-def _memory(training: Training, threads: int) -> dict[str, int]:
+def _memory(training: Planned, threads: int) -> dict[str, int]:
     found = {"program and data": used_bytes() or 0}
     simulation, n_items = training.simulation, training.split.data.n_items
     if isinstance(simulation, OneRound):
@@ -100,7 +114,7 @@ def _memory(training: Training, threads: int) -> dict[str, int]:
     return found
 
 
-def _of_rounds(training: Training, simulation: Simulation, threads: int) -> dict[str, int]:
+def _of_rounds(training: Planned, simulation: Simulation, threads: int) -> dict[str, int]:
     method, n_items = simulation.method, training.split.data.n_items
     sent = sum(leaf.size * (n_items if leaf.per_item else 1) for leaf in method.leaves if leaf.sent_as)
     numbers = max(1, sum(leaf.size for leaf in method.select(per_item=True)))
@@ -120,7 +134,7 @@ def _of_rounds(training: Training, simulation: Simulation, threads: int) -> dict
     }
 
 
-def _rows(training: Training, simulation: Simulation) -> float:
+def _rows(training: Planned, simulation: Simulation) -> float:
     """Rows that clients will have touched at the end of the run, all of them together."""
     lengths = training.split.train.lengths
     able = lengths[lengths > 0]
@@ -140,7 +154,7 @@ def touched_rows(items: ArrayLike, n_items: float, negatives: int) -> Floats:
     return np.asarray(own - others * np.expm1(-own * negatives / others))
 
 
-def _seconds(training: Training) -> dict[str, float]:
+def _seconds(training: Planned) -> dict[str, float]:
     simulation, config = training.simulation, training.config
     if isinstance(simulation, OneRound):
         return {}

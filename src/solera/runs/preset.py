@@ -10,9 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from solera.baselines import configure
-from solera.dp.laplace import PaperLaplace
-from solera.dp.settings import DP
-from solera.runs.config import BaselineConfig, RunConfig
+from solera.runs.settings import BaselineConfig, RunConfig
 
 
 class Preset(BaseModel):
@@ -29,8 +27,8 @@ class Preset(BaseModel):
     patience: int | None = None
     evaluate_every: int = 1
     evaluate_users: int | None = None
-    dp: str | None = None  # dp and wire: as on the command line
-    wire: str | None = None
+    dp: str | None = None  # dp and noise: as on the command line
+    noise: str | None = None
     columns: dict[str, str] | None = None
     min_interactions: int | None = None
     source: str
@@ -43,32 +41,22 @@ class Preset(BaseModel):
         """The method's name with its plug-ins."""
         return "+".join([self.method or self.baseline or "", *self.plugins])
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a run that the preset gives, but for names and options."""
+        names = ("rounds", "patience", "evaluate_every", "evaluate_users", "dp", "noise")
+        given = {name: getattr(self, name) for name in (*names, "protocol", "columns", "min_interactions")}
+        return {name: value for name, value in given.items() if value is not None}
+
     def config(self, *, protocol: str | None = None, seed: int = 0) -> RunConfig | BaselineConfig:
         """The settings of the preset's run, under its own protocol or another."""
-        where = {
-            "dataset": self.dataset,
-            "protocol": protocol or self.protocol,
-            "seed": seed,
-            "columns": self.columns,
-            "min_interactions": self.min_interactions,
-        }
+        where = {"dataset": self.dataset, "protocol": protocol or self.protocol, "seed": seed}
         if self.baseline:
+            where |= {"columns": self.columns, "min_interactions": self.min_interactions}
             options = configure(self.baseline, self.options).model_dump(mode="json")
             return BaselineConfig.model_validate({"baseline": self.baseline, "options": options, **where})
-        return RunConfig.model_validate(
-            {
-                "method": self.method,
-                "plugins": self.plugins,
-                "options": self.options,
-                "rounds": self.rounds,
-                "patience": self.patience,
-                "evaluate_every": self.evaluate_every,
-                "evaluate_users": self.evaluate_users,
-                "dp": DP.parse(self.dp) if self.dp else None,
-                "wire": PaperLaplace.parse(self.wire) if self.wire else None,
-                **where,
-            }
-        ).resolved()
+        named = {"method": self.method, "plugins": self.plugins, "options": self.options}
+        return RunConfig.model_validate(self.settings | named | where).resolved()
 
 
 @cache

@@ -1,17 +1,23 @@
-"""Presets by name: published rows, the best settings from equal tuning, and the rows of papers' tables."""
+"""Settings by name: published rows, the best from equal tuning, rows of papers; and those a user adds."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from solera.baselines import configure
 from solera.core.errors import ConfigError, closest
 from solera.runs.papers import row_preset, row_presets
 from solera.runs.preset import Preset, presets
+from solera.runs.settings import SETTINGS, BaselineConfig, RunConfig, usual_rounds
 
-__all__ = ["Preset", "preset", "presets"]
+__all__ = ["Preset", "preset", "presets", "run_settings"]
+
+Kind = Literal["method", "baseline"]
 
 
 def preset(name: str) -> Preset:
@@ -45,3 +51,101 @@ def _in_file(path: Path) -> Preset:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
         raise ConfigError(f"{path} is not a preset: {where}: {wrong['msg']}", hint) from None
+
+
+_find = preset
+
+
+def run_settings(
+    method: str | None = None,
+    dataset: str | None = None,
+    *,
+    preset: str | None = None,
+    plugins: Collection[str] = (),
+    added: Collection[str] = (),
+    options: Mapping[str, Any] | None = None,
+    resolve: bool = True,
+    **settings: Any,
+) -> RunConfig:
+    """The settings of a run, from a preset and those given, which override it; None counts as not given.
+
+    `added` are plug-ins in addition to the preset's own. A patience of 0 means none, even with a preset.
+    """
+    chosen = _find(preset) if preset else None
+    named = chosen_names(chosen, "method", method, dataset, list(plugins))
+    named["plugins"] += [plugin for plugin in added if plugin not in named["plugins"]]
+    given = {key: value for key, value in settings.items() if value is not None}
+    content = (chosen.settings if chosen else {}) | given | named
+    content["options"] = dict(chosen.options if chosen else {}) | dict(options or {})
+    try:
+        config = RunConfig.model_validate(content)
+    except ValidationError as error:
+        raise _in_words(error) from None
+    if "rounds" not in content:
+        config = config.model_copy(update={"rounds": usual_rounds(config.built)})
+    return config.resolved() if resolve else config
+
+
+def baseline_settings(
+    baseline: str | None = None,
+    dataset: str | None = None,
+    *,
+    preset: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> BaselineConfig:
+    """The settings of a baseline, from a preset and those given, which override it, with all options."""
+    chosen = _find(preset) if preset else None
+    named = chosen_names(chosen, "baseline", baseline, dataset, [])
+    del named["plugins"]
+    given = {key: value for key, value in settings.items() if value is not None}
+    taken = dict(chosen.options if chosen else {}) | dict(options or {})
+    content = named | given | {"options": configure(named["baseline"], taken).model_dump(mode="json")}
+    try:
+        return BaselineConfig.model_validate(content)
+    except ValidationError as error:
+        raise _in_words(error) from None
+
+
+def chosen_names(
+    chosen: Preset | None, kind: Kind, name: str | None, dataset: str | None, plugins: list[str]
+) -> dict[str, Any]:
+    """The names of method and data set, from the preset or as given. If both are given, they must agree."""
+    command, example = {"method": ("train", "fedmf"), "baseline": ("baseline", "ease")}[kind]
+    if chosen is None:
+        if name is None or dataset is None:
+            raise ConfigError(
+                f"the {kind if name is None else 'data set'} is missing",
+                f"for example: solera {command} {example} --data ml-100k; or give a --preset",
+            )
+        return {kind: name, "dataset": dataset, "plugins": plugins}
+    if getattr(chosen, kind) is None:
+        other_kind, other = ("baseline", "baseline") if kind == "method" else ("method", "train")
+        raise ConfigError(
+            f"preset {chosen.name!r} is for a {other_kind}, not for a {kind}",
+            f"use `solera {other} --preset {chosen.name}`",
+        )
+    named = {kind: getattr(chosen, kind), "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
+    words = {
+        kind: (f"the {kind}", name),
+        "dataset": ("--data", dataset),
+        "plugins": ("--plugin", plugins or None),
+    }
+    for key, (option, value) in words.items():
+        if value is not None and value != named[key]:
+            raise ConfigError(
+                f"preset {chosen.name!r} has the {key} {named[key]!r}, not {value!r}",
+                f"omit {option} or the preset",
+            )
+    return named
+
+
+def _in_words(error: ValidationError) -> ConfigError:
+    """Convert the first validation error to a `ConfigError`."""
+    fault = error.errors()[0]
+    name = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "extra_forbidden":
+        return ConfigError(f"there is no setting {name!r}", closest(name, list(SETTINGS)))
+    said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    what = f"{name} is {fault['input']!r}, but should be {said}"
+    return ConfigError(what, f"give --{name.replace('_', '-')} another value")

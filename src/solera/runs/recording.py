@@ -6,6 +6,7 @@ Recording does not change a run: it uses values that are computed anyway, or cop
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.choices import Merging, View
+from solera.core.errors import ConfigError
 from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
 from solera.core.parts import Dot
@@ -22,10 +24,47 @@ from solera.core.tensor_files import write_tensors
 from solera.core.upload import Upload
 from solera.engine import Simulation
 from solera.runs.recorded import by_activity, file_of, middling, spread
+from solera.runs.result import Progress
 from solera.runs.tables import user_vector
+from solera.runs.training import Callback
+
+if TYPE_CHECKING:
+    from solera.runs.training import Training
 
 USERS, ITEMS = 24, 30
 REG = 0.01  # μ of the penalty that FedEM's lemmas add to the loss
+
+
+class RecordFigures(Callback):
+    """Records rounds into the run's folder; a resumed run goes on."""
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+
+    def on_start(self, training: Training) -> None:
+        """Find out what can be recorded."""
+        config, simulation = training.config, training.simulation
+        if not isinstance(simulation, Simulation):
+            raise ConfigError(
+                f"{training.method.name!r} is solved in one round, so there is nothing per round to record",
+                "omit --record-figures",
+            )
+        if training.folder is None:
+            raise ConfigError("recording figures needs a folder for the run", "give it as `out`")
+        # Noise on single uploads adds up in a table that the server only knows as the sum of what was sent.
+        adds_up = (config.noise or config.upload) and any(leaf.feeds for leaf in simulation.method.leaves)
+        seen = not (config.secure_aggregation or config.dp or adds_up)
+        self._recorder = Recorder(simulation, training.folder.path, config.rounds, uploads=seen)
+
+    def before_round(self, number: int) -> None:
+        """Begin to record it."""
+        assert self._recorder is not None
+        self._recorder.begin(number)
+
+    def after_round(self, done: Progress) -> None:
+        """Write what was recorded."""
+        assert self._recorder is not None
+        self._recorder.end(done.rounds_done - 1)
 
 
 class Recorder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 from pydantic import ConfigDict, Field, field_validator
@@ -211,6 +211,26 @@ class RunResult(Frozen):
     def document(self) -> dict[str, Any]:
         """The result as JSON types, without empty fields."""
         return self.model_dump(mode="json", exclude_none=True)
+
+
+class Progress(NamedTuple):
+    """The progress report after every round."""
+
+    rounds_done: int
+    rounds: int
+    entry: RoundEntry
+
+    @property
+    def figures(self) -> str:
+        """Loss and validation NDCG@10 as text."""
+        loss = f"loss {self.entry.loss:.4f}"
+        return loss if self.ndcg is None else f"{loss} · validation NDCG@10 {self.ndcg:.4f}"
+
+    @property
+    def ndcg(self) -> float | None:
+        """Validation NDCG@10 in full ranking; None of a round that was not validated."""
+        validation = self.entry.validation
+        return None if validation is None else validation.full["ndcg@10"]
 
 
 def metrics_table(parts: Mapping[str, Rankings]) -> pl.DataFrame:

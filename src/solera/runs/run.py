@@ -20,7 +20,6 @@ from solera.data.sampling import ClientData
 from solera.data.split import Split, history
 from solera.engine import Simulation
 from solera.evaluate import Evaluation, Evaluator, split
-from solera.methods import find
 from solera.runs.blend import BLEND, FIRST, SECOND, Blended, read_blend
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
@@ -70,7 +69,7 @@ class Run:
                 f"the data set {config.dataset!r} has changed since the run in {path}",
                 f"it had {result.users} users and {result.items} items",
             )
-        method = find(config.method, config.options, config.plugins)
+        method = config.built
         _check_fits(method, state, data, folder.path)
         # Nothing is trained here, so nothing has to be held out: a split would take as long as loading.
         clients = ClientData(data.by_user, data.by_user, data.n_items)

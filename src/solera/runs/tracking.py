@@ -7,30 +7,31 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from solera.core.errors import ConfigError
-from solera.data.interactions import Interactions
-from solera.runs.config import RunConfig
 from solera.runs.environment import package_version
 from solera.runs.folder import RunFolder
-from solera.runs.progress import Progress
-from solera.runs.result import RoundEntry, flat
-from solera.runs.rounds import StoppedError
+from solera.runs.result import Progress, RoundEntry, flat
 from solera.runs.run import Run
-from solera.runs.training import train
+from solera.runs.settings import RunConfig
+from solera.runs.training import Callback, StoppedError
 
 EXPERIMENT = "solera"
 FILES = ("config.json", "environment.json", "history.jsonl", "result.json")
 
 
-class Tracker:
-    """One run in MLflow."""
+class Tracking(Callback):
+    """Logs a run to MLflow: a folder, or the URI of a server or database."""
 
     def __init__(self, place: str, config: RunConfig) -> None:
+        if package_version("mlflow-skinny") is None and package_version("mlflow") is None:
+            raise ConfigError("--mlflow needs MLflow", "pip install 'solera[mlflow]'")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow would report its use to its makers
+        for noisy in ("mlflow", "alembic"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
         from mlflow import MlflowClient  # noqa: PLC0415, an extra, and slow to load
         from mlflow.entities import Metric, Param  # noqa: PLC0415
 
@@ -49,74 +50,37 @@ class Tracker:
         self._client.log_batch(self.run_id, params=params)
         self._heard: set[int] = set()
 
-    def round(self, entry: RoundEntry) -> None:
+    def after_round(self, done: Progress) -> None:
         """Log a finished round."""
-        self._heard.add(entry.round)
-        self._log(entry.model_dump(exclude={"round"}), entry.round)
+        self._round(done.entry)
 
-    def finish(self, run: Run) -> None:
+    def on_end(self, run: Run) -> None:
         """Log test metrics, files, and rounds from before an interruption that were not logged yet."""
         if run.path is not None:
             for entry in RunFolder.open(run.path).history:
                 if entry.round not in self._heard:
-                    self.round(entry)
+                    self._round(entry)
             for name in FILES:
                 self._client.log_artifact(self.run_id, str(run.path / name))
         selected = run.result.selected_round or 0
         self._log({"test": run.test.model_dump(exclude_none=True)}, selected)
         self._client.set_tag(self.run_id, "leaky", str(run.result.leaky).lower())
         self._client.set_tag(self.run_id, "selected_round", str(selected))
+        self._client.set_terminated(self.run_id, "FINISHED")
 
-    def end(self, status: str) -> None:
-        """End the run as FINISHED, KILLED or FAILED."""
-        self._client.set_terminated(self.run_id, status)
+    def on_failure(self, error: BaseException) -> None:
+        """End the run as killed or failed."""
+        stopped = isinstance(error, StoppedError | KeyboardInterrupt)
+        self._client.set_terminated(self.run_id, "KILLED" if stopped else "FAILED")
+
+    def _round(self, entry: RoundEntry) -> None:
+        self._heard.add(entry.round)
+        self._log(entry.model_dump(exclude={"round"}), entry.round)
 
     def _log(self, figures: Mapping[str, Any], step: int) -> None:
         names = ((key.replace("@", "_at_"), value) for key, value in flat(figures))
         metrics = [self._metric(name, float(value), 0, step) for name, value in names if value is not None]
         self._client.log_batch(self.run_id, metrics=metrics)
-
-
-def tracked_train(
-    place: str | None,
-    config: RunConfig,
-    data: Interactions,
-    *,
-    on_round: Callable[[Progress], None],
-    **how: Any,
-) -> Run:
-    """Train like `runs.train`, which takes `how`, and log the run to MLflow if a place is given."""
-    with tracking(place, config) as tracker:
-
-        def after_round(done: Progress) -> None:
-            on_round(done)
-            if tracker:
-                tracker.round(done.entry)
-
-        run = train(config, data, on_round=after_round, **how)
-        if tracker:
-            tracker.finish(run)
-        return run
-
-
-@contextmanager
-def tracking(place: str | None, config: RunConfig) -> Iterator[Tracker | None]:
-    """Yield a tracker if a place is given. Its run ends with the status of the block."""
-    if place is None:
-        yield None
-        return
-    if package_version("mlflow-skinny") is None and package_version("mlflow") is None:
-        raise ConfigError("--mlflow needs MLflow", "pip install 'solera[mlflow]'")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow would report its use to its makers
-    for noisy in ("mlflow", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    tracker = Tracker(place, config)
-    try:
-        yield tracker
-    except BaseException as error:
-        tracker.end("KILLED" if isinstance(error, StoppedError | KeyboardInterrupt) else "FAILED")
-        raise
-    tracker.end("FINISHED")
 
 
 def _store(place: str) -> tuple[str, str | None]:

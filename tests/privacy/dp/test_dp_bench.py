@@ -42,7 +42,7 @@ def test_a_matrix_asks_for_secure_aggregation(entries) -> None:
 
 
 def test_a_label_cannot_hide_that_there_is_no_guarantee(entries) -> None:
-    for more in ('wire = "paper-laplace=0.5"\n', 'wire = "paper-laplace=0.5"\nlabel = "safe"\n'):
+    for more in ('noise = "laplace:0.5"\n', 'noise = "laplace:0.5"\nlabel = "safe"\n'):
         (entry,) = entries(more)
         assert "no guarantee" in entry.label
 
@@ -50,5 +50,5 @@ def test_a_label_cannot_hide_that_there_is_no_guarantee(entries) -> None:
 def test_what_does_not_fit_is_refused(entries) -> None:
     with pytest.raises(ConfigError, match="delta"):
         entries('dp = "epsilon=8"\n')
-    with pytest.raises(ConfigError, match="--wire"):
-        entries('dp = "noise=2,delta=1e-3"\nwire = "paper-laplace=0.5"\n')
+    with pytest.raises(ConfigError, match="--noise"):
+        entries('dp = "noise=2,delta=1e-3"\nnoise = "laplace:0.5"\n')

@@ -14,7 +14,8 @@ from solera.cli import app
 from solera.core.errors import ConfigError
 from solera.core.spec import Home, Leaf
 from solera.core.upload import Upload
-from solera.dp.laplace import PaperLaplace
+from solera.dp.laplace import LaplaceNoise
+from solera.dp.settings import PaperLaplace
 from solera.runs import RunConfig, train
 
 LEAVES = (
@@ -23,13 +24,17 @@ LEAVES = (
 )
 
 
+def laplace(n_items: int) -> LaplaceNoise:
+    return LaplaceNoise(PaperLaplace(scale=0.5), 0, n_items)
+
+
 def test_noise_is_laplace_on_all_rows() -> None:
     """Two clients and 10,000 items; the first touches the last 4,000 of them, the second all."""
     rows = torch.cat([torch.arange(6_000, 10_000), torch.arange(10_000)])
     upload = Upload(
         rows, torch.tensor([4_000, 10_000]), {"items": torch.ones(14_000, 5), "layer": torch.zeros(2, 3)}
     )
-    sent = PaperLaplace(scale=0.5).upload(upload, LEAVES, np.array([3, 4], np.uint64), 10_000)
+    sent = laplace(10_000).upload(upload, LEAVES, np.array([3, 4], np.uint64))
     assert torch.equal(sent.rows, torch.arange(10_000).repeat(2))
     assert sent.row_counts.tolist() == [10_000, 10_000]
     changed = torch.ones(20_000, 5)
@@ -49,13 +54,13 @@ def test_a_kept_table_has_the_noise_of_its_upload() -> None:
         Leaf("score", (2,), Home.SHARED, upload=True),
         Leaf("local", (5,), Home.PERSONAL, per_item=True, feeds="items"),
     )
-    noise, keys = PaperLaplace(scale=0.5), np.array([3, 4], np.uint64)
+    noise, keys = laplace(4), np.array([3, 4], np.uint64)
     upload = Upload(
         torch.tensor([1, 0, 2]),
         torch.tensor([1, 2]),
         {"score": torch.zeros(2, 2), "items": torch.zeros(3, 5)},
     )
-    sent = noise.upload(upload, leaves, keys, 4).changes["items"].view(2, 4, 5)
+    sent = noise.upload(upload, leaves, keys).changes["items"].view(2, 4, 5)
     tables = torch.arange(40.0).view(2, 4, 5)
     assert torch.equal(noise.tables(tables, leaves, "local", keys), tables + sent)
     assert torch.equal(tables, torch.arange(40.0).view(2, 4, 5)), "clients keep them as they are"
@@ -73,7 +78,7 @@ def test_a_server_that_mixes_single_tables_mixes_noise(small, method) -> None:
         "options": options,
     }
     few, much = (
-        train(RunConfig.model_validate(fields | {"wire": {"scale": scale}}), small, threads=1)
+        train(RunConfig.model_validate(fields | {"noise": {"scale": scale}}), small, threads=1)
         for scale in (1e-9, 50.0)
     )
     mixed = few._simulation.method.aggregate.target
@@ -83,7 +88,7 @@ def test_a_server_that_mixes_single_tables_mixes_noise(small, method) -> None:
 
 @pytest.mark.parametrize("method", ["fedmf", "fedem"])
 def test_engines_draw_the_same(small, method) -> None:
-    fields = {"method": method, "dataset": "x", "rounds": 2, "wire": {"scale": 0.1}, "precision": "double"}
+    fields = {"method": method, "dataset": "x", "rounds": 2, "noise": {"scale": 0.1}, "precision": "double"}
     one, two = (
         train(RunConfig.model_validate(fields | {"engine": engine}), small, threads=1)
         for engine in ("block", "reference")
@@ -92,9 +97,9 @@ def test_engines_draw_the_same(small, method) -> None:
     assert one.result.privacy["guarantee"] == "no guarantee"
 
 
-@pytest.mark.parametrize("text", ["laplace=1", "paper-laplace", "paper-laplace=0", "paper-laplace=x", ""])
-def test_other_wires_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="not a valid --wire"):
+@pytest.mark.parametrize("text", ["laplace=1", "laplace", "laplace:0", "paper-laplace=x", ""])
+def test_other_noise_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a valid --noise"):
         PaperLaplace.parse(text)
 
 
@@ -113,10 +118,10 @@ def command(small, tmp_path, monkeypatch):
 
 
 def test_every_form_of_a_result_says_no_guarantee(command) -> None:
-    shown = command("fedmf", "--rounds", "2", "--wire", "paper-laplace=0.5").stdout
+    shown = command("fedmf", "--rounds", "2", "--noise", "laplace:0.5").stdout
     assert "NO GUARANTEE" in shown
     assert "ε = 8" in " ".join(shown.split())  # 2 rounds of 2 · 1 / 0.5
-    found = json.loads(command("fedmf", "--rounds", "2", "--wire", "paper-laplace=0.5", "--json").stdout)
+    found = json.loads(command("fedmf", "--rounds", "2", "--noise", "laplace:0.5", "--json").stdout)
     assert found["privacy"]["guarantee"] == "no guarantee"
     assert found["privacy"]["epsilon"] is None
     assert found["privacy"]["epsilon_with_the_clip_it_lacks"] == 8.0
@@ -133,8 +138,8 @@ def test_dp_on_the_command_line(command) -> None:
         (("fedmf", "--dp", "epsilon=8"), "delta"),
         (("fedhist", *dp), "changed a row"),
         (("fedmf", *dp, "--patience", "3"), "patience"),
-        (("fedmf", *dp, "--wire", "paper-laplace=1"), "--wire"),
-        (("fedease", "--wire", "paper-laplace=1"), "--wire"),
+        (("fedmf", *dp, "--noise", "laplace:1"), "--noise"),
+        (("fedease", "--noise", "laplace:1"), "--noise"),
         (("fedmf", *dp, "-o", "clients_per_round=30"), "probability"),
     ):
         refused = command(*wrong)

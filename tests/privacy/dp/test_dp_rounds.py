@@ -28,7 +28,7 @@ from solera.engine.local_training import Task
 from solera.engine.server import Server
 from solera.engine.simulation import Simulation
 from solera.methods import build, find
-from solera.runs import RunConfig, StoppedError, train
+from solera.runs import AfterRound, RunConfig, StoppedError, train
 
 CPU = torch.device("cpu")
 LEAVES = (Leaf("items", (4,), Home.SHARED, per_item=True, upload=True),)
@@ -251,7 +251,14 @@ def test_both_engines_and_a_resumed_run_are_the_same(small, tmp_path) -> None:
     )
     stop = threading.Event()
     with pytest.raises(StoppedError):
-        train(config, small, out=tmp_path / "r", threads=1, stop=stop, on_round=lambda _: stop.set())
+        train(
+            config,
+            small,
+            out=tmp_path / "r",
+            threads=1,
+            stop=stop,
+            callbacks=[AfterRound(lambda _: stop.set())],
+        )
     resumed = train(config, small, out=tmp_path / "r", resume=True, threads=1)
     assert resumed.test == whole.test
 

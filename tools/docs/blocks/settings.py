@@ -34,7 +34,7 @@ def options(name: str) -> str:
 
 def plugin_choices(name: str, *plugins: str) -> str:
     """The five choices of a method with each of some plug-ins."""
-    made = [(f"`{name} --with {plugin}`", find(name, {}, [plugin]).choices) for plugin in plugins]
+    made = [(f"`{name} --plugin {plugin}`", find(name, {}, [plugin]).choices) for plugin in plugins]
     return table(("method", *made[0][1]), ((title, *each.values()) for title, each in made))
 
 

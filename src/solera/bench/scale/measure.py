@@ -22,9 +22,9 @@ from solera.bench.scale.records import Planned, ScaleRecord, Seconds, path_of, w
 from solera.bench.scale.worlds import prepare
 from solera.core.errors import RunError
 from solera.runs import RunFolder
-from solera.runs.config import VALIDATED
 from solera.runs.environment import reported_bytes
-from solera.runs.interrupt import interruptible
+from solera.runs.settings import VALIDATED
+from solera.runs.training import interruptible
 
 _EVERY = 0.1  # seconds between looks at the memory of processes
 _GRACE = 20.0  # seconds until a process that was asked to end is killed

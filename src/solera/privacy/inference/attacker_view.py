@@ -1,6 +1,6 @@
 """What an attacker sees of uploads, with and without protection.
 
-    plain         every upload, and any sum of some of them; with --wire, under the papers' noise
+    plain         every upload, and any sum of some of them; with --noise, under the papers' noise
     local         the same, but uploads are clipped and have their clients' noise on every number of every row
     central       the sum over all clients of a round under noise: what the next model tells. The server
                   itself sees plain uploads and is trusted
@@ -20,9 +20,8 @@ import numpy as np
 from solera.core.arrays import Floats, Ints
 from solera.core.spec import Leaf
 from solera.core.upload import Upload
-from solera.dp.laplace import PaperLaplace
 from solera.dp.mechanism import Clip
-from solera.dp.settings import DP, Mode
+from solera.dp.settings import DP, Mode, PaperLaplace
 from solera.privacy.inference.row_changes import SeenRows, rows_seen, total
 
 

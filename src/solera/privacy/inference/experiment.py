@@ -43,8 +43,8 @@ from solera.privacy.inference.learned import Learned
 from solera.privacy.inference.observe import Observed
 from solera.privacy.inference.row_changes import Mask, SeenRows, Sent, Watchman
 from solera.privacy.inference.shadow import Public, Shadows
-from solera.runs.config import RunConfig
 from solera.runs.federation import protection
+from solera.runs.settings import RunConfig
 
 SUMS = (1, 2, 5, 20, 100)
 CLIENTS = 100
@@ -114,14 +114,14 @@ class _Watch:
         self.popularity = public.log_popularity
         self.cover = cover(
             config.dp,
-            config.wire,
+            config.noise,
             self.method.leaves,
             self.tables,
             n_items=data.n_items,
             draw=self.draw,
         )
         self.watchman = Watchman(self.cover.each)
-        noise = LaplaceNoise(config.wire, config.seed, data.n_items) if config.wire else None
+        noise = LaplaceNoise(config.noise, config.seed, data.n_items) if config.noise else None
         dtype = torch.float64 if config.precision == "double" else torch.float32
         federation = ClientData(parts.train, parts.excluded, data.n_items)
         self.simulation = Simulation(

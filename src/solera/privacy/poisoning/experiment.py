@@ -33,7 +33,7 @@ from solera.methods import find
 from solera.privacy.inference.shadow import Public
 from solera.privacy.poisoning.attacks import ATTACKS, Poisoned
 from solera.privacy.poisoning.crowd import Crowd
-from solera.runs.config import RunConfig
+from solera.runs.settings import RunConfig
 
 NONE = "none"
 

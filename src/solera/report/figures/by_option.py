@@ -59,7 +59,7 @@ def by_option(runs: Sequence[Recorded]) -> list[Figure]:
 def _settings(run: Recorded) -> dict[str, Any]:
     """What was asked for, under the names a sweep gives it; ε follows from the noise."""
     whole = run.config.model_dump(mode="json")
-    whole["wire"] = run.config.wire.scale if run.config.wire else 0
+    whole["noise"] = run.config.noise.scale if run.config.noise else 0
     flat = {key.removeprefix("options."): value for key, value in flatten(whole)}
     return {key: value for key, value in flat.items() if key != "dp.epsilon" or "dp.noise" not in flat}
 

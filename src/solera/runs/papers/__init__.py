@@ -60,7 +60,7 @@ class RunSettings(Frozen):
     rounds: int | None = None
     options: dict[str, Any] = Field(default={})
     on: dict[str, dict[str, Any]] = Field(default={}, description="options on single data sets")
-    wire: str | None = None
+    noise: str | None = None
     dp: str | None = None
     missing: str = Field(default="", description="why it cannot be run")
     why: dict[str, str] = Field(
@@ -142,12 +142,12 @@ class Paper(Frozen):
         return {each.id: each for each in self.table}
 
     def preset(self, run: str, dataset: DataName, changes: dict[str, Any] | None = None) -> Preset:
-        """The settings of a run on a data set, with some options changed; `wire` may be one of them."""
+        """The settings of a run on a data set, with some options changed; `noise` may be one of them."""
         settings = self._settings(run, dataset.name)
         options = settings.pop("options") | settings.pop("on", {}).get(dataset.name, {}) | (changes or {})
-        wire = options.pop("wire", None)
-        if wire is not None:
-            settings["wire"] = f"paper-laplace={wire}" if wire else None
+        noise = options.pop("noise", None)
+        if noise is not None:
+            settings["noise"] = f"laplace:{noise}" if noise else None
         return Preset(
             name=f"paper:{slug(run)}@{self.key}/{dataset.name}",
             dataset=dataset.name,
