@@ -14,16 +14,17 @@ import typer
 
 from programs import program
 from solera.baselines import BASELINES, configure
-from solera.bench.papers import select
 from solera.bench.records import Record, write
 from solera.cli import WRONG_USE, app
 from solera.cli.data import parse_pairs
+from solera.cli.plugins import Plugin
 from solera.core.errors import SoleraError
 from solera.data.datasets import names as dataset_names
 from solera.evaluate import get
 from solera.methods import PLUGINS, find, names
-from solera.runs.papers import find_table
 from solera.runs.presets import preset, presets
+from solera_research.papers import find_table
+from solera_research.papers.cells import select
 
 ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
@@ -237,7 +238,8 @@ def test_figures_are_means_over_the_records(copy):
 def all_commands() -> Any:
     """They take a while to build, and there are many lines to check."""
     program: Any = typer.main.get_command(app)
-    return program.commands
+    found = {name: program.get_command(None, name) for name in program.list_commands(None)}
+    return {name: each.load() if isinstance(each, Plugin) else each for name, each in found.items()}
 
 
 def check(command: str) -> None:

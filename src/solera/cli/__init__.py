@@ -13,8 +13,6 @@ from rich.markup import escape
 
 from solera.cli import (
     bench,
-    bench_scale,
-    bench_speed,
     bundle,
     data,
     device,
@@ -22,19 +20,16 @@ from solera.cli import (
     federation,
     methods,
     node,
-    paper,
     runs,
     server,
 )
-from solera.cli.attack import attack
 from solera.cli.baseline import baseline
 from solera.cli.blend import blend
 from solera.cli.compare import compare
 from solera.cli.doctor import doctor
 from solera.cli.fleet import fleet
-from solera.cli.leak import leak
 from solera.cli.output import err, help_if_alone, print_json
-from solera.cli.poison import poison
+from solera.cli.plugins import Pluggable
 from solera.cli.recommend import recommend, similar
 from solera.cli.report import report
 from solera.cli.sweep import sweep
@@ -47,6 +42,7 @@ WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__
 _STOPPED = 130
 
 app = typer.Typer(
+    cls=Pluggable,
     name="solera",
     help="Personalized federated recommendation: training is shared, histories stay on the devices.",
     invoke_without_command=True,
@@ -54,7 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-LEARN, PRIVACY, DEVICES, MEASURE = "Train and look", "Privacy", "Devices", "Measure and check"
+LEARN, DEVICES, MEASURE = "Train and look", "Devices", "Measure and check"
 app.command(rich_help_panel=LEARN)(methods.methods)
 app.command(rich_help_panel=LEARN)(methods.presets)
 app.command(rich_help_panel=LEARN)(runs.train)
@@ -66,29 +62,14 @@ app.command(rich_help_panel=LEARN)(sweep)
 app.command(rich_help_panel=LEARN)(compare)
 app.command(rich_help_panel=LEARN)(report)
 app.add_typer(data.app, name="data", rich_help_panel=LEARN)
-app.command(rich_help_panel=PRIVACY)(attack)
-app.command(rich_help_panel=PRIVACY)(poison)
 app.add_typer(bundle.app, name="bundle", rich_help_panel=DEVICES)
 app.add_typer(device.app, name="device", rich_help_panel=DEVICES)
 app.add_typer(federation.app, name="federation", rich_help_panel=DEVICES)
 app.add_typer(server.app, name="server", rich_help_panel=DEVICES)
 app.add_typer(node.app, name="node", rich_help_panel=DEVICES)
 app.add_typer(edge.app, name="edge", rich_help_panel=DEVICES)
-for measure in (
-    bench_speed.engine,
-    bench_speed.methods,
-    bench_speed.evaluation,
-    bench_speed.flower,
-    bench_speed.secagg,
-    bench_speed.sketch,
-    bench_scale.scale,
-    bench_scale.predict,
-):
-    bench.app.command()(measure)
 app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
-app.add_typer(paper.app, name="paper", rich_help_panel=MEASURE)
 app.command(rich_help_panel=MEASURE)(fleet)
-app.command(rich_help_panel=MEASURE)(leak)
 app.command(rich_help_panel=MEASURE)(doctor)
 
 

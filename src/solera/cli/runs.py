@@ -162,14 +162,6 @@ def train(
     wire: Wire = None,
     upload: Upload = None,
     download: Download = None,
-    record_figures: Annotated[
-        bool,
-        typer.Option(
-            "--record-figures",
-            help="Keep of single rounds what some figures of `solera report` need: a few users' vectors, "
-            "an upload, merging and mixing weights. Never changes figures.",
-        ),
-    ] = False,
     mlflow: Annotated[
         str | None, typer.Option(help="Log to MLflow as well: a folder, or the URI of a server or data base.")
     ] = None,
@@ -255,8 +247,6 @@ def train(
     if workers:
         found = find(config.method, config.options, config.plugins)
         check_workers(config, found, shard_tables=shard_tables)
-        if record_figures:
-            raise ConfigError("several workers cannot record figures", "omit --workers or --record-figures")
         start_workers(workers, folder)
         return
     interactions = loaded()
@@ -270,7 +260,6 @@ def train(
             resume=resume,
             threads=threads,
             device=device,
-            record=record_figures,
             on_round=lambda done: show_step(done.rounds_done, done.figures),
             on_clients=lambda done, clients: show_step(0, f"client {done:,} of {clients:,}"),
             on_users=lambda done, users: show_step(config.rounds, f"test: user {done:,} of {users:,}"),

@@ -88,7 +88,6 @@ def sweep(
     from solera.dp.laplace import PaperLaplace
     from solera.dp.settings import DP
     from solera.methods import find
-    from solera.report.writing import check_drawable
     from solera.runs import RunConfig
     from solera.runs.config import usual_rounds
     from solera.runs.environment import package_version
@@ -117,7 +116,6 @@ def sweep(
     size = check_size(space, trials)
     if not is_grid(space) and package_version("optuna") is None:
         raise ConfigError("ranges need Optuna", "pip install 'solera[tune]', or give values: 0.01,0.1,1")
-    check_drawable(figures)
     asked = Sweep(config, space, size, out_dir or _default_folder(config, axes), test)
     run_sweep(asked, workers=workers, data_dir=data_dir, figures=figures, json=json)
 

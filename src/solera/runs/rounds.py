@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -36,7 +35,6 @@ from solera.runs.folder import Checkpoint, RunFolder, RunProgress, StateToSave
 from solera.runs.histories import second_test
 from solera.runs.interrupt import interruptible
 from solera.runs.progress import Progress
-from solera.runs.recording import Recorder
 from solera.runs.result import Bytes, Rankings, RoundEntry, RoundSeconds, RunResult, Tested
 from solera.runs.run import Run
 from solera.runs.together import together
@@ -109,17 +107,6 @@ class Training:
         self.best_round = 0
         self._saved_at, self._saving_took = time.perf_counter(), 0.0
         self._warned = False
-        self._recorder: Recorder | None = None
-
-    def record(self, path: Path) -> None:
-        """Record data of the following rounds for figures, in the run's folder."""
-        assert isinstance(self.simulation, Simulation)
-        # Noise on the wire accumulates in a table that the server only knows as the sum of what was sent.
-        adds_up = (self.config.wire or self.config.upload) and any(
-            leaf.feeds for leaf in self.simulation.method.leaves
-        )
-        seen = not (self.config.secure_aggregation or self.config.dp or adds_up)
-        self._recorder = Recorder(self.simulation, path, self.config.rounds, uploads=seen)
 
     def run(
         self,
@@ -176,8 +163,6 @@ class Training:
         return tired or done >= self.config.rounds
 
     def _round(self, number: int) -> None:
-        if self._recorder:
-            self._recorder.begin(number)
         before = self._own_parameters(number)
         start = time.perf_counter()
         trained = self.simulation.run_round(number)
@@ -190,8 +175,6 @@ class Training:
             evaluate=time.perf_counter() - middle,
             server=trained.seconds_on_server,
         )
-        if self._recorder:
-            self._recorder.end(number)
         value = validation.selected(self.protocol, self.config.select_by) if validation else None
         # Under differential privacy the last round is used: selecting a round would look at data.
         if self.config.dp or self._is_best(value):

@@ -21,7 +21,6 @@ from solera.runs.environment import environment
 from solera.runs.folder import RunFolder
 from solera.runs.plan import RunPlan, plan_of
 from solera.runs.progress import Progress
-from solera.runs.recorded import is_recorded
 from solera.runs.result import RoundEntry
 from solera.runs.rounds import Training
 from solera.runs.run import Run
@@ -35,7 +34,6 @@ def train(
     resume: bool = False,
     threads: int = 0,
     device: str = "cpu",
-    record: bool = False,
     on_round: Callable[[Progress], None] | None = None,
     on_clients: Callable[[int, int], None] | None = None,
     on_users: OnUsers | None = None,
@@ -46,8 +44,7 @@ def train(
 ) -> Run:
     """Train a method with the settings in `config`, and write the run to `out` if given.
 
-    With `record`, the folder also stores data of single rounds for figures; a resumed run continues
-    recording. The round is selected on validation. The test items are scored once, at the end, with that
+    The round is selected on validation. The test items are scored once, at the end, with that
     round's state. Ctrl-C ends the run after the current round, to be resumed. If `stop` is given, setting it
     does this instead. `on_clients` is called during the round of a method that has only one round, with the
     number of clients done and their total, `on_users` during the test at the end.
@@ -58,8 +55,6 @@ def train(
     With `shard_tables`, each of several ranks holds some rows of every item table, and none a whole table.
     """
     config, method = _method(config)
-    if record:
-        _check_recordable(method, out)
     ranks = Ranks.joined()
     if ranks:
         return _train_together(
@@ -88,8 +83,6 @@ def train(
     folder = _folder(out, config, resume, environment(threads, device))
     if folder and data.origin is None:
         folder.keep_data(data)
-    if folder and (record or is_recorded(folder.path)):
-        training.record(folder.path)
     with torch_threads(threads):
         return training.run(folder, on_round, stop, on_users=on_users)
 
@@ -184,16 +177,6 @@ def _method(config: RunConfig) -> tuple[RunConfig, AnyMethod]:
     if config.rounds != (method.rounds_needed or config.rounds):
         raise ConfigError(f"{method.name!r} needs one round, not {config.rounds}", "omit --rounds")
     return config.resolved(), method
-
-
-def _check_recordable(method: AnyMethod, out: Path | None) -> None:
-    if method.rounds_needed == 1:
-        raise ConfigError(
-            f"{method.name!r} is solved in one round, so there are no figures per round to record",
-            "omit --record-figures",
-        )
-    if out is None:
-        raise ConfigError("recording figures needs a folder for the run", "give it as `out`")
 
 
 def _folder(
