@@ -8,7 +8,7 @@ nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 
 EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
-EVERYTHING = f".[{','.join(EXTRAS)}]"
+EVERYTHING = ("--editable", f".[{','.join(EXTRAS)}]", "--editable", "research")
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}
 TORCH = "torch==2.13.0"  # as in .ci/run; which build it is depends on the index that uv is given
 
@@ -27,28 +27,28 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Type checks."""
-    session.install(TORCH, "--editable", EVERYTHING)
+    session.install(TORCH, *EVERYTHING)
     session.run("mypy")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """The everyday suite, or what is named after `--`."""
-    session.install(TORCH, "--editable", EVERYTHING)
+    session.install(TORCH, *EVERYTHING)
     session.run("pytest", "-q", *(session.posargs or ["-n", "2", "--dist", "worksteal", "-m", "not slow"]))
 
 
 @nox.session
 def slow(session: nox.Session) -> None:
     """What takes longer than the everyday suite allows."""
-    session.install(TORCH, "--editable", EVERYTHING)
+    session.install(TORCH, *EVERYTHING)
     session.run("pytest", "-q", "-m", "slow", *session.posargs)
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
     """The everyday suite under coverage, or what the tests named after `--` cover."""
-    session.install(TORCH, "--editable", EVERYTHING)
+    session.install(TORCH, *EVERYTHING)
     session.run("python", "tools/covered.py", *session.posargs)
 
 
@@ -68,5 +68,5 @@ def package(session: nox.Session) -> None:
 @nox.session
 def lowest(session: nox.Session) -> None:
     """The everyday suite on the lowest versions that pyproject.toml admits, but for torch."""
-    session.install("--resolution", "lowest-direct", TORCH, "--editable", EVERYTHING)
+    session.install("--resolution", "lowest-direct", TORCH, *EVERYTHING)
     session.run("pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not slow", *session.posargs)

@@ -14,7 +14,8 @@ import solera
 
 ROOT = Path(__file__).parent.parent
 SOURCE = Path(solera.__file__).parent
-TOOLS = {"dev", "docs", "web"}  # of those who work on the package
+RESEARCH = ROOT / "research" / "src"
+TOOLS = {"dev", "docs", "research", "web"}  # of those who work on the package
 BROUGHT_ALONG = {"ipython", "pytest"}  # imported only where a notebook or a test is at work already
 INSTALLED = packages_distributions()
 
@@ -35,6 +36,8 @@ def declared() -> dict[str, set[str]]:
     listed = {"": project["dependencies"], **project["optional-dependencies"]}
     found = {extra: {distribution(each) for each in some} for extra, some in listed.items()}
     page = json.loads((ROOT / "web" / "package.json").read_text(encoding="utf-8"))
+    research = tomllib.loads((ROOT / "research" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found["research"] = {distribution(each) for each in research["dependencies"]} - {"solera"}
     return found | {"web": {*page["dependencies"], *page["devDependencies"]}}
 
 
@@ -46,7 +49,7 @@ def imported(source: str) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module.partition(".")[0])
-    return found - sys.stdlib_module_names - {"solera"}
+    return found - sys.stdlib_module_names - {"solera", "solera_research"}
 
 
 def undeclared(package: str, known: set[str]) -> bool:
@@ -72,10 +75,11 @@ def test_every_import_is_declared() -> None:
     known = {name for extra, some in extras.items() if extra not in TOOLS for name in some}
     assert extras["dev"] >= BROUGHT_ALONG
     missing: dict[str, list[str]] = {}
-    for file in sorted(SOURCE.rglob("*.py")):
-        for package in imported(file.read_text(encoding="utf-8")):
-            if undeclared(package, known | BROUGHT_ALONG):
-                missing.setdefault(package, []).append(str(file.relative_to(SOURCE)))
+    for folder, more in ((SOURCE, set[str]()), (RESEARCH, extras["research"])):
+        for file in sorted(folder.rglob("*.py")):
+            for package in imported(file.read_text(encoding="utf-8")):
+                if undeclared(package, known | BROUGHT_ALONG | more):
+                    missing.setdefault(package, []).append(str(file.relative_to(folder)))
     assert missing == {}
 
 

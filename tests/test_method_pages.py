@@ -14,7 +14,6 @@ import typer
 
 from programs import program
 from solera.baselines import BASELINES, configure
-from solera.bench.papers import select
 from solera.bench.records import Record, write
 from solera.cli import WRONG_USE, app
 from solera.cli.lazy import subcommands
@@ -23,8 +22,9 @@ from solera.core.errors import SoleraError
 from solera.data.datasets import names as dataset_names
 from solera.evaluate import get
 from solera.methods import PLUGINS, find, names
-from solera.runs.papers import find_table
 from solera.runs.presets import preset, presets
+from solera_research.papers import find_table
+from solera_research.papers.cells import select
 
 ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))

@@ -26,18 +26,17 @@ ALLOWED = {
     "testing": {"core", "data", "methods", "engine"},
     "runs": LIBRARY | {"dp", "coding"},
     "device": {"core", "data", "methods", "engine", "runs", "dp"},
-    "privacy": {"core", "data", "methods", "engine", "runs", "evaluate", "dp"},
+    "privacy": {"core"},
     "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "dp"},
     "service": {"core", "device", "deploy"},
-    "bench": LIBRARY | {"runs", "dp", "device", "deploy"},
-    "report": {"core", "data", "evaluate", "runs", "bench", "privacy"},
+    "bench": LIBRARY | {"runs", "dp"},
+    "report": {"core", "data", "evaluate", "runs", "bench"},
     "api": LIBRARY | {"runs", "dp", "report"},
     "cli": LIBRARY | {"runs", "api", "bench", "device", "service", "deploy", "privacy", "dp", "report"},
 }
 # Rooms in rooms: each may use those before it.
 WITHIN = {
     "deploy": ["common", "edge", "secure", "node", "server", "operate"],
-    "privacy": ["record_files", "secagg", "inference", "poisoning", "sketch_accuracy"],
 }
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -80,7 +79,7 @@ from .store import x
 from ..core.spec import Leaf
 from .. import data
 def f():
-    from solera.bench.compiled import y
+    from solera.bench.records import y
 """
     assert rooms(imports(source, ["solera", "engine"])) == {"cli", "runs", "engine", "core", "data", "bench"}
 
@@ -139,7 +138,13 @@ def test_files_form_no_circle() -> None:
 
 def test_only_the_outer_rooms_know_of_runs() -> None:
     users = {room_of(file) for file in FILES if "runs" in rooms(imported_by(file))}
-    assert users <= {"runs", "api", "cli", "bench", "device", "deploy", "privacy", "report"}
+    assert users <= {"runs", "api", "cli", "bench", "device", "deploy", "report"}
+
+
+def test_nothing_knows_of_research() -> None:
+    """It is a package of its own, which is not in the wheel."""
+    users = [file for file in FILES if "solera_research" in file.read_text(encoding="utf-8")]
+    assert users == []
 
 
 def test_secure_aggregation_knows_the_core_alone() -> None:
@@ -150,7 +155,7 @@ def test_secure_aggregation_knows_the_core_alone() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """`solera --help` must not wait for torch."""
-    code = "import sys, solera; print(*{'torch', 'polars', 'numba', 'flwr', 'solera.api'} & set(sys.modules))"
+    code = "import sys, solera; print(*{'torch', 'polars', 'flwr', 'solera.api'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
 

@@ -179,8 +179,8 @@ LOOKS = [
     *("methods", "presets", "doctor", "data list", "data audit", "bundle show"),
     *("device recommend", "device outbox", "device status", "device token list", "federation status"),
 ]
-OWN = ["fleet", "leak", "attack", "poison", "data clear", "device open"]  # folders of their own, a service
-RESEARCH = ("bench", "paper")
+OWN = ["fleet", "data clear", "device open"]  # folders of their own, a service
+RESEARCH = ("bench",)
 
 
 def leaves(command: object, name: tuple[str, ...] = ()) -> Iterator[str]:

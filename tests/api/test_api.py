@@ -27,7 +27,7 @@ from solera.runs import recommending
 # What has another name in Python, and what only a terminal needs.
 NAMES = {"plugin": "plugins", "out_dir": "out", "option": "options", "workers": "threads"}
 NAMES_OF_RECOMMEND = {"user": "users", "all_users": "users", "output": "path"}
-TERMINAL = {"json", "plan", "record_figures"}
+TERMINAL = {"json", "plan"}
 SMALL: dict[str, Any] = {"embedding_size": 4, "local_epochs": 1}
 
 

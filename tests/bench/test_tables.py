@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmark import made
@@ -210,48 +209,11 @@ def test_made_again_they_are_the_same(tmp_path, capsys):
         {path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("one", "two")
     )
     assert first == second
-    assert {Path(name).suffix for name in first} == {".md", ".csv", ".tex", ".png", ".svg"}
-    assert {"toy.png", "toy.svg", "other.png"} <= set(first)
+    assert {Path(name).suffix for name in first} == {".md", ".csv", ".tex"}
     (document, end) = json.JSONDecoder().raw_decode(capsys.readouterr().out)
     assert end
     assert len(document["written"]) == len(first)
     assert "failed" in (tmp_path / "one" / "toy--strict.md").read_text()
-
-
-def test_pictures_name_leaky_bars_and_hatch_them(tmp_path):
-    pytest.importorskip("matplotlib")
-    from solera.bench.plots import CENTRAL, FEDERATED, HATCH, _figure
-
-    strict, leaky = _figure([block for block in blocks(RECORDS) if block.dataset == "toy"]).axes
-    assert [label.get_text() for label in strict.get_yticklabels()] == [
-        "paper:a/toy",
-        "a",
-        "ease",
-        "b_1",
-        "mf",
-    ]
-    assert [label.get_text() for label in leaky.get_yticklabels()] == ["a (leaky)"]
-    assert [bar.get_hatch() for bar in leaky.patches] == [HATCH]
-    assert {bar.get_hatch() for bar in strict.patches} == {None}
-    from matplotlib.colors import to_hex
-
-    assert [to_hex(bar.get_facecolor()) for bar in strict.patches] == [
-        FEDERATED,
-        FEDERATED,
-        CENTRAL,
-        FEDERATED,
-        CENTRAL,
-    ]
-    bars: list[Any] = list(strict.patches)
-    assert [bar.get_width() for bar in bars] == pytest.approx([1.0, 0.625, 0.25, 0.0, 0.0])
-    assert "LEAKY" in leaky.get_title(loc="left")
-
-
-def test_without_matplotlib_there_are_tables(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("solera.runs.environment.package_version", lambda _: None)
-    commands.tables(results=write_all(tmp_path / "results"), output=tmp_path / "out", json=False)
-    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".md", ".csv", ".tex"}
-    assert "pip install 'solera[plots]'" in capsys.readouterr().err
 
 
 def test_no_records(tmp_path):

@@ -25,11 +25,8 @@ from solera.cli.device_import import Format
 from solera.cli.lazy import subcommands
 from solera.cli.options import Protocol
 from solera.cli.output import table
-from solera.cli.poison import Attack, Defence
 from solera.device.importers import READERS
 from solera.evaluate import PROTOCOLS
-from solera.methods.robust import DEFENCES
-from solera.privacy.poisoning.attacks import ATTACKS
 
 NEEDS_DATA = pytest.mark.skipif(
     not os.environ.get("SOLERA_DATA"),
@@ -113,19 +110,13 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
         (
             ("baseline", "eas", "--data", "x"),
-            "'eas' is not one of 'popularity'",
+            "'eas' is not one of 'popularity', 'counter'",
             "baseline --help",
         ),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
-        (("poison", "fedmf", "--attack", "promotoin"), "'promotoin' is not one of 'promotion'", "--help"),
-        (("poison", "fedmf", "--defence", "medain"), "'medain' is not one of 'norm-bound'", "--help"),
         (("data", "audit", "ml-100k", "--protocol", "x"), "'x' is not one of 'strict'", "audit --help"),
         (("baseline", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
         (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
-        (("leak", "--data", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
-        (("leak", "--method", "fedrp"), "unknown method 'fedrp'", "'fedrap'?"),
-        (("leak", "--method", "fedslist"), "needs one round", "a method of many rounds"),
-        (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be created", "give another --picture"),
         (("fit",), "No such command 'fit'", "--help"),
         (("reccommend", "x"), "No such command 'reccommend'. Did you mean 'recommend'?", "solera --help"),
         (
@@ -153,36 +144,9 @@ def test_what_can_be_chosen_is_what_the_library_knows():
         Protocol: PROTOCOLS,
         Baseline: BASELINES,
         Format: READERS,
-        Attack: [*ATTACKS, "none"],
-        Defence: [*DEFENCES, "none"],
     }
     for choices, names in known.items():
         assert sorted(get_args(choices)) == sorted(names)
-
-
-def test_leak(ratings, tmp_path):
-    common = ("leak", "--data", str(ratings), *OWN, "--method", "local", "--rounds", "2", *FAST)
-    found = json.loads(solera(*common, "--json", cwd=tmp_path).stdout)
-    assert [len(found[protocol]["places"]) for protocol in ("paper", "strict")] == [3, 3]
-    assert found["paper"]["control"]["full"] > found["strict"]["control"]["full"]
-    assert all((tmp_path / picture).stat().st_size for picture in found.get("pictures", []))
-    shown = solera(*common, "--picture", "new/picture", cwd=tmp_path)
-    assert shown.returncode == 0
-    assert "LEAKY" in shown.stdout
-    assert f"{found['strict']['places'][-1]['held_out']:.1f}" in shown.stdout
-
-
-def test_the_counter_stands_beside_every_published_figure(tmp_path, monkeypatch, dataset):
-    monkeypatch.setattr("solera.bench.leak.DATASETS", ("filmtrust", "missing"))
-    monkeypatch.setattr("solera.data.datasets.available", lambda name, _: {"missing": "by hand"}.get(name))
-    done = solera("leak", "--all", "--picture", "new/counter", "--json", cwd=tmp_path)
-    found = json.loads(done.stdout)
-    (row,), left_out = found["rows"], found["left_out"]
-    assert left_out == ["missing"]
-    assert row["counter"] == pytest.approx(row["law"], abs=0.02)
-    assert row["counter, strict"]["hr@10"] == pytest.approx(0.1, abs=0.04)
-    assert len(row["published"]) > 20
-    assert all((tmp_path / picture).stat().st_size for picture in found.get("pictures", []))
 
 
 def test_a_malformed_file_is_named_with_its_line(ratings):
@@ -317,9 +281,9 @@ def test_help_has_an_example_and_loses_nothing(path, command):
 
 def test_help_of_the_program_and_of_a_command():
     assert "Train and look" in solera().stdout
-    done = solera("bench", "engine", "--help")
+    done = solera("bench", "run", "--help")
     assert done.returncode == 0
-    assert "Example: solera bench engine" in " ".join(done.stdout.split())
+    assert "Example: solera bench run" in " ".join(done.stdout.split())
 
 
 def rounds_of(history: Path) -> list[str]:
@@ -400,7 +364,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
         ("solera train fedmf --data ml-", {"ml-100k", "ml-1m"}),
         ("solera train fedmf --plugin elastic", {"elastic-merge"}),
         ("solera train --preset paper:fedr", {"paper:fedrap/ml-100k"}),
-        ("solera attack fedmf --protocol st", {"strict"}),
+        ("solera train fedmf --protocol st", {"strict"}),
         ("solera data stats film", {"filmtrust"}),
     ],
 )

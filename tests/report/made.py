@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 
 from solera.evaluate import get
 from solera.evaluate.metrics import CUTOFFS
@@ -79,28 +78,6 @@ def write_run(
             RunResult.model_validate(result), StateToSave({"items": table}, {"user": torch.ones(20, 4)})
         )
     return result
-
-
-USERS, ITEMS = (7, 3, 11), (5, 0)  # that `write_rounds` records
-MERGING = ((0.0, 0.25), (0.5, 0.75), (1.0, 0.125))
-MIXING = ((0.5, 0.001, 0.0), (0.01, 0.5, 0.1), (0.02, 0.03, 0.5))
-
-
-def write_rounds(path: Path, turn: float = 1.0, rounds: int = 3) -> None:
-    """What a run would record: users 7, 3 and 11 walk along (t, turn · t, 0, 0), times 1, 2 and 3."""
-    (path / "recorded").mkdir()
-    for number in range(rounds + 1):
-        step = np.array([number, turn * number, 0.0, 0.0])
-        arrays = {"users": np.array(USERS), "vectors": np.outer([1, 2, 3], step).astype(np.float32)}
-        if number:
-            arrays |= {
-                "merging/users": np.array(USERS),
-                "merging/items": np.array(ITEMS),
-                "merging/values": np.array(MERGING, np.float32),
-                "mixing/users": np.array(USERS),
-                "mixing/values": np.array(MIXING, np.float32),
-            }
-        save_file(arrays, path / "recorded" / f"round-{number:05d}.safetensors")
 
 
 class Page(HTMLParser):

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from made import write_rounds, write_run
+from made import write_run
 
 from solera.report import make_page, read_runs
 from solera.report.figures import make_figures
@@ -48,17 +48,6 @@ addEventListener("load", () => {{
   const inBar = {{ clientX: middle.left + middle.width / 2, clientY: middle.bottom - 1, bubbles: true }};
   bars.dispatchEvent(new frame.PointerEvent("pointermove", inBar));
   found.bar = inside.getElementById("hint").textContent;
-  const map = inside.querySelector("#merging-1-3 .chart"), rows = [...map.querySelectorAll(".rows > g")];
-  const row = rows.findIndex(each => each.dataset.label === "user 3"), where = map.getBoundingClientRect();
-  const [left, top, across, down] = map.querySelector(".rows").dataset.box.split(" ").map(Number);
-  const unit = where.width / map.viewBox.baseVal.width;
-  const clientX = where.left + unit * (left + across * 1.5);
-  const clientY = where.top + unit * (top + down * (row + 0.5));
-  const isCell = path => path.getAttribute("d").includes(`M1 ${{row}}h`);
-  const cell = [...map.querySelectorAll(".cells path")].find(isCell);
-  map.dispatchEvent(new frame.PointerEvent("pointermove", {{ clientX, clientY, bubbles: true }}));
-  found.cell = inside.getElementById("hint").textContent;
-  found.deep = frame.getComputedStyle(cell).fillOpacity;
   const visible = each => frame.getComputedStyle(each).display !== "none";
   const shown = () => all('[data-key="run0"]').filter(visible).length;
   found.before = shown();
@@ -96,8 +85,6 @@ def page(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("runs")
     for seed in range(10):
         write_run(folder / f"run{seed}", seed=seed, rounds=100)
-    write_rounds(folder / "run0")
-    write_rounds(folder / "run1", turn=-1)
     runs = read_runs(sorted(folder.iterdir()))
     return make_page(runs, make_figures(runs))
 
@@ -113,8 +100,6 @@ def test_the_page_in_a_browser(page, width, tmp_path):
     assert found["hidden"] is False
     assert found["hint"].splitlines()[:2] == ["fedmf · s0", "round 1"]
     assert found["bar"].splitlines()[:2] == ["fedmf · s1", "HR@10"]
-    assert found["cell"].splitlines() == ["user 3", "item 0", "ρ 0.75"]
-    assert found["deep"] == "0.75"
     assert found["before"] > 0 and found["after"] == 0
     assert found["light"] == "rgb(255, 255, 255)" and found["dark"] != found["light"]
 

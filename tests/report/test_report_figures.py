@@ -1,4 +1,4 @@
-"""Axes, and figures of item tables whose values are known."""
+"""Axes, and figures whose values are known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,18 +15,10 @@ import solera
 from solera.bench.statistics import interval
 from solera.report import make_page, read_runs
 from solera.report.chart import extent, short, ticks
-from solera.report.figures import make_figures, projection
-from solera.report.figures.abundance import abundance, abundance_by_user
+from solera.report.figures import make_figures
 from solera.report.figures.by_option import Measured, against, by_option
-from solera.report.figures.item_maps import item_maps
-from solera.report.figures.owners import owners
-from solera.report.figures.sparsity import sparsity
-from solera.report.figures.spectra import own_spectra
-from solera.report.figures.table_maps import table_maps
-from solera.report.linear import information_abundance, principal_plane, singular_values
 from solera.report.svg import Scale
 from solera.runs import Run
-from solera.runs.tables import SERVED
 
 NUMBERS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 
@@ -61,36 +52,6 @@ def test_scales_by_hand():
 )
 def test_short_numbers(value, shown):
     assert short(value) == shown
-
-
-def test_information_abundance_of_tables_that_are_known():
-    """All directions alike: d. One direction: 1. Singular values 4, 2, 1: 7/4."""
-    one = np.outer(np.arange(1.0, 8), [1.0, 2.0, 3.0])
-    tables = ((np.eye(6)[:, :4], 4), (one, 1), (np.diag([1.0, 4.0, 2.0]), 7 / 4))
-    for table, expected in tables:
-        assert information_abundance(singular_values(table)) == pytest.approx(expected)
-    table = np.random.default_rng(0).normal(size=(30, 5))
-    assert singular_values(table) == pytest.approx(np.linalg.svd(table, compute_uv=False))
-
-
-def test_the_principal_plane_of_points_on_a_line():
-    """(t, 2t, 0): all variance on one direction, at distances t·√5 from the middle."""
-    line = np.array([[t, 2.0 * t, 0.0] for t in (-1.0, 0.0, 1.0)])
-    places, share = principal_plane(line)
-    assert share == pytest.approx(1)
-    assert np.abs(places[:, 0]) == pytest.approx(np.array([1, 0, 1]) * 5**0.5)
-    assert places[:, 1] == pytest.approx(np.zeros(3), abs=1e-12)
-
-
-def test_sparsity_by_hand(tmp_path):
-    """The table of `write_run` has 0 … 6 in turn: of 160 entries, 23 are 0 and 46 at most 0.178 · 6."""
-    write_run(tmp_path / "run")
-    (figure,) = sparsity(read_runs([tmp_path / "run"]))
-    shares = {row[0]: row[1] for row in figure.rows}
-    assert shares[1e-6] == 23 / 160
-    assert shares[10**-0.75] == 46 / 160
-    assert shares[1.0] == 1
-    assert "fedmf 14.4%" in figure.caption
 
 
 @pytest.fixture(scope="module")
@@ -162,102 +123,12 @@ def test_the_users_of_all_quarters_are_counted_once(trained):
     for label in ("pfedrec", "fedrap"):
         rows: list[Any] = [row for row in figures["activity-full"].rows if row[0] == label]
         assert sum(row[3] for row in rows) == 40
-    assert [row[0] for row in figures["abundance"].rows] == ["pfedrec", "fedrap"]
 
 
 def test_without_the_data_single_users_stay_out(trained):
     runs = read_runs(trained, use_data=False)
     made = make_figures(runs)
     assert made["activity"] == []
-    assert {figure.name for figure in made["tables"]} == {"sparsity", "spectra"}
-
-
-def test_spectra_are_those_of_the_tables_that_users_are_served_with(trained):
-    runs = read_runs(trained)
-    least, most = own_spectra(runs)
-    (bars,) = abundance(runs)
-    for column, run in enumerate(runs, start=1):
-        opened = Run.open(run.path)
-        for figure, place, users in ((least, 0, run.users.some[:8]), (most, -1, run.users.some[-8:])):
-            values = np.array([singular_values(opened.item_tables(user)[SERVED]) for user in users])
-            mean = (values / values[:, :1]).mean(0)
-            assert [row[column] for row in figure.rows] == pytest.approx(mean)
-            assert bars.rows[column - 1][1:][place] == pytest.approx(mean.sum())
-    assert (np.diff(runs[0].users.train.lengths[runs[0].users.some]) >= 0).all()
-
-
-def test_abundance_by_user_has_every_table_once(trained):
-    """PFedRec serves what the user keeps; FedRAP the sum of the shared table and the user's own."""
-    pfedrec, fedrap = abundance_by_user(read_runs(trained))
-    assert pfedrec.columns[1:] == ("shared", "kept by the user")
-    assert fedrap.columns[1:] == ("shared", "the user's own", "as it is served")
-    assert len({row[1] for row in fedrap.rows}) == 1  # one table for everybody
-    assert len({row[2] for row in fedrap.rows}) > 1
-
-
-def test_maps_without_scikit_learn_say_how_to_get_t_sne(trained, monkeypatch):
-    monkeypatch.setattr(projection, "package_version", lambda name: None)
-    runs = read_runs(trained)
-    maps = list(item_maps(runs))
-    assert [figure.name for figure in maps] == [
-        *("item-map-1-1", "item-map-1-2", "item-map-2-1", "item-map-2-2", "item-map-2-3"),
-    ]
-    assert all("pip install 'solera[figures]'" in figure.caption for figure in maps)
-    users: Any = runs[1].users
-    own = {users.data.title(int(item)) for item in users.train.row(users.middle)}
-    assert {row[1] for row in maps[-1].rows if row[0] == "the user's training items"} == own
-    assert [row[0] for row in maps[-1].rows].count("the user") == 1
-    assert len(maps[-1].rows) == users.data.n_items + 1
-    shared = np.array([row[2:] for row in maps[2].rows])
-    table = np.vstack([users.tables["shared"], users.vector])
-    assert (shared**2).sum() == pytest.approx(_plane_variance(table))
-
-
-def _plane_variance(table) -> float:
-    centred = table - table.mean(0)
-    return float((np.linalg.svd(centred, compute_uv=False)[:2] ** 2).sum())
-
-
-def test_numbers_of_a_shared_and_a_personal_table(trained):
-    """FedRAP has both; PFedRec's users have no table beside the shared one."""
-    runs = read_runs(trained)
-    shared, own = table_maps(runs)
-    assert (shared.name, own.name) == ("table-2-1", "table-2-2")
-    items = np.linspace(0, 59, 16).astype(int)
-    for figure, kind in ((shared, "shared"), (own, "the user's own")):
-        found = np.array([row[1:] for row in figure.rows])
-        assert (found == runs[1].users.tables[kind][items]).all()
-
-
-def test_tables_of_others_are_ranked_by_again(trained):
-    runs = read_runs(trained)
-    full, sampled = owners(runs)
-    assert full.chart.categories == ("their own", "the server's", "another user's")
-    for run, series in zip(runs, full.chart.series, strict=True):
-        assert run.result
-        again = Run.open(run.path)
-        found = [again.evaluate(owner).full["ndcg@10"] for owner in full.chart.categories]
-        assert series.y == pytest.approx(found)
-        assert found[0] == pytest.approx(run.result.test["full"]["ndcg@10"])
-    assert sampled.name == "owners-sampled99"
-
-
-def test_t_sne_keeps_apart_what_is_apart():
-    """Two heaps of vectors: the nearest neighbour of every point is of its own heap."""
-    pytest.importorskip("sklearn")
-    draw = np.random.default_rng(0)
-    heaps = np.repeat([0, 1], 30)
-    vectors = draw.normal(size=(60, 8)) + 20 * heaps[:, None]
-    found = projection.project(vectors)
-    assert "t-SNE" in found.words
-    distance = ((found.places[:, None] - found.places) ** 2).sum(-1) + np.diag(np.full(60, np.inf))
-    assert (heaps[distance.argmin(1)] == heaps).all()
-    assert (projection.project(vectors).places == found.places).all()
-
-
-def test_a_handful_of_vectors_is_projected_without_t_sne():
-    found = projection.project(np.eye(5))
-    assert "principal components" in found.words and "pip" not in found.words
 
 
 def test_runs_that_differ_in_one_setting_stand_against_it(tmp_path):

@@ -51,10 +51,10 @@ from blocks.transformers import (
     transformer_boards,
 )
 
-from solera.bench.papers import Stored, folders
 from solera.bench.records import read_all
-from solera.privacy.inference.records import read_all as read_attacks
-from solera.privacy.poisoning.records import read_all as read_poisoning
+from solera_research.inference.records import read_all as read_attacks
+from solera_research.papers.cells import Stored, folders
+from solera_research.poisoning.records import read_all as read_poisoning
 
 RECORDS = Path("experiments") / "records"
 BLOCK = re.compile(r"<!-- ([a-z' ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)

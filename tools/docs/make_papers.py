@@ -7,7 +7,7 @@ python tools/docs/make_papers.py            write the pages
 python tools/docs/make_papers.py --check    change nothing; exit 1 and name the pages that are stale
 
 Records are what `solera paper run` leaves in experiments/records/papers, and others with equal settings in
-experiments/records/results. Figures and sentences of the papers are in src/solera/runs/papers/.
+experiments/records/results. Figures and sentences of the papers are in research/src/solera_research/papers/.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from blocks.markdown import anchor
 from blocks.markdown import table as markdown
 
-from solera.bench.paper_summary import all_results, summary, total, verdict
-from solera.bench.paper_tables import (
+from solera_research.papers import Paper, PaperTable, papers
+from solera_research.papers.cells import RECORDS, Result, Stored, cells, folders
+from solera_research.papers.summary import all_results, summary, total, verdict
+from solera_research.papers.tables import (
     Grid,
     data_grid,
     results,
@@ -30,8 +32,6 @@ from solera.bench.paper_tables import (
     settings_grid,
     shown_differences,
 )
-from solera.bench.papers import RECORDS, Result, Stored, cells, folders
-from solera.runs.papers import Paper, PaperTable, papers
 
 HEAD = """# {name}: tables and figures
 
@@ -115,7 +115,8 @@ def heading(table: PaperTable) -> str:
 
 def page(paper: Paper, stored: Stored) -> str:
     """The page of a paper. It does not depend on the data sets of the machine it is made on."""
-    head = HEAD.format(**paper.model_dump(include={"name", "citation", "title", "key", "about"}))
+    shown = paper.model_dump(include={"name", "title", "key", "about"})
+    head = HEAD.format(citation=paper.rows.citation, **shown)
     parts = [head, *("\n\n".join(_section(paper, each, stored)) + "\n" for each in paper.table)]
     return "\n".join(parts)
 

@@ -16,9 +16,9 @@ from blocks import scale
 from blocks.markdown import NONE_YET
 from blocks.scale_pictures import pictures
 
-from solera.bench.scale.fit import models
-from solera.bench.scale.forecast import Limits
-from solera.bench.scale.records import read_all
+from solera_research.scale.fit import models
+from solera_research.scale.forecast import Limits
+from solera_research.scale.records import read_all
 
 RECORDS = Path("experiments/records/scale")
 PAGE = Path("docs/scale-measured.md")

@@ -30,7 +30,7 @@ RENAMED = {  # options of 0.2, which work until 0.4
     "--methods": "--methods-file",
 }
 
-LEARN, PRIVACY, DEVICES, MEASURE = "Train and look", "Privacy", "Devices", "Measure and check"
+LEARN, DEVICES, MEASURE = "Train and look", "Devices", "Measure and check"
 
 
 class _Commands(Pluggable):
@@ -46,8 +46,6 @@ class _Commands(Pluggable):
         "compare": Place("solera.cli.compare:compare", LEARN),
         "report": Place("solera.cli.report:report", LEARN),
         "data": Place("solera.cli.data:app", LEARN),
-        "attack": Place("solera.cli.attack:attack", PRIVACY),
-        "poison": Place("solera.cli.poison:poison", PRIVACY),
         "bundle": Place("solera.cli.bundle:app", DEVICES),
         "device": Place("solera.cli.device:app", DEVICES),
         "federation": Place("solera.cli.federation:app", DEVICES),
@@ -55,9 +53,7 @@ class _Commands(Pluggable):
         "node": Place("solera.cli.node:app", DEVICES),
         "edge": Place("solera.cli.edge:app", DEVICES),
         "bench": Place("solera.cli.bench:app", MEASURE),
-        "paper": Place("solera.cli.paper:app", MEASURE),
         "fleet": Place("solera.cli.fleet:fleet", MEASURE),
-        "leak": Place("solera.cli.leak:leak", MEASURE),
         "doctor": Place("solera.cli.doctor:doctor", MEASURE),
     }
 

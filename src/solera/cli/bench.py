@@ -1,4 +1,4 @@
-"""solera bench: runs of whole matrices and their tables; and the speed of Solera itself."""
+"""solera bench: runs of whole matrices, and their tables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli import bench_scale, bench_speed
 from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.lazy import Pluggable
 from solera.cli.options import DataDir
-from solera.cli.output import Json, err, help_if_alone, out, print_json, table
+from solera.cli.output import Json, help_if_alone, out, print_json, table
 
 if TYPE_CHECKING:
     from solera.bench.entries import Matrix
@@ -23,23 +22,8 @@ class _Bench(Pluggable):
     prefix = "bench."
 
 
-app = typer.Typer(
-    cls=_Bench,
-    help="Run benchmarks, make their tables, and measure Solera's own speed.",
-    invoke_without_command=True,
-)
+app = typer.Typer(cls=_Bench, help="Run benchmarks and make their tables.", invoke_without_command=True)
 app.callback()(help_if_alone)
-for measure in (
-    bench_speed.engine,
-    bench_speed.methods,
-    bench_speed.evaluation,
-    bench_speed.flower,
-    bench_speed.secagg,
-    bench_speed.sketch,
-    bench_scale.scale,
-    bench_scale.predict,
-):
-    app.command()(measure)
 
 
 Matrix_ = Annotated[Path, typer.Argument(help="TOML file of the benchmark; docs/benchmarks.md shows one.")]
@@ -239,12 +223,12 @@ def show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None
 @app.command()
 def tables(
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder to write tables and pictures to.")
-    ] = Path("docs/tables"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write tables to.")] = Path(
+        "docs/tables"
+    ),
     json: Json = False,
 ) -> None:
-    """Make tables (Markdown, CSV, LaTeX) and pictures (PNG, SVG) from existing records.
+    """Make tables (Markdown, CSV, LaTeX) from existing records.
 
     Example: solera bench tables --results results -o docs/tables
     """
@@ -252,41 +236,12 @@ def tables(
     from solera.bench.records import read_all, read_failures
     from solera.bench.tables import make_tables
     from solera.core.errors import RunError
-    from solera.runs.environment import package_version
 
     found = blocks(read_all(results), read_failures(results))
     if not found:
         raise RunError(f"no records in {results}", "solera bench run MATRIX makes some")
     written = [path for made in make_tables(found) for path in made.write(output)]
-    drawn = package_version("matplotlib") is not None
-    if drawn:
-        from solera.bench.plots import make_plots
-
-        written += make_plots(found, output)
     if json:
-        print_json({"written": list(map(str, written)), "plots": drawn})
+        print_json({"written": list(map(str, written))})
         return
     out.print(f"{len(written)} files in {output}", highlight=False)
-    if not drawn:
-        err.print("no pictures: pip install 'solera[plots]'", style="yellow", highlight=False, markup=False)
-
-
-@app.command()
-def migrate(
-    folder: Annotated[Path, typer.Argument(help="A folder of records, searched with its subfolders.")],
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Convert records of version 0.1 to the current format. Current records are left unchanged.
-
-    The records' data sets must be at hand: the old form does not say how many users and items they have.
-
-    Example: solera bench migrate results
-    """
-    from solera.bench.migration import migrate as migrate_records
-
-    migrated = migrate_records(folder, data_dir)
-    if json:
-        print_json({"migrated": [str(path) for path in migrated]})
-    else:
-        out.print(f"{len(migrated)} records migrated in {folder}", highlight=False)

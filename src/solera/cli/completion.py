@@ -29,14 +29,5 @@ def presets(incomplete: str) -> list[str]:
     return _beginning((entry["name"] for entry in catalogue()["presets"]), incomplete)
 
 
-def papers(incomplete: str) -> list[str]:
-    """Names of tables and figures of papers."""
-    from solera.runs.papers import papers as known
-
-    return _beginning(
-        (f"{key}/{each.id}" for key, paper in known().items() for each in paper.table), incomplete
-    )
-
-
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

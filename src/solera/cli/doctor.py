@@ -28,11 +28,9 @@ def doctor(json: Json = False) -> None:
     found["cache"] = str(cache_dir())
     found["datasets_here"] = [name for name in names() if available(name) in ("folder", "cache")]
     found["extras"] = {
-        "bench": package_version("numba"),
         "deploy": package_version("flwr"),
         "device": package_version("cryptography"),
         "ials": package_version("implicit"),
-        "plots": package_version("matplotlib"),
     }
     problems = []
     if folder and not Path(folder).is_dir():

@@ -36,9 +36,12 @@ class Place(NamedTuple):
     def about(self) -> str:
         """The first paragraph of its help, read from the source without importing it."""
         module, _, name = self.where.partition(":")
-        spec = find_spec(module)
+        try:
+            spec = find_spec(module)
+        except ModuleNotFoundError:
+            spec = None
         if spec is None or spec.origin is None:
-            return ""
+            return "Cannot be imported."
         for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 return (ast.get_docstring(node) or "").partition("\n\n")[0]
@@ -52,8 +55,22 @@ class Lazy(TyperCommand):
     """A command that is not imported yet."""
 
     def __init__(self, name: str, place: Place) -> None:
-        super().__init__(name, callback=None, help=place.about, rich_help_panel=place.panel)
-        self.where = place.where
+        self._place = place
+        super().__init__(name, callback=None, rich_help_panel=place.panel)
+
+    @property
+    def help(self) -> str:
+        """Read when it is shown."""
+        return self._place.about
+
+    @help.setter
+    def help(self, _: str | None) -> None:
+        """Only the command itself has one."""
+
+    @property
+    def where(self) -> str:
+        """The command, as `module:name`."""
+        return self._place.where
 
     def load(self) -> Any:
         """Import the command."""
@@ -78,17 +95,10 @@ class Pluggable(TyperGroup):
     own: ClassVar[dict[str, Place]] = {}
     prefix = ""  # of the entry points' names
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all commands, those of plug-ins last."""
-        own = [*super().list_commands(ctx), *self.own]
-        return [*own, *(name for name, _ in self._plugins() if name not in own)]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name; None if there is none."""
-        if (found := super().get_command(ctx, cmd_name)) is not None:
-            return found
-        place = self.own.get(cmd_name) or dict(self._plugins()).get(cmd_name)
-        return Lazy(cmd_name, place) if place else None
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        for name, place in (*self.own.items(), *self._plugins()):
+            self.commands.setdefault(name, Lazy(name, place))
 
     def _plugins(self) -> Iterator[tuple[str, Place]]:
         for entry in sorted(entry_points(group=ENTRY_POINTS)):
@@ -99,8 +109,5 @@ class Pluggable(TyperGroup):
 
 def subcommands(command: Any) -> dict[str, Any]:
     """All commands of a group by name, imported; none of a command that is no group."""
-    if not isinstance(command, TyperGroup):
-        return {}
-    context = typer.Context(command)
-    found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    found = command.commands if isinstance(command, TyperGroup) else {}
     return {name: each.load() if isinstance(each, Lazy) else each for name, each in found.items()}

@@ -16,7 +16,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of finished runs.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
     figures: Annotated[
-        bool, typer.Option("--figures", help="Also write every figure as SVG, PNG and CSV next to the page.")
+        bool, typer.Option("--figures", help="Also write every figure as SVG and CSV next to the page.")
     ] = False,
     no_data: Annotated[
         bool,

@@ -76,7 +76,6 @@ def sweep(
     from solera.bench.axes import is_grid, read_space
     from solera.bench.sweep import Sweep, check_size
     from solera.core.errors import ConfigError
-    from solera.report.writing import check_drawable
     from solera.runs.environment import package_version
     from solera.runs.presets import run_settings
     from solera.runs.settings import usual_rounds
@@ -93,7 +92,6 @@ def sweep(
     size = check_size(space, trials)
     if not is_grid(space) and package_version("optuna") is None:
         raise ConfigError("ranges need Optuna", "pip install 'solera[tune]', or give values: 0.01,0.1,1")
-    check_drawable(figures)
     asked = Sweep(config, space, size, out_dir or _default_folder(config, axes), test)
     run_sweep(asked, workers=workers, data_dir=data_dir, figures=figures, json=json)
 

@@ -57,14 +57,6 @@ def train(
         bool, typer.Option("--plan", help="Only say what memory and time the run would take.")
     ] = False,
     device: Annotated[str, typer.Option(help="A torch device; only the CPU is tested.")] = "cpu",
-    record_figures: Annotated[
-        bool,
-        typer.Option(
-            "--record-figures",
-            help="Keep of single rounds what some figures of `solera report` need: a few users' vectors, "
-            "an upload, merging and mixing weights. Never changes figures.",
-        ),
-    ] = False,
     mlflow: Annotated[
         str | None, typer.Option(help="Log to MLflow as well: a folder, or the URI of a server or data base.")
     ] = None,
@@ -91,14 +83,11 @@ def train(
 
     Example: solera train fedhist --data ml-1m --upload int8
     """
-    from solera.core.errors import ConfigError
     from solera.data.datasets import load
     from solera.runs.federation import check_workers
     from solera.runs.plan import parse_memory
     from solera.runs.presets import preset as find_preset
     from solera.runs.presets import run_settings
-    from solera.runs.recorded import is_recorded
-    from solera.runs.recording import RecordFigures
     from solera.runs.tracking import Tracking
     from solera.runs.training import check_folder
     from solera.runs.training import plan as plan_run
@@ -122,14 +111,10 @@ def train(
         check_folder(folder, config, resume)
     if workers:
         check_workers(config, config.built)
-        if record_figures:
-            raise ConfigError("several workers cannot record figures", "omit --workers or --record-figures")
         start_workers(workers, folder)
         return
     interactions = loaded()
     callbacks: list[Callback] = [Tracking(mlflow, config)] if mlflow else []
-    if record_figures or is_recorded(folder):
-        callbacks.append(RecordFigures())
     show_plan = partial(_show_plan, limit, threads)
     with training_progress(f"{config.full_method} on {interactions.name}", config.rounds, show_plan) as shown:
         run = train_run(

@@ -1,7 +1,4 @@
-"""Figures: text, data, and a description of the chart, independent of how it is drawn.
-
-From the same description, `svg` draws a chart for the page and `picture` one for a file, by matplotlib.
-"""
+"""Figures: text, data, and a description of the chart, independent of how it is drawn."""
 
 from __future__ import annotations
 
@@ -38,19 +35,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: lines, bars, a scatter plot or a heat map.
+    """A chart: lines, bars or a scatter plot."""
 
-    Of a map, every series is a row and every category a column; `log_y` is of the values.
-    """
-
-    kind: Literal["lines", "bars", "points", "heat"]
+    kind: Literal["lines", "bars", "points"]
     series: Sequence[Series]
     x_label: str
     y_label: str
     categories: Sequence[str] = ()
     log_x: bool = False
     log_y: bool = False
-    value: str = ""  # of a map: what its numbers are
 
 
 @dataclass(frozen=True)

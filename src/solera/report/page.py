@@ -16,7 +16,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def make_page(runs: Sequence[Recorded], figures: Mapping[str, Sequence[Figure]]) -> str:
     """One HTML document. `figures` are those of `make_figures`, by section."""
-    privacy = (sections.privacy_table(runs), sections.attacks_table(runs))
+    privacy = sections.privacy_table(runs)
     parts = [
         Section(
             "headline",
@@ -29,9 +29,7 @@ def make_page(runs: Sequence[Recorded], figures: Mapping[str, Sequence[Figure]])
         Section("convergence", "Convergence", figures["convergence"]),
         Section("activity", "By activity", figures["activity"]),
         Section("cost", "Cost", figures["cost"], [sections.cost_table(runs)]),
-        Section("privacy", "Privacy", tables=[table for table in privacy if table]),
-        Section("rounds", "Single rounds", figures["rounds"]),
-        Section("tables", "Item tables", figures["tables"]),
+        Section("privacy", "Privacy", tables=[privacy] if privacy else []),
         Section("configuration", "Configuration", tables=[sections.configuration(runs)]),
         Section("environment", "Environment", tables=[sections.machines(runs)]),
     ]

@@ -13,7 +13,6 @@ from solera.data.interactions import Interactions
 from solera.evaluate import get
 from solera.report.users import Users, users_of
 from solera.runs import RoundEntry, RunConfig, RunFolder, RunResult
-from solera.runs.recorded import Arrays, recorded_rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,6 @@ class Recorded:
     result: RunResult | None
     users: Users | None
     without_users: str  # why there are none
-    rounds: Mapping[int, Arrays]  # what was recorded of them, see `runs.recorded`
 
     @property
     def title(self) -> str:
@@ -111,7 +109,6 @@ def _read(
         result=result,
         users=users,
         without_users=why,
-        rounds=recorded_rounds(folder.path),
     )
 
 

@@ -8,8 +8,6 @@ from itertools import groupby
 from solera.bench.machine import anonymous
 from solera.bench.statistics import SHOWN
 from solera.evaluate import get
-from solera.privacy.inference.figures import Figures as Found
-from solera.privacy.inference.records import of_run
 from solera.report.content import Row, RowGroup, Table, Text, comparison, named, number, size
 from solera.report.figures.headline import RANKINGS
 from solera.report.recorded import Recorded, data_name
@@ -105,36 +103,6 @@ def privacy_table(runs: Sequence[Recorded]) -> Table | None:
     """Table of privacy statements; None if no run has one."""
     stated = [(run, run.result.privacy) for run in runs if run.result and run.result.privacy]
     return comparison(*zip(*stated, strict=True)) if stated else None
-
-
-def attacks_table(runs: Sequence[Recorded]) -> Table | None:
-    """What `solera attack` found in the uploads of runs, by rounds and attack, and by clients in a sum."""
-    records = [(run, record.findings) for run in runs if (record := of_run(run.path))]
-    if not records:
-        return None
-    sums = sorted({found.summed for _, findings in records for found in findings})
-    groups = []
-    for run, findings in records:
-        found = {(each.rounds, each.attack, each.summed): each.target for each in findings}
-        for rounds in dict.fromkeys(each.rounds for each in findings):
-            rows = [
-                Row(Text(attack), [_leaked(found.get((rounds, attack, summed))) for summed in sums])
-                for attack in dict.fromkeys(each.attack for each in findings if each.rounds == rounds)
-            ]
-            groups.append(RowGroup(rows, named(run.title), rounds))
-    columns = ("attack", *("one client" if n == 1 else f"sum of {n}" for n in sums))
-    about = (
-        "Which items are a client's, by what it uploads (solera attack): AUC, where 0.5 is chance and 1 is "
-        "everything; and the share of the client's items among the first as many."
-    )
-    return Table([Text(column) for column in columns], groups, "Attacks", about)
-
-
-def _leaked(target: Found | None) -> Text:
-    if target is None:
-        return Text("–")
-    precision = number(target.precision, 3)
-    return Text("–", below=precision) if target.auc is None else number(target.auc, 3, precision)
 
 
 def configuration(runs: Sequence[Recorded]) -> Table:

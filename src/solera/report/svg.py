@@ -8,11 +8,9 @@ from html import escape
 from typing import NamedTuple
 
 from solera.report.chart import Chart, Series, extent, joined_names, joined_values, short, ticks
-from solera.report.heat import heat
 
 WIDTH, PLOT_HEIGHT = 400, 220
 LEFT, RIGHT, TOP, BELOW = 64, 12, 10, 40
-ROWS = 84  # where the rows of a heat map begin, right of their names
 LINE, LETTER, KEY = 19, 7.2, 22  # of the legend: height of a line, width of a letter and of a key
 COLOURS = 10
 # What the page's stylesheet says of charts, for a file that stands alone.
@@ -47,28 +45,25 @@ class Scale(NamedTuple):
 
 def draw(chart: Chart, label: str, *, alone: bool = False) -> str:
     """The chart as an SVG element; `alone` as a file of its own, with its colours."""
-    legend, rows = ("", 1) if chart.kind == "heat" else _legend(chart.series)
-    said = ("", chart.value) if chart.kind == "heat" else (chart.x_label, chart.y_label)
+    legend, rows = _legend(chart.series)
     height = TOP + PLOT_HEIGHT + BELOW + LINE * rows + 6
     style = ""
     if alone:
         painted = "".join(
-            f".line.c{n},.dots.c{n},.ring.c{n}{{stroke:{c}}}rect.c{n},.cells .c{n}{{fill:{c}}}"
+            f".line.c{n},.dots.c{n},.ring.c{n}{{stroke:{c}}}rect.c{n}{{fill:{c}}}"
             for n, c in enumerate(PALETTE)
         )
         style = f'<style>{ALONE}{painted}</style><rect width="100%" height="100%" fill="#fff"/>'
     space = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
     return (
         f'<svg{space} class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}" '
-        f'data-xl="{escape(said[0])}" data-yl="{escape(said[1])}">{style}{_inside(chart)}{legend}</svg>'
+        f'data-xl="{escape(chart.x_label)}" data-yl="{escape(chart.y_label)}">'
+        f"{style}{_inside(chart)}{legend}</svg>"
     )
 
 
 def _inside(chart: Chart) -> str:
     names = _names(chart)
-    if chart.kind == "heat":
-        box = (ROWS, TOP, WIDTH - RIGHT - ROWS, PLOT_HEIGHT)
-        return "".join([*heat(chart, box, 8, TOP + PLOT_HEIGHT + BELOW + 12), *names])
     x, y = _scales(chart)
     return "".join([*_axes(chart, x, y), *names, *(_series(chart, each, x, y) for each in chart.series)])
 

@@ -7,7 +7,6 @@ result.json           the metrics, once the run is finished
 shared.safetensors    the server's state in the selected round
 personal.safetensors  the clients' state in the selected round
 checkpoint-N/         while it runs: the state after round N, to resume from; see `saved_rows`
-recorded/             with --record-figures: data of single rounds for figures, see `recording`
 data.parquet          the interactions, if they were a table in memory that cannot be loaded again
 """
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from solera.baselines import configure
 from solera.core.errors import ConfigError, closest
-from solera.runs.papers import row_preset, row_presets
+from solera.runs.paper_rows import row_preset, row_presets
 from solera.runs.preset import Preset, presets
 from solera.runs.settings import SETTINGS, BaselineConfig, RunConfig, usual_rounds
 
@@ -29,9 +29,12 @@ def preset(name: str) -> Preset:
         return _in_file(Path(name))
     found = presets().get(name) or (row_preset(name) if "@" in name else None)
     if found is None:
-        known = row_presets() if "@" in name else list(presets())
-        listed = "solera paper list shows the tables" if "@" in name else "solera presets lists them"
-        raise ConfigError(f"unknown preset {name!r}", f"{closest(name, known)}; {listed}")
+        hint = (
+            closest(name, row_presets())
+            if "@" in name
+            else f"{closest(name, list(presets()))}; solera presets lists them"
+        )
+        raise ConfigError(f"unknown preset {name!r}", hint)
     return found
 
 

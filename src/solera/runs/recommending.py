@@ -15,7 +15,9 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.errors import DataError, RunError
+from solera.core.method import Method
 from solera.core.neighbours import WEIGHTS, Neighbours
+from solera.core.spec import Leaf
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.streaming import write_batches
@@ -23,7 +25,6 @@ from solera.engine import Simulation
 from solera.engine.serving import best_unseen, newcomer
 from solera.runs.blend import Blended
 from solera.runs.federation import Federation
-from solera.runs.tables import leaves_like
 
 Ids = Iterable[str | int]
 OnUsers = Callable[[int, int], None]  # users done, and their total
@@ -189,7 +190,7 @@ class Recommender:
         method, state = federation.method, federation.state
         with torch.no_grad():
             seen = method.view.see(federation.held(np.array([0])))
-        shared = [leaf for leaf in leaves_like(method, tuple(seen.shape[-1:])) if leaf.name in state.shared]
+        shared = [leaf for leaf in _tables_of(method, tuple(seen.shape[-1:])) if leaf.name in state.shared]
         if not shared:
             raise RunError(
                 f"{method.name!r} has no shared item vectors to compare", "use a run of another method"
@@ -203,3 +204,8 @@ class Recommender:
 def _check_k(k: int) -> None:
     if k < 1:
         raise DataError(f"cannot recommend {k} items", "give -k 1 or more")
+
+
+def _tables_of(method: Method, row: tuple[int, ...]) -> list[Leaf]:
+    """The tables that are not derived and whose rows have the shape of those that the scorer sees."""
+    return [leaf for leaf in method.select(per_item=True) if leaf.shape == row and not leaf.derived_from]

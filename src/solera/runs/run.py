@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,6 @@ from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
-from solera.engine import Simulation
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.runs.blend import BLEND, FIRST, SECOND, Blended, read_blend
 from solera.runs.federation import Federation, federation
@@ -27,8 +26,6 @@ from solera.runs.histories import second_test
 from solera.runs.notebook import result_html
 from solera.runs.recommending import NEWCOMER_ROUNDS, OnUsers, Recommendation, Recommender, Shown
 from solera.runs.result import Rankings, RoundEntry, RunResult, Tested, flat
-from solera.runs.table_owners import THEIR_OWN, owners, scores_with
-from solera.runs.tables import Table, item_tables, user_vector
 
 
 class Run:
@@ -126,22 +123,9 @@ class Run:
         """A function that scores all items for users, given the histories of all users, oldest first."""
         return self._simulation.serve(known)
 
-    def evaluate(self, tables: str = THEIR_OWN) -> Evaluation:
-        """Rank the test items again with the model of the selected round, and return every user's ranks.
-
-        `tables` is one of `table_owners`: users keep their scorers, but use the item table of the server or
-        of another user.
-        """
-        simulation = self._simulation
-        score = simulation.serve(history(self.parts, "test"))
-        if tables != THEIR_OWN:
-            if not isinstance(simulation, Simulation) or tables not in self.table_owners:
-                raise RunError(
-                    f"this run cannot recommend with {tables!r} item tables",
-                    f"available: {', '.join(self.table_owners) or 'one table for all'}",
-                )
-            score = partial(scores_with, simulation, tables)
-        return self._evaluator.test(score)
+    def evaluate(self) -> Evaluation:
+        """Rank the test items again with the model of the selected round, and return every user's ranks."""
+        return self._evaluator.test(self._simulation.serve(history(self.parts, "test")))
 
     def evaluate_again(self) -> Evaluation | None:
         """The second test: with the validation item in the model if `evaluate` is without, and the reverse.
@@ -161,23 +145,6 @@ class Run:
     @cached_property
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.parts, self.result.seed, self.result.cutoffs)
-
-    @property
-    def table_owners(self) -> tuple[str, ...]:
-        """The owners whose item tables users can be served with; empty if there is one table for all."""
-        return owners(self._simulation) if isinstance(self._simulation, Simulation) else ()
-
-    def item_tables(self, user: int) -> dict[str, Table]:
-        """The item tables of the user with number `user`, by kind; empty for closed-form methods."""
-        return item_tables(self._simulation, user) if isinstance(self._simulation, Simulation) else {}
-
-    def user_vector(self, user: int) -> Table | None:
-        """The vector that the user with number `user` scores items with; None if users have none."""
-        simulation = self._simulation
-        if not isinstance(simulation, Simulation) or not (name := user_vector(simulation.method)):
-            return None
-        found: Table = simulation.state.personal.whole[name][user].double().cpu().numpy()
-        return found
 
     def recommend(
         self,

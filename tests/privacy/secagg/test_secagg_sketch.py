@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closed_forms import closed_form
-from solera.core.closed_form import SparseSolve
 from solera.core.sketch import rectangular_from, signs, sketched, sketched_left, symmetric_from
 from solera.methods import find
 from solera.privacy.secagg import Part, Stage, make_setup, run_round
@@ -123,37 +119,3 @@ def test_sketches_are_summed_under_masks_exactly(identities):
     total = outcome.total["gram"].reshape(N_ITEMS, 25)
     assert np.array_equal(total, gram(kept) @ test)
     assert np.allclose(symmetric_from(total, test), gram(kept), atol=1e-5)  # rank 17 < 25
-
-
-def test_with_whole_sums_the_accuracy_is_that_of_the_method(dataset):
-    import solera
-    from solera.privacy.sketch_accuracy import sketch_accuracy
-    from solera.runs import RunConfig, train
-
-    data = dataset("filmtrust")
-    whole, large = sketch_accuracy("fedease", data, [200])
-    assert whole["ndcg@10"] == pytest.approx(solera.train("fedease", data).test["full"]["ndcg@10"], abs=1e-9)
-    assert large["ndcg@10"] > 0.9 * whole["ndcg@10"]
-    assert large["bytes"] < whole["bytes"] / 4
-    for masked in (False, True):
-        asked = {"method": "fedease", "dataset": "filmtrust", "options": {"sketch": 200}, "rounds": 1}
-        run = train(RunConfig.model_validate(asked | {"secure_aggregation": masked}), data)
-        assert run.test["full"]["ndcg@10"] == pytest.approx(large["ndcg@10"], abs=1e-9)
-    assert run.result.bytes.up == large["bytes"] + 4  # and the number of users
-
-
-def test_of_several_sums_every_one_is_whole(dataset):
-    """fedslist's, added up channel by channel, against those the engine solves from."""
-    from solera.data.sampling import ClientData
-    from solera.engine import OneRound
-    from solera.evaluate import split
-    from solera.privacy.sketch_accuracy import whole_totals
-
-    method, parts = closed_form("fedslist"), split(dataset("filmtrust"), "strict")
-    clients = ClientData(parts.train, parts.excluded, parts.data.n_items)
-    one_round = OneRound(method, clients, device=torch.device("cpu"), dtype=torch.float64)
-    one_round.run_round(0)
-    totals = {name: torch.from_numpy(total) for name, total in whole_totals(method, parts).items()}
-    aggregate = method.aggregate
-    assert not isinstance(aggregate, SparseSolve)
-    assert torch.allclose(aggregate.solve(totals), one_round.state.shared["weights"])

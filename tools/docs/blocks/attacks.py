@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from blocks.markdown import NONE_YET, table
 
-from solera.privacy.inference.figures import Figures, rounds_in_words
-from solera.privacy.inference.records import AttackRecord
-from solera.privacy.poisoning.records import PoisonRecord
+from solera_research.inference.figures import Figures, rounds_in_words
+from solera_research.inference.records import AttackRecord
+from solera_research.poisoning.records import PoisonRecord
 
 SINGLE = ("touched", "popularity", "norm", "sign", "shadow")  # attacks on single uploads
 SUMMED = ("popularity", "sign", "shadow", "shadow+popularity")  # and on sums

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from blocks.markdown import NONE_YET, table
 
-from solera.privacy.poisoning.experiment import Outcome
-from solera.privacy.poisoning.records import PoisonRecord
+from solera_research.poisoning.experiment import Outcome
+from solera_research.poisoning.records import PoisonRecord
 
 OF_WEIGHTS = ("weight-bound", "weights believed")  # poisoning: where clients are weighted by what they claim
 Poisonings = Sequence[PoisonRecord]

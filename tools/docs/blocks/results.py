@@ -9,9 +9,9 @@ from blocks.markdown import PAIR, table
 from blocks.settings import METRICS, published
 
 from solera.bench.blocks import HISTORIES
-from solera.bench.papers import Stored
 from solera.bench.records import History, Record
 from solera.runs.presets import preset, presets
+from solera_research.papers.cells import Stored
 
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
 HEADLINE = {  # label: how it is called, and whose published row it has

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from blocks.markdown import NONE_YET, table
 
-from solera.bench.scale.fit import Check, CostModel, Size, check, models
-from solera.bench.scale.forecast import SOURCE, ByFormula, Limits, Prices, amount, by_formula, forecast
-from solera.bench.scale.points import FULL, points, short
-from solera.bench.scale.records import ScaleRecord, size_of
 from solera.methods import names
+from solera_research.scale.fit import Check, CostModel, Size, check, models
+from solera_research.scale.forecast import SOURCE, ByFormula, Limits, Prices, amount, by_formula, forecast
+from solera_research.scale.points import FULL, points, short
+from solera_research.scale.records import ScaleRecord, size_of
 
 Records = Sequence[ScaleRecord]
 TARGET = Size(users=1e8, items=1e7, clients=1e5, rounds=100, ranks=64)

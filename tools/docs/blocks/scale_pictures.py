@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from blocks.scale import Records, checks
 
-from solera.bench.scale.records import ScaleRecord
 from solera.report.chart import Chart, Series
 from solera.report.svg import draw
+from solera_research.scale.records import ScaleRecord
 
 Value = Callable[[ScaleRecord], float]
 _DOTS = 40  # of the line where predicted and measured are equal

@@ -10,22 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from solera.report.chart import Figure
-from solera.report.figures.abundance import abundance, abundance_by_user
 from solera.report.figures.activity import activity
 from solera.report.figures.by_option import by_option
 from solera.report.figures.convergence import convergence
 from solera.report.figures.cost import quality_by_traffic, traffic
 from solera.report.figures.headline import headline
-from solera.report.figures.item_maps import item_maps
-from solera.report.figures.merging import merging_weights
-from solera.report.figures.mixing import mixing_weights
-from solera.report.figures.owners import owners
-from solera.report.figures.skew import merging_limits, skews
-from solera.report.figures.sparsity import sparsity
-from solera.report.figures.spectra import own_spectra, spectra
-from solera.report.figures.table_maps import table_maps
-from solera.report.figures.trajectories import trajectories
-from solera.report.figures.uploads import uploads
 from solera.report.recorded import Recorded
 
 Maker = Callable[[Sequence[Recorded]], Iterable[Figure]]
@@ -36,18 +25,8 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
     "convergence": (convergence,),
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
-    "rounds": (trajectories, skews, merging_weights, merging_limits, mixing_weights, uploads),
-    "tables": (owners, sparsity, spectra, own_spectra, abundance, abundance_by_user, table_maps, item_maps),
 }
-APART = {
-    headline,
-    by_option,
-    convergence,
-    activity,
-    quality_by_traffic,
-    trajectories,
-    owners,
-}  # leaky runs in figures of their own
+APART = {headline, by_option, convergence, activity, quality_by_traffic}  # leaky runs in figures of their own
 
 
 def make_figures(

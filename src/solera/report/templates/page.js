@@ -28,14 +28,7 @@ for (const key of document.querySelectorAll(".key")) {
 
 // Hints: what stands nearest to the pointer, in the units of the chart.
 const hint = document.getElementById("hint");
-function cellsOf(series) {
-  const { box, columns } = series.parentNode.dataset, [left, top, across, down] = box.split(" ").map(Number);
-  const names = columns.split("|"), row = [...series.parentNode.children].indexOf(series);
-  return series.dataset.y.split(" ").map((y, i) => ({ series, left: left + across * (i + 0.5), half: across / 2,
-    top: top + down * row, bottom: top + down * (row + 1), x: names[i], y }));
-}
 function pointsOf(series) {
-  if (series.dataset.y) return cellsOf(series);
   return [...series.querySelectorAll("[data-y]")].flatMap(mark => {
     const { x, y, n } = mark.dataset, at = name => Number(mark.getAttribute(name));
     if (mark.tagName === "rect") {

@@ -1,0 +1,323 @@
+"""solera paper: the tables and figures of five papers, one command each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from solera.cli.bench import Jobs, Replace, RetryFailed, show_end
+from solera.cli.bench_progress import matrix_progress, raise_if_stopped
+from solera.cli.options import (
+    Columns,
+    DataDir,
+    MinInteractions,
+    OptionalData,
+    Options,
+    ProtocolName,
+    Seed,
+    Threads,
+    parse_columns,
+    parse_pairs,
+)
+from solera.cli.output import Json, help_if_alone, out, print_json, table
+from solera.cli.progress import step_progress
+
+if TYPE_CHECKING:
+    from solera.bench.runner import Plan
+    from solera_research.papers import Paper, PaperTable
+    from solera_research.papers.cells import Cell
+
+app = typer.Typer(
+    help="Run the tables and figures of PFedRec, FedRAP, PFedCLR, FedEM and PLGC, and compare with them.",
+    invoke_without_command=True,
+)
+app.callback()(help_if_alone)
+
+
+def _tables(incomplete: str) -> list[str]:
+    from solera_research.papers import papers
+
+    names = (f"{key}/{each.id}" for key, paper in papers().items() for each in paper.table)
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A table or figure, as in pfedrec/table-1; `solera paper list` lists them.",
+        autocompletion=_tables,
+    ),
+]
+DataName = Annotated[
+    str | None, typer.Option("--data", help="Only this data set, by Solera's name or the paper's.")
+]
+Only = Annotated[str | None, typer.Option("--only", help="Only this row, as the paper names it.")]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the records (default: experiments/records/papers). Records with equal settings in "
+        "the folder `results` beside it count too."
+    ),
+]
+
+
+@app.command("list")
+def list_(records: Records = None, data_dir: DataDir = None, json: Json = False) -> None:
+    """List all tables and figures, with the number of cells that have a record.
+
+    A cell is one row on one data set. With --json also: cells that are published, and that can be run here.
+
+    Example: solera paper list
+    """
+    from solera_research.papers import papers
+    from solera_research.papers.cells import RECORDS, Stored, cells, folders
+    from solera_research.papers.tables import count, results
+
+    stored = Stored(folders(records or RECORDS))
+    rows = [
+        {
+            "table": f"{paper.key}/{each.id}",
+            "title": each.title,
+            "kind": each.kind,
+            **count(results(list(cells(paper, each, data_dir)), stored))._asdict(),
+        }
+        for paper in papers().values()
+        for each in paper.table
+    ]
+    if json:
+        print_json(rows)
+        return
+    listed = (
+        (row["table"], f"{row['recorded']} of {row['cells']}" if row["cells"] else None, row["title"])
+        for row in rows
+    )
+    table("Tables and figures of five papers", ("table", "recorded", "title"), listed)
+    out.print("next: solera paper show pfedrec/table-1", style="dim", highlight=False)
+
+
+@app.command()
+def run(
+    name: Name,
+    data: DataName = None,
+    only: Only = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of every cell: 0, 1, 2, …", min=1)] = 1,
+    jobs: Jobs = None,
+    plan: Annotated[bool, typer.Option("--plan", help="List the missing runs and start none.")] = False,
+    retry_failed: RetryFailed = False,
+    replace: Replace = False,
+    records: Records = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Run the missing cells of a table or figure. After an interruption, the same command continues.
+
+    Example: solera paper run fedrap/table-3 --data ml-100k --only FedMF
+
+    Example: solera paper run pfedrec/table-1 --seeds 5 --plan
+    """
+    from solera.bench.runner import make_plan, run_matrix
+    from solera_research.papers import find_table
+    from solera_research.papers.cells import RECORDS, Stored, folders, missing_runs, select
+
+    paper, found = find_table(name)
+    _check_runs(paper, found)
+    folder = records or RECORDS
+    chosen = select(paper, found, data, only, data_dir)
+    matrix = missing_runs(chosen, Stored(folders(folder)), seeds, folder)
+    made = make_plan(matrix, retry_failed=retry_failed, replace=replace)
+    left_out = [cell for cell in chosen if cell.problem]
+    if plan:
+        _show_plan(made, left_out, json)
+        return
+    if not json:
+        out.print(_plan_line(made, left_out), highlight=False)
+        if not matrix.entries:
+            out.print(f"next: solera paper show {paper.key}/{found.id}", style="dim", highlight=False)
+            return
+    with matrix_progress() as on_change:
+        status = run_matrix(matrix, made, jobs=jobs, data_dir=data_dir, on_change=on_change)
+    raise_if_stopped(status, "records")
+    show_end(matrix, status, f"solera paper show {paper.key}/{found.id}", json)
+
+
+@app.command()
+def show(
+    name: Name,
+    data: DataName = None,
+    only: Only = None,
+    records: Records = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Show a table or figure: published figures, ours, and the difference.
+
+    Example: solera paper show pfedrec/table-1 --data ml-100k
+    """
+    from solera_research.papers import find_table
+    from solera_research.papers.cells import RECORDS, Stored, folders, select
+    from solera_research.papers.tables import document, grids, results
+
+    paper, found = find_table(name)
+    chosen = select(paper, found, data, only, data_dir) if found.kind == "runs" else []
+    compared = results(chosen, Stored(folders(records or RECORDS)) if chosen else Stored([]))
+    made = grids(paper, found, compared, data_dir)
+    if json:
+        fields = found.model_dump(mode="json", include={"title", "kind", "ranking", "about", "commands"})
+        numbers = [] if chosen else [grid._asdict() for grid in made]
+        cells = [document(result) for result in compared]
+        print_json({"table": f"{paper.key}/{found.id}", **fields, "cells": cells, "grids": numbers})
+        return
+    title = f"{paper.name}, {found.id.replace('-', ' ')}: {found.title}"
+    for grid in made:
+        named = f"{title} · {grid.title}" if grid.title else title
+        table(named, grid.head, grid.rows, leaky=found.kind == "runs")
+    for line in (*([] if made else [title]), found.about, *found.commands):
+        if line:
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+    if any(result.state == "not run" for result in compared):
+        out.print(f"next: solera paper run {paper.key}/{found.id}", style="dim", highlight=False)
+
+
+@app.command()
+def summary(records: Records = None, json: Json = False) -> None:
+    """Count the printed HR@10 and NDCG@10 that were reproduced, and say why others were not.
+
+    A cell is one row of a table on one data set. A figure that a paper prints in two tables counts twice.
+    The last column counts cells that cannot be run, because their data set is not at hand for example.
+
+    Example: solera paper summary
+    """
+    from solera_research.papers import papers
+    from solera_research.papers.cells import RECORDS, Stored, folders
+    from solera_research.papers.summary import CLOSE, all_results, document, total
+    from solera_research.papers.summary import summary as summarize
+    from solera_research.papers.tables import shown_differences
+
+    lines, outside = summarize(all_results(papers().values(), Stored(folders(records or RECORDS))))
+    if json:
+        print_json(document(lines, outside))
+        return
+    head = ("paper", "data set", "cells", "run", "within", "outside", "not run", "cannot")
+    title = f"Published cells, and how many are within {CLOSE} in HR@10 and NDCG@10"
+    table(title, head, [*lines, total(lines)], leaky=True)
+    for each in outside:
+        where = f"{each.table}, {each.row}, {each.dataset}: {shown_differences(each.difference)}."
+        out.print(f"{where} {each.why}", highlight=False, markup=False, soft_wrap=True)
+    out.print("next: solera paper run pfedrec/table-1 --plan", style="dim", highlight=False)
+
+
+@app.command()
+def draw(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN…", help="Methods, with plug-ins as in fedmf+plgc, or names of presets."),
+    ],
+    data: OptionalData = None,
+    protocol: ProtocolName | None = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds to train (default: the preset's).", min=1)
+    ] = None,
+    seed: Seed = 0,
+    option: Options = None,
+    output: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("figures"),
+    threads: Threads = 0,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+    json: Json = False,
+) -> None:
+    """Train, and draw the papers' figures of single rounds and of users' item tables, as SVG.
+
+    Example: solera paper draw pfedrec --data ml-100k --rounds 10
+
+    Example: solera paper draw local fedmf --data ml-100k --rounds 10
+
+    Example: solera paper draw paper:fedmf@pfedclr/ml-100k paper:pfedclr/ml-100k
+    """
+    from solera.data.datasets import load
+    from solera.runs.presets import run_settings
+    from solera_research.figures.course import train
+    from solera_research.figures.draw import draw as drawn
+    from solera_research.figures.draw import write
+
+    courses = []
+    for run_ in runs:
+        preset = run_ if ":" in run_ else None
+        method, *plugins = run_.split("+")
+        config = run_settings(
+            None if preset else method,
+            None if preset else data,
+            preset=preset,
+            plugins=[] if preset else plugins,
+            options=parse_pairs(option or [], "-o learning_rate=0.05"),
+            protocol=protocol,
+            rounds=rounds,
+            patience=0,
+            seed=seed,
+            min_interactions=min_interactions,
+            columns=parse_columns(columns),
+        )
+        interactions = load(
+            config.dataset,
+            data_dir=data_dir,
+            min_interactions=config.min_interactions,
+            columns=config.columns,
+        )
+        with step_progress(f"{config.full_method} on {interactions.name}", config.rounds) as update:
+            course = train(
+                config,
+                interactions,
+                threads=threads,
+                on_round=lambda done, loss: update(done, f"loss {loss:.4f}"),
+            )
+        courses.append(course)
+    written = write(drawn(courses), output)
+    if json:
+        print_json({"written": [str(path) for path in written]})
+        return
+    out.print(f"{len(written)} figures in {output}", highlight=False)
+
+
+def _check_runs(paper: Paper, found: PaperTable) -> None:
+    from solera.core.errors import ConfigError
+
+    if found.kind != "runs":
+        hint = f"solera paper show {paper.key}/{found.id} " + (
+            "gives the commands" if found.commands else "shows it"
+        )
+        raise ConfigError(f"{paper.key}/{found.id} has no cells to run: {found.title}", hint)
+
+
+def _plan_line(plan: Plan, left_out: list[Cell]) -> str:
+    reasons = sorted({cell.problem[1] for cell in left_out if cell.problem})
+    text = f"{len(plan.todo)} run{'s' if len(plan.todo) != 1 else ''} to make"
+    if plan.failed:
+        text += f", {len(plan.failed)} failed before"
+    if left_out:
+        text += f"; {len(left_out)} cells are left out ({'; '.join(reasons)})"
+    return text
+
+
+def _show_plan(plan: Plan, left_out: list[Cell], json: bool) -> None:
+    todo = [
+        {
+            "run": entry.label,
+            "dataset": entry.config.dataset,
+            "seed": entry.config.seed,
+            "rounds": getattr(entry.config, "rounds", None),
+        }
+        for entry in plan.todo
+    ]
+    if json:
+        out_cells = [
+            {"row": cell.row, "column": cell.column, "why": cell.problem[1]}
+            for cell in left_out
+            if cell.problem
+        ]
+        print_json({"runs": todo, "left_out": out_cells})
+        return
+    head = ("run", "dataset", "seed", "rounds")
+    table("Missing runs", head, ([run[key] for key in head] for run in todo))
+    out.print(_plan_line(plan, left_out), highlight=False)

@@ -1,0 +1,211 @@
+"""Keep data of single rounds for figures. Recording does not change a run.
+
+A round, by its number from 1, or 0 before the first, is a dictionary of arrays. Of up to 24 users, evenly
+spread by activity, and of one of median activity:
+
+users, vectors           their numbers, the least active first, and their vectors after the round
+
+skew/users               those of them who took part, if the method scores by a dot product and the server
+                         sees single uploads, and of each of them, in the terms of `skew`:
+skew/norms               [users, 5] the norms of gradient, skew, scaling, shift and calibration,
+skew/vectors             [users, d] learning rate times skew,
+skew/deviations          [users, 4] own, shared, deviation and limit
+
+Rounds 1, 2, 5, 10, 20, 50, … and the last one also hold, if the method has it:
+
+upload/client, /rows     one client, as close to median activity as possible, and the items it sent
+upload/NAME/before       these rows of the table NAME as the server had them,
+upload/NAME/change       and the change that arrived
+merging/users, /items    the weights ρ [users, items] of the shared table in the round's merge,
+merging/values           for items that are spread evenly by popularity, the most popular first
+mixing/users, /values    the weights [users, users] by which the server mixed their tables
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from solera.core.arrays import Ints
+from solera.core.choices import Merging, View
+from solera.core.losses import BinaryCrossEntropy
+from solera.core.method import Method
+from solera.core.parts import Dot
+from solera.core.spec import Leaf, Params
+from solera.core.upload import Upload
+from solera.engine import Simulation
+from solera_research.figures.skew import deviation, user_skew
+from solera_research.figures.tables import user_vector
+
+Arrays = dict[str, NDArray[Any]]
+
+USERS, ITEMS = 24, 30
+REG = 0.01  # μ of the penalty that FedEM's lemmas add to the loss
+
+
+class Recorder:
+    """Records the rounds of a simulation. `uploads` says whether the server sees single uploads."""
+
+    def __init__(self, simulation: Simulation, rounds: int, *, uploads: bool) -> None:
+        self._simulation, self._rounds, self._uploads = simulation, rounds, uploads
+        self.rounds: dict[int, Arrays] = {}
+        ordered = by_activity(simulation.data.train.lengths)
+        wanted = np.append(spread(ordered, USERS), middling(simulation.data.train.lengths))
+        places = np.flatnonzero(np.isin(ordered, wanted))
+        self.users = ordered[places]
+        self._nearest = self.users[np.argsort(np.abs(places - len(ordered) // 2), kind="stable")]
+        popularity = np.bincount(simulation.data.train.values, minlength=simulation.data.n_items)
+        self.items = spread(np.argsort(-popularity, kind="stable"), ITEMS)
+        self._vector = user_vector(simulation.method)
+        self._merging = merging_view(simulation.method.view)
+        self._skewed = skewed_leaf(simulation.method) if uploads else None
+        self._trained: dict[int, tuple[Tensor, Tensor]] = {}  # rows of recorded users, and their values
+        self._full = False
+        self._before: Params = {}
+        self._found: Params = {}
+        self._sender = len(self._nearest)  # index among the nearest, of the client whose upload is recorded
+
+    def begin(self, round_: int) -> None:
+        """Called before round `round_`, counted from 0."""
+        if round_ == 0:
+            self._keep(0)
+        self._found, self._sender = {}, len(self._nearest)
+        self._full, self._trained = is_full(round_ + 1, self._rounds), {}
+        self._simulation.observer = self if self._full or self._skewed else None
+        self._before = self._simulation.held(self.users) if self._full and self._merging else {}
+
+    def end(self, round_: int) -> None:
+        """Called after round `round_`."""
+        if self._before:
+            taking_part = np.isin(self.users, self._simulation.choose(round_))
+            self._found |= self._merged(np.flatnonzero(taking_part))
+        if self._trained:
+            self._found |= self._skews(round_)
+        self._keep(round_ + 1)
+
+    def uploaded(self, clients: Ints, upload: Upload) -> None:
+        """Record the upload of the client closest to median activity, and how averaging skews others."""
+        if self._skewed:
+            self._note(self._skewed, clients, upload)
+        if not self._full:
+            return
+        here = np.flatnonzero(np.isin(self._nearest, clients))
+        if self._uploads and len(here) and here[0] < self._sender:
+            self._sender = int(here[0])
+            client = int(self._nearest[self._sender])
+            leaves = self._simulation.method.leaves
+            one = upload.of_client(int(np.flatnonzero(clients == client)[0]), leaves)
+            self._found |= {"upload/client": torch.tensor(client), "upload/rows": one.rows}
+            for leaf in leaves:
+                if leaf.sent_as and leaf.per_item:
+                    change = one.changes[leaf.sent_as]
+                    self._found[f"upload/{leaf.sent_as}/change"] = change
+                    self._found[f"upload/{leaf.sent_as}/before"] = self._known(leaf, client, one)
+
+    def mixed(self, clients: Ints, weights: Tensor) -> None:
+        """Record the mixing weights among the recorded users."""
+        if not self._full:
+            return
+        users = self.users[np.isin(self.users, clients)]
+        places = torch.from_numpy(np.searchsorted(clients, users)).to(weights.device)
+        self._found |= {
+            "mixing/users": torch.from_numpy(users),
+            "mixing/values": weights[places][:, places].float(),
+        }
+
+    def _known(self, leaf: Leaf, client: int, upload: Upload) -> Tensor:
+        """Rows of a table as the server knows them: the shared one, or the sum of all the client sent."""
+        state, name = self._simulation.state, leaf.sent_as
+        if leaf.feeds:
+            own = state.personal.table(leaf.name, np.array([client]))[0]
+            return own[upload.rows] - upload.changes[name]
+        table = state.shared[name]
+        return (table[client] if name in state.tailored else table)[upload.rows]
+
+    def _note(self, leaf: Leaf, clients: Ints, upload: Upload) -> None:
+        """Keep the rows that recorded users have trained, until the server has its own."""
+        for place in np.flatnonzero(np.isin(clients, self.users)):
+            one, client = upload.of_client(int(place), self._simulation.method.leaves), int(clients[place])
+            self._trained[client] = one.rows, self._known(leaf, client, one) + one.changes[leaf.sent_as]
+
+    def _skews(self, round_: int) -> Params:
+        """The quantities of `skew` for the recorded users of the round."""
+        simulation = self._simulation
+        assert self._skewed is not None
+        shared = simulation.state.shared[self._skewed.sent_as]
+        rate = simulation.method.context(round_, simulation.data.n_items).hyper["learning_rate"]
+        users = [int(user) for user in self.users if int(user) in self._trained]
+        norms, vectors, deviations = [], [], []
+        for user in users:
+            rows, own = self._trained[user]
+            table = (shared[user] if self._skewed.sent_as in simulation.state.tailored else shared)[rows]
+            labels = torch.isin(rows, torch.from_numpy(simulation.data.train.row(user)).to(rows)).double()
+            vector = simulation.state.personal.whole[self._vector][user].double()
+            given = (vector, own.double(), table.double(), labels.to(rows.device))
+            skew = user_skew(*given, rate)
+            norms.append(torch.stack([each.norm() for each in skew]))
+            vectors.append(rate * skew.skew)
+            deviations.append(torch.tensor(deviation(*given, REG)))
+        found = {"norms": norms, "vectors": vectors, "deviations": deviations}
+        return {f"skew/{name}": torch.stack(each).float() for name, each in found.items()} | {
+            "skew/users": torch.tensor(users)
+        }
+
+    def _merged(self, places: Ints) -> Params:
+        assert self._merging is not None
+        after = self._simulation.held(self.users)
+        with torch.no_grad():
+            weights = self._merging.merged_by(self._before, after)
+        whole = weights.expand(len(self.users), self._simulation.data.n_items, 1)[..., 0]
+        return {
+            "merging/users": torch.from_numpy(self.users[places]),
+            "merging/items": torch.from_numpy(self.items),
+            "merging/values": whole[places][:, self.items].float(),
+        }
+
+    def _keep(self, number: int) -> None:
+        tensors = self._found | {"users": torch.from_numpy(self.users)}
+        if self._vector:
+            tensors["vectors"] = self._simulation.state.personal.whole[self._vector][self.users].float()
+        self.rounds[number] = {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
+
+
+def is_full(number: int, rounds: int) -> bool:
+    """Whether everything is recorded in round `number`: 1, 2, 5, 10, 20, 50, … and the last of `rounds`."""
+    return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
+
+
+def skewed_leaf(method: Method) -> Leaf | None:
+    """The leaf sent for the item table, if users score its rows by a dot product and cross-entropy."""
+    if type(method.scorer) is not Dot or not isinstance(method.loss, BinaryCrossEntropy):
+        return None
+    return next((leaf for leaf in method.leaves if leaf.sent_as == "items" and leaf.per_item), None)
+
+
+def merging_view(view: View | None) -> Merging | None:
+    """The part of a view that merges tables, if there is one."""
+    while view is not None and not isinstance(view, Merging):
+        view = getattr(view, "inner", None)
+    return view
+
+
+def spread(ordered: Ints, count: int) -> Ints:
+    """Up to `count` evenly spaced elements of an ordered array, including the first and the last."""
+    places = np.linspace(0, len(ordered) - 1, min(count, len(ordered))).astype(np.int64)
+    return ordered[places]
+
+
+def by_activity(sizes: Ints) -> Ints:
+    """The users who have training items, those with the fewest first."""
+    order = np.argsort(sizes, kind="stable")
+    return order[sizes[order] > 0]
+
+
+def middling(sizes: Ints) -> int:
+    """The user with median activity, whose tables and uploads are shown."""
+    order = by_activity(sizes)
+    return int(order[len(order) // 2])

@@ -1,0 +1,310 @@
+"""The cells of papers' tables: what is published, how each is run, and which records hold it.
+
+Records with the same settings count wherever they come from: they are looked for in several folders, and
+neither their label nor the table they were made for matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from solera.baselines import configure
+from solera.bench.entries import Entry, Matrix
+from solera.bench.records import Record, read
+from solera.bench.statistics import Spread, spread
+from solera.core.errors import ConfigError, SoleraError, closest
+from solera.data.datasets import available, info, load
+from solera.data.subsets import parse
+from solera.runs.costs import SINGLE
+from solera.runs.paper_rows import PROTOCOL, DataName
+from solera.runs.preset import Preset
+from solera.runs.settings import BaselineConfig, RunConfig
+from solera_research.papers import Paper, PaperTable, Published
+
+RECORDS = Path("experiments") / "records" / "papers"
+MIB = 2**20
+
+State = Literal["run", "not run", "no data", "not implemented", "no such run"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of a table on one data set."""
+
+    paper: Paper
+    table: PaperTable
+    row: str
+    column: str
+    published: tuple[Published | None, ...]
+    data_dir: Path | None = None
+    anywhere: bool = False  # whether data sets count as at hand that this machine does not have
+
+    @property
+    def dataset(self) -> DataName:
+        """The data set."""
+        return self.paper.dataset(self.column)
+
+    @cached_property
+    def preset(self) -> Preset | None:
+        """The settings; None if there is no such run."""
+        run = self.table.run_of(self.row)
+        if run in self.paper.no_run or not self.dataset.name:
+            return None
+        return self.paper.rows.preset(run, self.dataset, self.table.changes(self.row))
+
+    @cached_property
+    def _built(self) -> RunConfig | BaselineConfig | str:
+        """The settings of seed 0, or why there are none."""
+        if self.preset is None:
+            return self.paper.no_run.get(self.table.run_of(self.row)) or self.paper.no_data[self.column]
+        where = {"dataset": self.preset.dataset, "min_interactions": self.preset.min_interactions}
+        built = _config_of(self.preset.model_copy(update=_ANYWHERE).model_dump_json())
+        return built if isinstance(built, str) else built.model_copy(update=where)
+
+    @property
+    def config(self) -> RunConfig | BaselineConfig | None:
+        """The settings of seed 0, None if it cannot be run with this version."""
+        return None if isinstance(self._built, str) else self._built
+
+    @cached_property
+    def problem(self) -> tuple[State, str] | None:
+        """Why the cell cannot be run now, if it cannot."""
+        if not self.dataset.name:
+            return "no data", f"no data: {self.paper.no_data[self.column]}"
+        if self.preset is None:
+            return "no such run", f"cannot be run: {self._built}"
+        if isinstance(self._built, str):
+            return "not implemented", f"not implemented: {self._built}"
+        if not self.anywhere and available(self.dataset.name, self.data_dir) == "by hand":
+            return "no data", f"needs the data set {self.dataset.name}"
+        return None
+
+    @property
+    def label(self) -> str:
+        """Name of the run in records. Noise that guarantees nothing says so."""
+        assert self.preset is not None and self.config is not None
+        run = f"{self.paper.key}: {self.table.run_of(self.row)}"
+        noise = self.config.noise if isinstance(self.config, RunConfig) else None
+        if noise:
+            return f"{run.removesuffix(' w/ LDP')}, {noise.label}"
+        changed = {name: value for name, value in self.table.changes(self.row).items() if name != "noise"}
+        return run + "".join(f", {name}={value}" for name, value in changed.items())
+
+    def entry(self, seed: int) -> Entry:
+        """The run of a seed."""
+        assert self.preset is not None
+        return Entry(self.label, self.preset.config(seed=seed))
+
+
+_ANYWHERE = {"name": "", "source": "", "dataset": "any", "min_interactions": None}
+
+
+@cache
+def _config_of(preset: str) -> RunConfig | BaselineConfig | str:
+    """The settings of a preset in JSON, or why there are none; the same for all data sets."""
+    try:
+        return Preset.model_validate_json(preset).config()
+    except SoleraError as error:
+        return error.message
+
+
+class Stored:
+    """Records of several folders, found by their settings. Those of a data set are read when asked for."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = tuple(folders)
+        self._of_dataset: dict[str, list[Record]] = {}
+        self._keys: dict[int, dict[str, Any] | None] = {}
+
+    def of(self, cell: Cell) -> list[Record]:
+        """The records of a cell, one for every seed."""
+        return [] if cell.config is None else self.find(cell.config)
+
+    def find(self, config: RunConfig | BaselineConfig) -> list[Record]:
+        """The records with these settings, one for every seed."""
+        wanted, name = _settings(config), config.dataset
+        if name not in self._of_dataset:
+            self._of_dataset[name] = list(self._read(name))
+        found = {
+            record.seed: record
+            for record in reversed(self._of_dataset[name])  # so that the first folder counts
+            if _trained(record.config) == _trained(wanted) and self._key(record) == wanted
+        }
+        return [found[seed] for seed in sorted(found)]
+
+    def _read(self, dataset: str) -> Iterator[Record]:
+        for folder in self._folders:
+            for path in sorted((folder / dataset).glob(f"*--{PROTOCOL}--s*.json")):
+                if not path.name.endswith(".failed.json"):
+                    yield read(path)
+
+    def _key(self, record: Record) -> dict[str, Any] | None:
+        if id(record) not in self._keys:
+            self._keys[id(record)] = _resolved(record.config)
+        return self._keys[id(record)]
+
+
+def _trained(config: dict[str, Any]) -> str:
+    """The method or the baseline."""
+    return str(config.get("method") or config.get("baseline"))
+
+
+def _settings(config: RunConfig | BaselineConfig) -> dict[str, Any]:
+    return config.model_dump(mode="json", exclude={"seed"})
+
+
+def _resolved(config: dict[str, Any]) -> dict[str, Any] | None:
+    """Settings with all defaults. An older record lacks later ones; None if they do not hold any more."""
+    try:
+        if "baseline" in config:
+            options = configure(config["baseline"], config["options"]).model_dump(mode="json")
+            return _settings(BaselineConfig.model_validate(config | {"options": options}))
+        return _settings(RunConfig.model_validate(config).resolved())
+    except (SoleraError, ValidationError):
+        return None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell with its records."""
+
+    cell: Cell
+    records: Sequence[Record]
+
+    @property
+    def state(self) -> State:
+        """Whether it was run, and if not, why."""
+        if self.records:
+            return "run"
+        return self.cell.problem[0] if self.cell.problem else "not run"
+
+    @property
+    def why(self) -> str:
+        """The state in words, where there are no figures."""
+        return self.cell.problem[1] if self.cell.problem else "not run"
+
+    def ours(self) -> tuple[Spread | None, ...]:
+        """Mean and standard deviation over seeds of every metric; None where the records have none."""
+        made = []
+        for metric in self.cell.table.metrics:
+            values = [figure(record, metric, self.cell) for record in self.records]
+            known = [value for value in values if value is not None]
+            made.append(spread(known) if known else None)
+        return tuple(made)
+
+
+def cells(
+    paper: Paper, table: PaperTable, data_dir: Path | None = None, *, anywhere: bool = False
+) -> Iterator[Cell]:
+    """All cells of a table of runs."""
+    if table.kind != "runs":
+        return
+    for row in table.rows:
+        for column, published in zip(table.columns, table.published(row), strict=True):
+            yield Cell(paper, table, row, column, published, data_dir, anywhere)
+
+
+def select(
+    paper: Paper, table: PaperTable, data: str | None, only: str | None, data_dir: Path | None
+) -> list[Cell]:
+    """The cells on one data set, by Solera's name or the paper's, and of one row; None stands for all."""
+    found = list(cells(paper, table, data_dir))
+    if data is not None:
+        known = {name.lower() for each in table.columns for name in (each, paper.dataset(each).name) if name}
+        if data.lower() not in known:
+            raise ConfigError(
+                f"{paper.key}/{table.id} has no data set {data!r}", closest(data, sorted(known))
+            )
+        found = [c for c in found if data.lower() in (c.column.lower(), c.dataset.name)]
+    if only is not None:
+        rows = {row.lower(): row for row in table.rows}
+        if only.lower() not in rows:
+            raise ConfigError(
+                f"{paper.key}/{table.id} has no row {only!r}", closest(only.lower(), sorted(rows))
+            )
+        found = [c for c in found if c.row == rows[only.lower()]]
+    return found
+
+
+def folders(records: Path) -> list[Path]:
+    """Where records of papers' cells may be: in their own folder, and among all other results beside it."""
+    return [records, records.parent / "results"]
+
+
+def missing_runs(asked: Sequence[Cell], stored: Stored, seeds: int, records: Path) -> Matrix:
+    """The runs that have no record yet, each once, for `run_matrix`."""
+    entries: dict[str, Entry] = {}
+    for cell in asked:
+        if cell.problem:
+            continue
+        done = {record.seed for record in stored.of(cell)}
+        for seed in (seed for seed in range(seeds) if seed not in done):
+            entry = cell.entry(seed)
+            entries.setdefault(entry.asked.name, entry)
+    return Matrix(records, tuple(sorted(entries.values(), key=lambda entry: entry.config.seed)))
+
+
+def figure(record: Record, metric: str, cell: Cell) -> float | None:
+    """A metric of a record; None if it was made before the metric existed."""
+    if "@" not in metric:
+        return _cost(record, metric)
+    bounds = cell.table.ratings.get(cell.row, {}).get(cell.dataset.name)
+    if bounds:
+        return _of_group(record, metric, cell.table.ranking, bounds)
+    return record.result.test[cell.table.ranking].get(metric)
+
+
+def _cost(record: Record, metric: str) -> float | None:
+    result, costs = record.result, record.costs
+    known: dict[str, float | None] = {"selected round": result.selected_round}
+    if result.seconds_per_round is not None and result.selected_round is not None:
+        known["seconds"] = result.seconds_per_round * result.selected_round
+    if costs is not None:
+        known["parameters"] = costs.client_parameters
+        known["client MiB"] = costs.client_parameters * SINGLE / MIB
+        known["server MiB"] = costs.server_parameters * SINGLE / MIB
+        if costs.seconds_per_client is not None and costs.seconds_of_server is not None:
+            known["seconds a round"] = costs.seconds_per_client + costs.seconds_of_server
+    return known.get(metric)
+
+
+def _of_group(
+    record: Record, metric: str, ranking: Literal["full", "sampled99"], bounds: tuple[int, int]
+) -> float | None:
+    """The mean over the users whose number of ratings is within the bounds, which are those of groups."""
+    least, most = bounds
+    groups = [each for each in record.by_ratings if least <= each.least and each.most <= most]
+    users = sum(each.users for each in groups)
+    if not users:
+        return None
+    figures = [each.full if ranking == "full" else each.sampled99 for each in groups]
+    return sum(each.users * one[metric] for each, one in zip(groups, figures, strict=True)) / users
+
+
+def counted(
+    dataset: DataName,
+    metric: str,
+    bounds: tuple[int, int] | None,
+    data_dir: Path | None,
+    *,
+    known: bool = False,
+) -> int | None:
+    """A number of a data set; None if it needs data that are not here. `known` is without any data."""
+    name, subset = parse(dataset.name)
+    if not name:
+        return None
+    if not (subset or bounds or dataset.min_interactions):
+        return int(getattr(info(name).expected, metric))
+    if known or available(name, data_dir) not in ("folder", "cache"):
+        return None
+    data = load(dataset.name, data_dir=data_dir, min_interactions=dataset.min_interactions)
+    if bounds:
+        sizes = data.by_user.lengths
+        return int(((sizes >= bounds[0]) & (sizes <= bounds[1])).sum())
+    return {"rows": len(data), "users": data.n_users, "items": data.n_items}[metric]

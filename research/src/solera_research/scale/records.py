@@ -1,0 +1,106 @@
+"""Records of measured points: one small JSON file each, without paths and host names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from solera.bench.records import Code
+from solera.core.errors import RunError
+from solera.core.files import write_atomically
+from solera.core.frozen import Frozen
+from solera_research.scale.points import Point
+
+
+class Seconds(Frozen):
+    """Where the time of a run went."""
+
+    wall: float
+    train: float = Field(description="of a round, with the server: the median")
+    server: float = Field(description="of a round: the median")
+    training: float = Field(description="of all rounds")
+    validation: float = Field(description="of all validations")
+    test: float = Field(description="to rank the test items of all users")
+
+    @property
+    def rest(self) -> float:
+        """Start of Python, loading, splitting, estimating, and writing the model."""
+        return max(0.0, self.wall - self.training - self.validation - self.test)
+
+
+class Planned(Frozen):
+    """What `solera train --plan` said."""
+
+    bytes: int
+    seconds: float | None = Field(description="training, validation and test; None for closed forms")
+
+
+class World(Frozen):
+    """The data as they were loaded, and what popularity reaches on them."""
+
+    users: int
+    items: int = Field(description="that occur; fewer than asked for if there are few users")
+    interactions: int
+    training_items: float = Field(description="of a user, on average")
+    popularity: float = Field(description="NDCG@10 of the popularity baseline on test items")
+
+
+class ScaleRecord(Frozen):
+    """One measured point."""
+
+    format: Literal[1] = 1
+    point: Point
+    world: World
+    seconds: Seconds
+    validated: int = Field(description="users ranked in all validations together")
+    tested: int
+    peak_bytes: int = Field(description="of the largest process")
+    peak_of_all: int = Field(description="of all processes together, with the one that starts the ranks")
+    bytes_up: float = Field(description="of a client in a round")
+    bytes_down: float
+    kept_bytes: int = Field(description="the clients' state on disk")
+    embedding_size: int = Field(description="1 for methods without one")
+    ndcg: float = Field(description="NDCG@10 on test items, full ranking")
+    plan: Planned | None = Field(description="None for several ranks, whose shares it does not know")
+    command: str
+    environment: dict[str, Any]
+    code: Code
+
+    @property
+    def clients_per_second(self) -> float:
+        """Clients that are trained in a second."""
+        return self.point.clients / self.seconds.train
+
+
+def path_of(folder: Path, point: Point) -> Path:
+    """Where the record of a point is."""
+    return folder / f"{point.name}.json"
+
+
+def write(record: ScaleRecord, folder: Path) -> Path:
+    """Write a record, or replace the old one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = path_of(folder, record.point)
+    write_atomically(path, record.model_dump_json(indent=1) + "\n")
+    return path
+
+
+def read_all(folder: Path) -> list[ScaleRecord]:
+    """All records in a folder: methods in order, small points first."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found.append(ScaleRecord.model_validate_json(path.read_bytes()))
+        except (OSError, ValidationError) as error:
+            raise RunError(
+                f"{path} is not a record of a measured point: {error}",
+                "delete it, and measure it again with `solera bench scale`",
+            ) from None
+    return sorted(found, key=lambda each: (each.point.label, size_of(each.point)))
+
+
+def size_of(point: Point) -> tuple[int, ...]:
+    """The order of points by size."""
+    return (point.users * point.items, point.users, point.ranks, point.threads)

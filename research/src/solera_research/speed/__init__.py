@@ -1,0 +1,1 @@
+"""What Solera itself costs: its engines, methods, evaluation, federation and secure sums."""
