@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from solera.cli import app
+from solera.cli.plugins import Plugin
 
 PAGE = Path("docs/reference/commands.md")
 LEFT_OUT = ("install_completion", "show_completion", "help")
@@ -23,6 +24,8 @@ HEAD = """# The command line
 Made by `python tools/docs/make_commands.py` from the program; `solera COMMAND --help` says the same.
 Every command takes `--help`, and most take `--json`, which prints one JSON document. An error is two lines
 on standard error, what is wrong and what to do next, and an exit code that is not 0.
+
+Commands marked *research* are those of the package `solera-research`: `pip install -e . -e research`.
 """
 
 
@@ -33,6 +36,9 @@ def page() -> str:
 
 def _command(command: Any, path: str, level: int) -> Iterator[str]:
     yield f"{'#' * level} {path}\n"
+    if isinstance(command, Plugin):
+        yield "*research*\n"
+        command = command.load()
     about, examples = _split(command.help or "")
     yield f"{about}\n"
     arguments = [one for one in command.params if one.param_type_name == "argument"]
@@ -47,8 +53,8 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
         yield "\n".join("| " + " | ".join(map(_cell, row)) + " |" for row in rows) + "\n"
     if examples:
         yield "```console\n" + "\n".join(examples) + "\n```\n"
-    for name, below in getattr(command, "commands", {}).items():
-        yield from _command(below, f"{path} {name}", min(level + 1, 4))
+    for name in command.list_commands(None) if hasattr(command, "commands") else ():
+        yield from _command(command.get_command(None, name), f"{path} {name}", min(level + 1, 4))
 
 
 def _context(command: Any) -> Any:
