@@ -139,14 +139,12 @@ def test_every_dependency_has_a_reason():
     assert {name for name in names if not re.search(rf"[| ]{name}[ ,|]", reasons)} == set()
 
 
-@pytest.mark.parametrize(
-    "name", ["make_catalogue", "make_commands", "make_papers", "make_pictures", "make_scale"]
-)
+@pytest.mark.parametrize("name", ["make_catalogue", "make_commands", "make_papers", "make_scale"])
 def test_what_is_made_from_the_program_is_fresh(name, capsys):
     assert program(f"docs/{name}").main(["--check"], ROOT) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["make_commands", "make_pictures", "make_scale"])
+@pytest.mark.parametrize("name", ["make_commands", "make_scale"])
 def test_what_is_stale_is_named_and_made_anew(name, tmp_path, capsys):
     for folder in ("reference", "images"):
         (tmp_path / "docs" / folder).mkdir(parents=True)
@@ -161,18 +159,6 @@ def test_every_command_is_in_the_reference():
     text = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
     for name in ("train", "data audit", "device recommend", "federation run"):
         assert re.search(rf"^#+ solera {name}$", text, re.MULTILINE), name
-
-
-def test_the_picture_of_the_rooms_shows_what_is_enforced():
-    """A room uses rooms below it and to its left, and no other; all rooms are there."""
-    from test_rooms import ALLOWED
-
-    layers = [[name for name, _ in layer] for layer in program("docs/make_pictures").LAYERS]
-    place = {name: (-row, column) for row, layer in enumerate(layers) for column, name in enumerate(layer)}
-    assert set(place) == set(ALLOWED)
-    assert [
-        (room, used) for room, below in ALLOWED.items() for used in below if place[used] > place[room]
-    ] == []
 
 
 def test_every_page_is_in_the_navigation():

@@ -16,10 +16,7 @@ from solera_research.figures.course import train
 from solera_research.figures.draw import (
     by_quarter,
     draw,
-    merging_limits,
     project,
-    skew_lines,
-    skews,
     trajectories,
     uploads,
     weights,
@@ -54,37 +51,7 @@ def test_ways_in_one_plane():
         assert one[0] == pytest.approx(other[0])
         assert np.hypot(*(one[-1] - other[-1])) == pytest.approx(2 * 3 * far)
         assert "100%" in axes.get_xlabel()
-    assert list(trajectories([walk("one", 1.0)])) == []
-
-
-def test_skew_and_limits_by_hand():
-    """Two users and two rounds; the second user takes part in the second round only.
-
-    Accumulated: ‖(1, 0)‖ = 1 after the first round; then ‖(1, 3)‖ and ‖(0, 2)‖, (√10 + 2) / 2 on average.
-    """
-    rounds = {
-        1: {
-            "skew/users": np.array([7]),
-            "skew/norms": np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]),
-            "skew/vectors": np.array([[1.0, 0.0]]),
-            "skew/deviations": np.array([[1.0, 1.0, 3.0, 0.25]]),
-        },
-        2: {
-            "skew/users": np.array([7, 9]),
-            "skew/norms": np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [3.0, 2.0, 1.0, 0.0, 1.0]]),
-            "skew/vectors": np.array([[0.0, 3.0], [0.0, 2.0]]),
-            "skew/deviations": np.array([[1.0, 1.0, 3.0, 0.25], [1.0, 1.0, 1.0, 0.5]]),
-        },
-    }
-    lines = skew_lines(rounds)
-    assert list(lines) == ["gradient", "skew", "scaling", "shift", "calibration", "accumulated skew"]
-    assert [values[0] for values in lines.values()] == [1, 2, 3, 4, 5, 1]
-    assert [values[1] for values in lines.values()] == pytest.approx([2, 2, 2, 2, 3, (10**0.5 + 2) / 2])
-    course: Any = SimpleNamespace(title="one", rounds=rounds)
-    [(_, limits)] = merging_limits([course])
-    assert limits.axes[0].lines[0].get_ydata() == pytest.approx([0.25, 0.375])
-    bare = walk("two", 1.0)
-    assert list(skews(bare, 1)) == list(merging_limits([bare])) == list(weights(bare, 1)) == []
+    assert list(trajectories([walk("one", 1.0)])) == list(weights(walk("one", 1.0), 1)) == []
 
 
 def test_means_of_quarters():

@@ -144,34 +144,6 @@ def test_mixing_by_traces_is_one_weight_per_client(data):
     assert found["merging/values"] == pytest.approx(np.repeat(expected[:, None], ITEMS, 1), abs=1e-5)
 
 
-def test_skew_is_that_of_the_servers_rows(data):
-    """Of a client alone in its round, the server's rows are the client's own; of 24, they are not."""
-    for share, alone in ((1 / USERS, True), (1.0, False)):
-        simulation, recorder = simulate(data, "fedmf", 3, clients_per_round=share)
-        for number in range(3):
-            one_round(simulation, recorder, number)
-        found = recorder.rounds[3]  # rounds that are not recorded in full have it too
-        users = found["skew/users"]
-        assert len(users) == (1 if alone else USERS)
-        gradient, skew, scaling, shift, calibration = found["skew/norms"].T
-        assert (gradient > 0).all() and (calibration > 0).all()
-        for each in (skew, scaling, shift):
-            assert (each < 1e-6).all() if alone else (each > 1e-3).all()
-        own, shared, deviation, limit = found["skew/deviations"].T
-        assert limit == pytest.approx(own / (own + deviation), rel=1e-5)
-        assert (shared == pytest.approx(own, rel=1e-4)) is alone
-        norms = np.linalg.norm(found["skew/vectors"], axis=1)
-        rate = simulation.method.context(2, ITEMS).hyper["learning_rate"]
-        assert norms == pytest.approx(rate * skew, rel=1e-4, abs=1e-9)
-
-
-@pytest.mark.parametrize("method", ["pfedrec", "pfedgraph", "fedcia"])
-def test_skew_needs_rows_that_a_user_vector_scores(data, method):
-    simulation, recorder = simulate(data, method, 1)
-    one_round(simulation, recorder, 0)
-    assert not [name for name in recorder.rounds[1] if name.startswith("skew")]
-
-
 def test_sums_show_no_single_upload(data):
     dp = DP.parse("epsilon=8,delta=1e-3")
     assert set(train(config("fedmf", dp=dp), data, threads=1).rounds[4]) == {"users", "vectors"}

@@ -93,8 +93,8 @@ baseline.""",
         shown("scale-memory-users", "scale-memory-items"),
         "## Cost model",
         """Every figure is a sum of unit costs times sizes. They are fitted to the records of a method by
-least squares of relative errors; [fit.py](../src/solera/bench/scale/fit.py) has the terms. d is the embedding
-size.""",
+least squares of relative errors; [fit.py](../research/src/solera_research/scale/fit.py) has the terms. d is
+the embedding size.""",
         scale.unit_costs(models(records).values()) if records else NONE_YET,
         "### Predicted and measured",
         """Each method's largest point, predicted by a model that was fitted without it. Rows of clients above

@@ -63,7 +63,7 @@ class Lazy(TyperCommand):
         """Read when it is shown."""
         return self._place.about
 
-    @help.setter
+    @help.setter  # noqa: A003
     def help(self, _: str | None) -> None:
         """Only the command itself has one."""
 

@@ -14,7 +14,7 @@ Points = Sequence[dict[str, Any]]
 
 
 def read_points(folder: Path) -> Points:
-    """The records that experiments/privacy_size.py left."""
+    """The records that research/experiments/privacy_size.py left."""
     return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
 
 

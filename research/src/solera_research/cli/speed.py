@@ -148,59 +148,6 @@ def evaluation(
 
 
 @app.command()
-def flower(
-    data: Data,
-    method: Annotated[str, typer.Option(help="Method that the nodes train.")] = "fedmf",
-    nodes: Annotated[int, typer.Option(help="Nodes, all on this machine.", min=1)] = 3,
-    users: Annotated[int, typer.Option(help="Users on every node.", min=1)] = 50,
-    rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 6,
-    secure_aggregation: Annotated[
-        bool,
-        typer.Option("--secure-aggregation", help="Measure masked uploads, with five messages per round."),
-    ] = False,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Measure the cost of a round over Flower with TLS and keys, next to an echo of the same bytes.
-
-    Example: solera bench speed flower --data ml-100k --nodes 3 --users 50
-    """
-    from dataclasses import asdict
-
-    from solera.data.datasets import load
-    from solera_research.speed.flower import measure
-
-    interactions = load(data, data_dir=data_dir)
-    with err.status("measuring …") as status:
-        found = measure(
-            interactions,
-            method,
-            nodes=nodes,
-            users=users,
-            rounds=rounds,
-            say=lambda text: status.update(f"{text} …"),
-            secure_aggregation=secure_aggregation,
-        )
-    if json:
-        print_json(asdict(found) | {"ratio": found.ratio})
-        return
-    table(
-        f"A round of {method} on {interactions.name}, {nodes} nodes × {users} users, seconds",
-        ("bare echo", "round", "of it training", "round without training / echo", "MiB down", "MiB up"),
-        [
-            (
-                found.echo,
-                found.round,
-                found.training,
-                found.ratio,
-                found.bytes_down / 2**20,
-                found.bytes_up / 2**20,
-            )
-        ],
-    )
-
-
-@app.command()
 def secagg(
     values: Annotated[str, typer.Option(help="Sizes of the vectors.")] = "100000,1000000",
     clients: Annotated[int, typer.Option(help="Members of a round.", min=3, max=1000)] = 20,

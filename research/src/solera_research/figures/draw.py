@@ -17,7 +17,6 @@ from threadpoolctl import threadpool_limits
 from solera.core.arrays import Ints
 from solera_research.figures.course import METRICS, Course
 from solera_research.figures.recording import Arrays, spread
-from solera_research.figures.skew import Skew
 from solera_research.figures.tables import (
     OWN,
     OWNERS,
@@ -60,13 +59,11 @@ def write(drawn: Iterator[Drawn], folder: Path) -> list[Path]:
 def draw(courses: Sequence[Course]) -> Iterator[Drawn]:
     """All figures that these trainings have."""
     yield from trajectories(courses)
-    yield from merging_limits(courses)
     yield from by_owner(courses)
     yield from sparsity(courses)
     yield from spectra(courses)
     yield from abundance(courses)
     for number, course in enumerate(courses, start=1):
-        yield from skews(course, number)
         yield from weights(course, number)
         yield from uploads(course, number)
         yield from table_numbers(course, number)
@@ -138,40 +135,6 @@ def trajectories(courses: Sequence[Course]) -> Iterator[Drawn]:
         title = f"The way of the vector of user {user}"
         axes = (f"first component (both: {share:.0%} of the variance)", "second component")
         yield Drawn(f"trajectory-{place + 1}", _lines(title, *axes, lines))
-
-
-def skews(course: Course, number: int) -> Iterator[Drawn]:
-    """Norms of the terms of the gradient by a user vector, mean over users (PFedCLR's lemmas)."""
-    rounds = {round_: arrays for round_, arrays in course.rounds.items() if "skew/norms" in arrays}
-    if rounds:
-        lines = {label: (list(rounds), ys) for label, ys in skew_lines(rounds).items()}
-        figure = _lines(f"User embedding skew, {course.title}", "round", "norm", lines, yscale="log")
-        yield Drawn(f"skew-{number}", figure)
-
-
-def skew_lines(rounds: Mapping[int, Arrays]) -> dict[str, list[float]]:
-    """The terms by round, and ‖Σ_t η skew_t‖; a user who does not take part in a round adds nothing."""
-    means = np.stack([arrays["skew/norms"].mean(0) for arrays in rounds.values()])
-    lines = {name: means[:, place].tolist() for place, name in enumerate(Skew._fields)}
-    total: dict[int, NDArray[Any]] = {}
-    accumulated = []
-    for arrays in rounds.values():
-        for user, vector in zip(arrays["skew/users"].tolist(), arrays["skew/vectors"], strict=True):
-            total[user] = total.get(user, 0.0) + vector.astype(np.float64)
-        accumulated.append(float(np.mean([np.linalg.norm(each) for each in total.values()])))
-    return lines | {"accumulated skew": accumulated}
-
-
-def merging_limits(courses: Sequence[Course]) -> Iterator[Drawn]:
-    """A / (A + C) of FedEM's Lemma 2 by round, mean over users."""
-    lines = {}
-    for course in courses:
-        known = {n: arrays for n, arrays in course.rounds.items() if "skew/deviations" in arrays}
-        if known:
-            limits = [float(arrays["skew/deviations"][:, 3].mean()) for arrays in known.values()]
-            lines[course.title] = (list(known), limits)
-    if lines:
-        yield Drawn("merging-limit", _lines("Limit of the merging weight", "round", "A / (A + C)", lines))
 
 
 def weights(course: Course, number: int) -> Iterator[Drawn]:

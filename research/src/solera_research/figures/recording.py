@@ -5,12 +5,6 @@ spread by activity, and of one of median activity:
 
 users, vectors           their numbers, the least active first, and their vectors after the round
 
-skew/users               those of them who took part, if the method scores by a dot product and the server
-                         sees single uploads, and of each of them, in the terms of `skew`:
-skew/norms               [users, 5] the norms of gradient, skew, scaling, shift and calibration,
-skew/vectors             [users, d] learning rate times skew,
-skew/deviations          [users, 4] own, shared, deviation and limit
-
 Rounds 1, 2, 5, 10, 20, 50, … and the last one also hold, if the method has it:
 
 upload/client, /rows     one client, as close to median activity as possible, and the items it sent
@@ -32,19 +26,14 @@ from torch import Tensor
 
 from solera.core.arrays import Ints
 from solera.core.choices import Merging, View
-from solera.core.losses import BinaryCrossEntropy
-from solera.core.method import Method
-from solera.core.parts import Dot
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Upload
 from solera.engine import Simulation
-from solera_research.figures.skew import deviation, user_skew
 from solera_research.figures.tables import user_vector
 
 Arrays = dict[str, NDArray[Any]]
 
 USERS, ITEMS = 24, 30
-REG = 0.01  # μ of the penalty that FedEM's lemmas add to the loss
 
 
 class Recorder:
@@ -62,8 +51,6 @@ class Recorder:
         self.items = spread(np.argsort(-popularity, kind="stable"), ITEMS)
         self._vector = user_vector(simulation.method)
         self._merging = merging_view(simulation.method.view)
-        self._skewed = skewed_leaf(simulation.method) if uploads else None
-        self._trained: dict[int, tuple[Tensor, Tensor]] = {}  # rows of recorded users, and their values
         self._full = False
         self._before: Params = {}
         self._found: Params = {}
@@ -74,8 +61,8 @@ class Recorder:
         if round_ == 0:
             self._keep(0)
         self._found, self._sender = {}, len(self._nearest)
-        self._full, self._trained = is_full(round_ + 1, self._rounds), {}
-        self._simulation.observer = self if self._full or self._skewed else None
+        self._full = is_full(round_ + 1, self._rounds)
+        self._simulation.observer = self if self._full else None
         self._before = self._simulation.held(self.users) if self._full and self._merging else {}
 
     def end(self, round_: int) -> None:
@@ -83,16 +70,10 @@ class Recorder:
         if self._before:
             taking_part = np.isin(self.users, self._simulation.choose(round_))
             self._found |= self._merged(np.flatnonzero(taking_part))
-        if self._trained:
-            self._found |= self._skews(round_)
         self._keep(round_ + 1)
 
     def uploaded(self, clients: Ints, upload: Upload) -> None:
-        """Record the upload of the client closest to median activity, and how averaging skews others."""
-        if self._skewed:
-            self._note(self._skewed, clients, upload)
-        if not self._full:
-            return
+        """Record the upload of the client closest to median activity."""
         here = np.flatnonzero(np.isin(self._nearest, clients))
         if self._uploads and len(here) and here[0] < self._sender:
             self._sender = int(here[0])
@@ -108,8 +89,6 @@ class Recorder:
 
     def mixed(self, clients: Ints, weights: Tensor) -> None:
         """Record the mixing weights among the recorded users."""
-        if not self._full:
-            return
         users = self.users[np.isin(self.users, clients)]
         places = torch.from_numpy(np.searchsorted(clients, users)).to(weights.device)
         self._found |= {
@@ -125,35 +104,6 @@ class Recorder:
             return own[upload.rows] - upload.changes[name]
         table = state.shared[name]
         return (table[client] if name in state.tailored else table)[upload.rows]
-
-    def _note(self, leaf: Leaf, clients: Ints, upload: Upload) -> None:
-        """Keep the rows that recorded users have trained, until the server has its own."""
-        for place in np.flatnonzero(np.isin(clients, self.users)):
-            one, client = upload.of_client(int(place), self._simulation.method.leaves), int(clients[place])
-            self._trained[client] = one.rows, self._known(leaf, client, one) + one.changes[leaf.sent_as]
-
-    def _skews(self, round_: int) -> Params:
-        """The quantities of `skew` for the recorded users of the round."""
-        simulation = self._simulation
-        assert self._skewed is not None
-        shared = simulation.state.shared[self._skewed.sent_as]
-        rate = simulation.method.context(round_, simulation.data.n_items).hyper["learning_rate"]
-        users = [int(user) for user in self.users if int(user) in self._trained]
-        norms, vectors, deviations = [], [], []
-        for user in users:
-            rows, own = self._trained[user]
-            table = (shared[user] if self._skewed.sent_as in simulation.state.tailored else shared)[rows]
-            labels = torch.isin(rows, torch.from_numpy(simulation.data.train.row(user)).to(rows)).double()
-            vector = simulation.state.personal.whole[self._vector][user].double()
-            given = (vector, own.double(), table.double(), labels.to(rows.device))
-            skew = user_skew(*given, rate)
-            norms.append(torch.stack([each.norm() for each in skew]))
-            vectors.append(rate * skew.skew)
-            deviations.append(torch.tensor(deviation(*given, REG)))
-        found = {"norms": norms, "vectors": vectors, "deviations": deviations}
-        return {f"skew/{name}": torch.stack(each).float() for name, each in found.items()} | {
-            "skew/users": torch.tensor(users)
-        }
 
     def _merged(self, places: Ints) -> Params:
         assert self._merging is not None
@@ -177,13 +127,6 @@ class Recorder:
 def is_full(number: int, rounds: int) -> bool:
     """Whether everything is recorded in round `number`: 1, 2, 5, 10, 20, 50, … and the last of `rounds`."""
     return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
-
-
-def skewed_leaf(method: Method) -> Leaf | None:
-    """The leaf sent for the item table, if users score its rows by a dot product and cross-entropy."""
-    if type(method.scorer) is not Dot or not isinstance(method.loss, BinaryCrossEntropy):
-        return None
-    return next((leaf for leaf in method.leaves if leaf.sent_as == "items" and leaf.per_item), None)
 
 
 def merging_view(view: View | None) -> Merging | None:

@@ -1,6 +1,6 @@
 """How many local rounds refresh a device best when its owner has chosen one more item, judged on validation.
 
-    python experiments/refresh.py ml-100k
+    python research/experiments/refresh.py ml-100k
 
 No test item is used: it is removed first. The item before it, the validation item, takes its place, and the
 one before that selects the round. Every method is trained on the rest, refreshed with the selecting item for

@@ -1,6 +1,6 @@
 """Measure what codings of uploads and downloads cost and save: bytes of a client against NDCG@10.
 
-    python experiments/communication.py runs/communication [DATA/METHOD ...]
+    python research/experiments/communication.py runs/communication [DATA/METHOD ...]
 
 Trains every method with every coding into a folder of its own, skips finished runs, and prints a table.
 """

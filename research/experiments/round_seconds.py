@@ -1,8 +1,8 @@
 """CPU seconds of a round on one thread, method by method; with another source tree, in turns with it.
 
-    python experiments/round_seconds.py --data ml-100k
+    python research/experiments/round_seconds.py --data ml-100k
     git worktree add /tmp/before v0.2.0
-    python experiments/round_seconds.py --data ml-100k --against /tmp/before/src
+    python research/experiments/round_seconds.py --data ml-100k --against /tmp/before/src
 
 Every method runs with its defaults, or with the options given after a colon. The first round warms up and
 does not count. Of the others, the least counts: whatever else the machine does can only add to it.

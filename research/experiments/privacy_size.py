@@ -1,6 +1,6 @@
 """What differential privacy costs by the number of users: compact FedSLIST, as one JSON record per point.
 
-    python experiments/privacy_size.py experiments/records/privacy-size ml-1m 1e3 1e4 1e5 1e6 1e5x3000
+    python research/experiments/privacy_size.py experiments/records/privacy-size ml-1m 1e3 1e4 1e5x3000
 
 A number stands for the synthetic world of so many users (`solera data synthesize`, seed 0), with 1,000 items
 unless their number follows. A point that has

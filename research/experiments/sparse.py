@@ -1,6 +1,6 @@
 """Closed forms with all weights and with the best neighbours: accuracy, bytes, seconds, as a Markdown table.
 
-    python experiments/sparse.py runs/sparse "fedease ml-1m 0" "fedease ml-1m 200"
+    python research/experiments/sparse.py runs/sparse "fedease ml-1m 0" "fedease ml-1m 200"
 
 Every case is a method, a data set and `neighbours`. A run that is in the folder already is not repeated. The
 bundle is what a device downloads; its column has the accuracy that is left after weights are rounded to 8
