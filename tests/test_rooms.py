@@ -13,21 +13,22 @@ import pytest
 import solera
 
 ROOT = Path(solera.__file__).parent
-LIBRARY = {"core", "data", "methods", "engine", "evaluate", "baselines"}
+LIBRARY = {"core", "math", "data", "methods", "engine", "evaluate", "baselines"}
 ALLOWED = {
     "core": set(),
-    "methods": {"core"},
+    "math": {"core"},
+    "methods": {"core", "math"},
     "data": {"core"},
     "dp": {"core"},
     "coding": {"core"},
     "evaluate": {"core", "data"},
-    "baselines": {"core", "data"},
-    "engine": {"core", "data"},
+    "baselines": {"core", "math", "data"},
+    "engine": {"core", "math", "data"},
     "testing": {"core", "data", "methods", "engine"},
     "runs": LIBRARY | {"dp", "coding"},
-    "device": {"core", "data", "methods", "engine", "runs", "dp"},
+    "device": {"core", "math", "data", "methods", "engine", "runs", "dp"},
     "privacy": {"core"},
-    "deploy": {"core", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "dp"},
+    "deploy": {"core", "math", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "dp"},
     "service": {"core", "device", "deploy"},
     "bench": LIBRARY | {"runs", "dp"},
     "report": {"core", "data", "evaluate", "runs", "bench"},

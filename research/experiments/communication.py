@@ -31,16 +31,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 CODINGS: list[tuple[str | None, str | None]] = [
     (None, None),
     (None, "int8"),
-    (None, "pq:8"),
-    (None, "rq:7"),
-    (None, "pq:8+delta"),
-    (None, "rq:6+own"),
-    (None, "slice:0.1"),
     ("int8", None),
     ("top-k:0.5", None),
-    ("low-rank:4", None),
-    ("sketch:0.5", None),
-    ("int8", "rq:6+own"),
+    ("int8", "int8"),
 ]
 
 

@@ -16,7 +16,6 @@ from typing import Any, ParamSpec, TypeVar
 import polars as pl
 
 from solera.core.callable_module import make_callable
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import SoleraError, in_python
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
@@ -257,7 +256,7 @@ def compare(
     results = []
     for full in methods:
         name, *plugins = full.split("+")
-        many = None if isinstance(find(name, {}, plugins), ClosedForm) else rounds
+        many = None if find(name, {}, plugins).one_round else rounds
         run = train(
             name, interactions, plugins=plugins, rounds=many, protocol=protocol, seed=seed, threads=threads
         )

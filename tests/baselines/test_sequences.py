@@ -14,11 +14,11 @@ from solera.baselines import HSTU, ESASRec, ESASRecConfig, HSTUConfig, SASRec, S
 from solera.baselines.clock import Clock
 from solera.baselines.sequences import BestEpoch, SequenceModel, Validation, groups, rate_at, windows
 from solera.core.errors import DataError
-from solera.core.transformer import Transformer
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
 from solera.evaluate import Evaluator, split
+from solera.math.transformer import Transformer
 
 SMALL: dict[str, Any] = {
     "embedding_size": 16,

@@ -11,8 +11,8 @@ import torch
 
 from made_ratings import write_ratings
 from solera.baselines import BASELINES, SLIST, Ease, SLISTConfig, configure
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError
-from solera.core.neighbours import WEIGHTS
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged

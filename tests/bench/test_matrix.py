@@ -254,12 +254,12 @@ def test_codings_of_a_matrix_are_those_of_the_command_line(folder):
         datasets = ["ml-100k"]
         methods = ["fedmf"]
         upload = "int8"
-        download = "pq:8+delta"
+        download = "int8"
         """,
     )
     (entry,) = made.entries
     assert isinstance(entry.config, RunConfig)
-    assert (entry.config.upload, entry.config.download) == ("int8", "pq:8+delta")
-    assert entry.label == "fedmf, int8, pq:8+delta"
+    assert (entry.config.upload, entry.config.download) == ("int8", "int8")
+    assert entry.label == "fedmf, int8, int8"
     with pytest.raises(ConfigError, match="not a valid --upload"):
         matrix(folder, '[[run]]\ndatasets = ["ml-100k"]\nmethods = ["fedmf"]\nupload = "int4"\n')

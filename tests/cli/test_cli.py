@@ -360,7 +360,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("solera train pfed", {"pfedrec", "pfedclr", "pfedclr-af", "pfedclr-cf", "pfedgraph"}),
+        ("solera train pfed", {"pfedrec", "pfedclr", "pfedgraph"}),
         ("solera train fedmf --data ml-", {"ml-100k", "ml-1m"}),
         ("solera train fedmf --plugin elastic", {"elastic-merge"}),
         ("solera train --preset paper:fedr", {"paper:fedrap/ml-100k"}),

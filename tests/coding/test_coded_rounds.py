@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import solera
-from solera.coding.settings import check_upload, download_coding, upload_coding
+from solera.coding import check_upload, download_coding, upload_coding
 from solera.core.errors import ConfigError
 from solera.core.protection import Chain
 from solera.core.upload import Upload
@@ -24,7 +24,7 @@ SMALL = {"embedding_size": 4, "clients_per_round": 0.5}
 
 def simulation(method="fedmf", upload=None, download=None, train=None, *, masked=False, steps=()):
     built = build(method, SMALL)
-    chain = Chain(steps, masked=masked, coding=upload_coding(upload, 5) if upload else None)
+    chain = Chain(steps, masked=masked, coding=upload_coding(upload) if upload else None)
     return Simulation(
         built,
         toy_data(),
@@ -46,12 +46,7 @@ def after(made: Simulation, rounds: range) -> Simulation:
 @pytest.mark.parametrize("method", ["fedmf", "pfedrec", "fedhist", "fedncf"])
 @pytest.mark.parametrize(
     ("upload", "download"),
-    [
-        ("int8", "int8"),
-        ("top-k:0.5", "pq:2+delta"),
-        ("low-rank:2", "slice:0.5"),
-        ("sketch:0.5", "rq:2+delta"),
-    ],
+    [("int8", "int8"), ("top-k:0.5", None), ("top-k:0.5", "int8")],
 )
 def test_engines_agree_and_a_resumed_run_is_the_same(method, upload, download):
     whole = after(simulation(method, upload, download), range(4))
@@ -88,56 +83,30 @@ def test_clients_start_from_what_they_received_and_the_server_keeps_its_own():
 
 
 def test_a_device_serves_from_what_it_downloads():
-    coded = after(simulation(download="pq:2"), range(2))
+    coded = after(simulation(download="int8"), range(2))
     user = coded.state.personal.whole["user"][:3]
     expected = user @ coded.received["items"].T
     torch.testing.assert_close(coded.scores(np.arange(3)), expected)
     assert not torch.allclose(expected, user @ coded.state.shared["items"].T)
 
 
-def test_clients_that_ask_for_their_rows_train_as_without_a_coding():
-    """A row has 4 numbers: a client sends its number, 4 bytes, and receives it in 16 besides the tables."""
-    watched = Watched(BlockTraining(1))
-    plain, own = simulation(train=watched), simulation(download="rq:2+own")
-    for round_ in range(3):
-        watched.results.clear()
-        one, two = plain.run_round(round_), own.run_round(round_)
-        rows = sum(len(result.upload.rows) for result in watched.results) / one.clients
-        assert one.loss == two.loss
-        assert two.bytes_up - one.bytes_up == pytest.approx(4 * rows)
-        assert two.bytes_down == pytest.approx(N_ITEMS * 2 + 2 * N_ITEMS * (4 + 4) + 16 * rows)
-    assert torch.equal(plain.state.shared["items"], own.state.shared["items"])
-    user = own.state.personal.whole["user"]
-    torch.testing.assert_close(own.scores(np.arange(20)), user @ own.received["items"].T)
-    assert not torch.allclose(own.received["items"], own.state.shared["items"])
-
-
-def test_items_outside_the_slice_are_not_served():
-    coded = after(simulation(download="slice:0.2"), range(2))
-    scores = coded.scores(np.arange(20))
-    lowest = torch.finfo(scores.dtype).min
-    assert torch.equal((scores > lowest).sum(1), torch.full((20,), round(0.2 * N_ITEMS)))
-
-
-@pytest.mark.parametrize("download", ["slice:0.2", "rq:2+own"])
-def test_a_whole_run_is_evaluated_as_it_is_served_and_opens_again(download, tmp_path):
+def test_a_whole_run_is_evaluated_as_it_is_served_and_opens_again(tmp_path):
     pairs = np.stack([np.repeat(np.arange(30), 12), np.random.default_rng(0).integers(0, 40, 360)])
     table = polars.DataFrame({"user": pairs[0], "item": pairs[1]})
-    settings = {"upload": "int8", "download": download, "threads": 1, "rounds": 2, "embedding_size": 4}
-    run = solera.train("fedhist", table, out=tmp_path / "run", **settings)
-    assert (run.result.upload, run.result.download) == ("int8", download)
+    run = solera.train(
+        "fedhist",
+        table,
+        out=tmp_path / "run",
+        upload="int8",
+        download="int8",
+        threads=1,
+        rounds=2,
+        embedding_size=4,
+    )
+    assert (run.result.upload, run.result.download) == ("int8", "int8")
     opened = solera.open_run(tmp_path / "run")
     first = opened.data.user_map.id(0)
     assert opened.recommend(first, 3) == run.recommend(first, 3)
-
-
-def test_a_lossless_download_changes_bytes_alone():
-    plain, delta = simulation(), simulation(download="delta")
-    for round_ in range(4):
-        one, two = plain.run_round(round_), delta.run_round(round_)
-        assert (one.loss, one.bytes_up) == (two.loss, two.bytes_up)
-        assert two.bytes_down <= one.bytes_down
-    assert torch.equal(plain.state.shared["items"], delta.state.shared["items"])
 
 
 def test_bytes_are_those_of_the_coded_form():
@@ -145,19 +114,10 @@ def test_bytes_are_those_of_the_coded_form():
     plain, coded = (simulation(upload=upload).run_round(0).bytes_up for upload in (None, "int8"))
     assert coded / plain == (4 + 4 + 4) / (4 + 16)
     assert simulation(download="int8").run_round(0).bytes_down == N_ITEMS * (4 + 4)
-    assert simulation(download="pq:2").run_round(0).bytes_down == N_ITEMS * 2 + 2 * N_ITEMS * 4
-
-
-def test_a_sketch_shortens_masked_uploads():
-    """Of 4 numbers per row 2 are sent; every row has its weight, and there are two counts."""
-    plain, coded = (
-        simulation(upload=upload, masked=True).run_round(0).bytes_up for upload in (None, "sketch:0.5")
-    )
-    assert coded / plain == (N_ITEMS * 2 + N_ITEMS + 2) / (N_ITEMS * 4 + N_ITEMS + 2)
 
 
 def test_clipping_bounds_what_the_server_decodes():
-    for upload in ("int8", "top-k:0.5", "low-rank:1", "sketch:0.5"):
+    for upload in ("int8", "top-k:0.5"):
         config = run_settings("fedmf", "toy", options=SMALL, dp="noise=1,delta=1e-5,clip=0.01", upload=upload)
         made = federation(config, find("fedmf", config.options, []), toy_data(), 1, "cpu")
         begun = made.protection.begin(0, made.method.leaves, made.state.memory, made.state.personal.residuals)
@@ -171,20 +131,14 @@ def test_clipping_bounds_what_the_server_decodes():
     [
         ({"upload": "int8", "secure_aggregation": True}, "a scale for every row"),
         ({"upload": "top-k:0.1", "secure_aggregation": True}, "sends every row"),
-        ({"upload": "low-rank:2", "secure_aggregation": True}, "product of factors"),
         ({"upload": "int8", "dp": "noise=1,delta=1e-5,mode=local"}, "noise to every number"),
         ({"upload": "int8", "noise": "laplace:0.5"}, "cannot be coded"),
-        ({"download": "slice:0.1", "secure_aggregation": True}, "its own items among them"),
-        ({"download": "pq:8+slice:0.1", "dp": "noise=1,delta=1e-5"}, "its own items among them"),
         ({"upload": "int4"}, "not a valid --upload"),
         ({"upload": "int8:3"}, "not a valid --upload"),
         ({"upload": "top-k:2"}, "share between 0 and 1"),
-        ({"upload": "low-rank:0.5"}, "whole number"),
-        ({"download": "int8+pq:8"}, "not a valid --download"),
-        ({"download": "delta+slice:0.1"}, "not a valid --download"),
+        ({"download": "int8+pq:8"}, "was removed in version 0.3"),
+        ({"upload": "sketch:0.25"}, "was removed in version 0.3"),
         ({"download": "zip"}, "not a valid --download"),
-        ({"download": "own"}, "not a valid --download"),
-        ({"download": "pq:8+own", "secure_aggregation": True}, "its own items among them"),
     ],
 )
 def test_what_is_refused_says_why(settings, why):
@@ -206,8 +160,8 @@ def test_methods_that_cannot_be_coded_say_why(method, settings, why):
         run_settings(method, "toy", **settings)
 
 
-def test_sketches_and_coded_tables_go_with_masks_and_noise():
-    run_settings("fedmf", "toy", upload="sketch:0.25", download="pq:8+delta", secure_aggregation=True)
-    run_settings("fedmf", "toy", upload="low-rank:2", download="int8", dp="noise=1,delta=1e-5")
+def test_codings_go_with_noise_and_coded_tables_with_masks():
+    run_settings("fedmf", "toy", download="int8", secure_aggregation=True)
+    run_settings("fedmf", "toy", upload="top-k:0.5", download="int8", dp="noise=1,delta=1e-5")
     with pytest.raises(ConfigError, match="mixes the clients' tables"):
         check_upload("int8", find("fedem", {}, []), masked=False, noise=None)

@@ -10,11 +10,11 @@ import torch
 
 from solera.core.content import AttributePrior, ItemAttributes
 from solera.core.errors import ConfigError, DataError
-from solera.core.linear import without_diagonal
-from solera.core.next_items import next_item_weights
 from solera.data.attributes import item_attributes
 from solera.data.interactions import Interactions
 from solera.evaluate import split
+from solera.math.linear import without_diagonal
+from solera.math.next_items import next_item_weights
 from solera.methods import find
 from solera.runs import RunConfig, train
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera.core.groups import combine
 from solera.core.upload import Sums
+from solera.math.robust import combine
 from solera.methods import find
 
 LEAVES = find("fedmf", {"embedding_size": 1}).leaves

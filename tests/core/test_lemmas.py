@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from solera.core.context import Batch
-from solera.core.mixing import onto_simplex
-from solera.core.parts import inner
+from solera.math.mixing import onto_simplex
 from solera.methods import build
+from solera.methods.parts import inner
 
 
 def user_gradient(p: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> torch.Tensor:

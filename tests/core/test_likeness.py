@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from solera.core.similarity import clusters, cosines
+from solera.math.mixing import clusters, cosines
 
 
 def draw(seed: int = 0) -> np.random.Generator:

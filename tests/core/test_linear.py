@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solera.core.linear import low_rank_factor, ridge_inverse, without_diagonal
+from solera.math.linear import low_rank_factor, ridge_inverse, without_diagonal
 
 
 def gram(clients: int, items: int, seed: int = 0) -> torch.Tensor:

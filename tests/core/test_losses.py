@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from solera.core.losses import binary_cross_entropy, binary_cross_entropy_slope
+from solera.methods.parts import binary_cross_entropy, binary_cross_entropy_slope
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
 

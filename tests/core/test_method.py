@@ -8,31 +8,37 @@ import pytest
 import torch
 from torch import Tensor
 
-from solera.core.choices import Move, Sgd, Stage
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.losses import BinaryCrossEntropy, SampledSoftmax
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean
+from solera.core.parts import Loss, Move, Scorer, Sgd, Stage, Update, View
 from solera.core.randomness import Purpose
 from solera.core.spec import Home, Leaf
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation, train_one_by_one
-from solera.methods import METHODS, build, names
+from solera.methods import ALIASES, METHODS, build, names, register
+from solera.methods.fedhist import SampledSoftmax
+from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean
 
 SHARED = Leaf("items", (4,), Home.SHARED, per_item=True, upload=True)
 
 
 @dataclass(frozen=True)
-class Part:
+class ToyScorer(Scorer):
+    leaves: tuple[Leaf, ...] = ()
+    label: str = "toy"
+
+
+@dataclass(frozen=True)
+class ToyView(View):
     leaves: tuple[Leaf, ...] = ()
     keeps: tuple[str, ...] = ()
     label: str = "toy"
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(Update):
     stages_: tuple[Stage, ...] = field(default=())
     label: str = "toy"
 
@@ -66,17 +72,20 @@ def test_what_fits_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"scorer": Part((SHARED,)), "update": steps(("items",))}, "leaf 'items' is declared twice"),
+        ({"scorer": ToyScorer((SHARED,)), "update": steps(("items",))}, "leaf 'items' is declared twice"),
         ({"update": steps(("user", "item", "items"))}, "the update moves 'item', which no part declares"),
         ({"update": steps(("user",))}, "leaf 'items' is uploaded but never trained"),
-        ({"view": Part((SHARED,), ("rows",))}, "the view keeps 'rows', which is not a shared per-item leaf"),
+        (
+            {"view": ToyView((SHARED,), ("rows",))},
+            "the view keeps 'rows', which is not a shared per-item leaf",
+        ),
         (
             {"view": ItemTable(4, home=Home.PERSONAL, keep=True)},
             "the view keeps 'items', which is not a shared per-item leaf",
         ),
         (
             {
-                "view": Part((Leaf("bias", (1,), Home.SHARED),), ("bias",)),
+                "view": ToyView((Leaf("bias", (1,), Home.SHARED),), ("bias",)),
                 "update": steps(("user", "bias")),
             },
             "the view keeps 'bias', which is not a shared per-item leaf",
@@ -89,8 +98,8 @@ def test_every_kind_of_problem(parts, said: str) -> None:
 
 def test_all_problems_at_once() -> None:
     said = problem(
-        scorer=Part((SHARED, Leaf("user", (4,), Home.PERSONAL), Leaf("user", (4,), Home.PERSONAL))),
-        view=Part((SHARED, Leaf("bias", (1,), Home.SHARED, upload=True)), ("user", "nothing")),
+        scorer=ToyScorer((SHARED, Leaf("user", (4,), Home.PERSONAL), Leaf("user", (4,), Home.PERSONAL))),
+        view=ToyView((SHARED, Leaf("bias", (1,), Home.SHARED, upload=True)), ("user", "nothing")),
         update=steps(("items", "usr"), ("itms",)),
     )
     assert said.removeprefix("method 'toy' is inconsistent: ").split("; ") == [
@@ -128,7 +137,7 @@ def test_a_loss_that_the_scorer_is_not_made_for() -> None:
 
 
 @dataclass(frozen=True)
-class SquaredError:
+class SquaredError(Loss):
     """½ Σ weight (score − label)², whose slope is weight · score − positive."""
 
     label: str = "squared error"
@@ -258,3 +267,16 @@ def test_invalid_values_are_all_named() -> None:
 )
 def test_invalid_value(option: str, value) -> None:
     assert f"{option}: " in refused("pfedrec", {option: value}).message
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_former_names_of_ablations_are_options_of_their_method(name):
+    """Saved runs have the former name, and may have other options of the former ablation."""
+    method, options = ALIASES[name]
+    former, now = build(name, {"embedding_size": 4}), build(method, {"embedding_size": 4} | options)
+    assert (former.name, former.choices) == (name, now.choices)
+    assert former.config == now.config
+    assert build(name, former.config.model_dump()).config == now.config
+    assert name not in names()
+    with pytest.raises(ConfigError, match="Solera's own methods"):
+        register(name, MethodConfig, lambda config: now)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from solera.core import mixing
-from solera.core.mixing import factored, onto_simplex, products, sketched
+from solera.math import mixing
+from solera.math.mixing import factored, onto_simplex, products, sketched
 
 
 def randoms(*shape: int, seed: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from solera.core.next_item_losses import (
+from solera.math.losses import (
     gbce_loss,
     gbce_power,
     sampled_softmax_loss,
@@ -31,7 +31,7 @@ ITEMS = torch.tensor([[math.log(2), 9.0], [math.log(3), 9.0], [0.0, 9.0], [math.
 
 
 def test_softmax_and_its_gradient_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("solera.core.next_item_losses.CHUNK", 77)  # seven states at a time, one in the last
+    monkeypatch.setattr("solera.math.losses.CHUNK", 77)  # seven states at a time, one in the last
     states, items, targets = batch()
     wanted = cross_entropy(states @ items.T, targets)
     got = softmax_loss(states, items, targets)

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from solera.core import sparse, support
-from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours, resized
+from solera.core import sparse
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS
 from solera.core.sparse import Rows, SparseTotal
 from solera.core.spec import Params
-from solera.core.support import chosen, diagonal, of_rows, of_upper, solved
+from solera.math import sparse_ridge
+from solera.math.neighbours import Neighbours, resized
+from solera.math.sparse_ridge import chosen, diagonal, of_rows, of_upper, solved
 
 
 def dense(rows: Rows, columns: int) -> np.ndarray:
@@ -62,8 +64,8 @@ def co_occurrences(seed: int, items: int = 8, users: int = 40) -> np.ndarray:
 def test_every_item_is_the_ridge_regression_on_its_best_neighbours(seed, k, reg, at_once):
     gram = co_occurrences(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(support, "_SYSTEMS", at_once)
-        patch.setattr(support, "_SOLVED", at_once)
+        patch.setattr(sparse_ridge, "_SYSTEMS", at_once)
+        patch.setattr(sparse_ridge, "_SOLVED", at_once)
         upper = upper_rows(gram)
         ids, weights = solved(upper, of_upper(upper), 8, k, reg)
     for item in range(8):
@@ -99,7 +101,7 @@ def test_a_missing_diagonal_is_zero():
 
 def test_common_sources_count_less():
     """T is 4 and 3; of a source that is met 16 times, 4 / 16^0.7 is less than 3 / 4^0.7."""
-    candidates = support.Candidates(np.array([2]), np.array([0, 1]), np.array([4.0, 3.0]))
+    candidates = sparse_ridge.Candidates(np.array([2]), np.array([0, 1]), np.array([4.0, 3.0]))
     assert chosen(candidates, np.array([16.0, 4.0]) ** -0.7, 1).sources.tolist() == [[1]]
 
 
@@ -135,7 +137,7 @@ def test_scores_rows_and_columns_are_those_of_the_dense_matrix(seed, at_once):
     memory = torch.zeros(4, 14, dtype=torch.float64)
     memory.index_put_((torch.from_numpy(rows), torch.from_numpy(sources)), times, accumulate=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solera.core.neighbours._AT_ONCE", at_once)
+        patch.setattr("solera.math.neighbours._AT_ONCE", at_once)
         torch.testing.assert_close(weights.scores(rows, sources, times, 4), memory @ matrix)
 
 

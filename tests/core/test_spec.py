@@ -59,11 +59,3 @@ def test_initial_values_are_doubles() -> None:
 
 def test_size_counts_one_row() -> None:
     assert [Leaf("a", shape, Home.SHARED).size for shape in ((), (3,), (3, 4))] == [1, 3, 12]
-
-
-@pytest.mark.parametrize("init", list(Init))
-def test_single_rows_are_drawn_as_in_the_whole_table(init):
-    leaf = replace(ITEMS, shape=(2, 3), init=init, fan_in=6)
-    whole = leaf.initial(20_000, seed=3)
-    for rows in (range(20_000), range(0), range(5, 9), range(8191, 8193), range(16_384, 20_000)):
-        assert torch.equal(leaf.initial_rows(rows, seed=3), whole[rows.start : rows.stop])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from solera.core.spec import Params
-from solera.core.transformer import Dropout, Transformer, buckets, states
+from solera.math.transformer import Dropout, Transformer, buckets, states
 
 BLOCKS = ["sasrec", "ligr", "hstu"]
 
@@ -89,14 +89,14 @@ def alone(block: str, **values: float) -> Tensor:
 
 def test_the_perceptron_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """norm(x) = ±1 for x = (1, −1); then x + 10 gelu(±1), without the last norm."""
-    monkeypatch.setattr("solera.core.transformer._norm", lambda params, name, x: x)
+    monkeypatch.setattr("solera.math.transformer._norm", lambda params, name, x: x)
     found = alone("sasrec", block0_perceptron_in=1.0, block0_perceptron_out=10.0)
     assert found.tolist() == pytest.approx([1 + 10 * 0.841345, -1 - 10 * 0.158655], rel=1e-4)
 
 
 def test_the_gated_perceptron_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """σ(x) ⊙ 10 silu(x) x, with silu(1) = 0.731059 and silu(−1) = −0.268941."""
-    monkeypatch.setattr("solera.core.transformer._norm", lambda params, name, x: x)
+    monkeypatch.setattr("solera.math.transformer._norm", lambda params, name, x: x)
     gates = {"block0_perceptron_gate": 1.0}
     found = alone("ligr", block0_perceptron_in=1.0, block0_perceptron_out=10.0, **gates)
     wanted = [1 + 10 * 0.731059 * 0.731059, -1 + 10 * 0.268941 * 0.268941]
@@ -105,7 +105,7 @@ def test_the_gated_perceptron_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_aggregation_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """U = V = Q = K = silu(±1); the start has none, so V is scaled, normed to ±1 and times U."""
-    monkeypatch.setattr("solera.core.transformer._norm", lambda params, name, x: x)
+    monkeypatch.setattr("solera.math.transformer._norm", lambda params, name, x: x)
     found = alone("hstu", block0_in=1.0, block0_out=10.0)
     assert found.tolist() == pytest.approx([1 + 10 * 0.731059, -1 + 10 * 0.268941], rel=1e-3)
 

@@ -10,7 +10,7 @@ import torch
 from edge_world import EDGE, World
 
 from federation import FIVE
-from solera.core.neighbours import WEIGHTS
+from solera.core.closed_form import WEIGHTS
 from solera.deploy.common.envelopes import Exchange
 from solera.deploy.common.flower import home_of
 from solera.deploy.common.known_keys import KnownKeys, text_of

@@ -10,8 +10,7 @@ import torch
 
 from closed_forms import closed_form
 from federation import ITEMS
-from solera.core.closed_form import ClosedForm
-from solera.core.neighbours import WEIGHTS
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import OneRound

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from federation import FIVE, ITEMS
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, RunError
 from solera.core.fixed_point import FixedPoint
-from solera.core.neighbours import WEIGHTS
 from solera.deploy.common.protocol import Packet, Reason
 from solera.deploy.common.settings import Settings, check_roster
 from solera.deploy.node.membership import Membership

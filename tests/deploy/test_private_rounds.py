@@ -14,8 +14,8 @@ from silence import CPU, SHORT, SMALL, Silent, dp, length, silenced, simulated, 
 
 from closed_forms import closed_form
 from federation import ITEMS
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, RunError
-from solera.core.neighbours import WEIGHTS
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.common.protocol import Packet, Reason

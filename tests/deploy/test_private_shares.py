@@ -12,9 +12,9 @@ from silence import CPU, SHORT, SMALL, Silent, dp, simulated, uploads
 
 from closed_forms import closed_form
 from federation import ITEMS
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import RunError
 from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, FixedPoint
-from solera.core.neighbours import WEIGHTS
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.common.protocol import Reason, RefusalError

@@ -11,7 +11,7 @@ import in_process
 from closed_forms import closed_form
 from commands import solera
 from federation import ITEMS, fill
-from solera.core.neighbours import WEIGHTS
+from solera.core.closed_form import WEIGHTS
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.deploy.server.folder import FederationFolder

@@ -9,8 +9,8 @@ import torch
 
 from solera.core.errors import DivergedError
 from solera.core.upload import Totals, Upload
-from solera.engine import exact_totals
-from solera.engine.exact_totals import LARGEST, ExactTotals
+from solera.engine import shares
+from solera.engine.shares import LARGEST, ExactTotals
 from solera.methods import build
 
 N_ITEMS, CLIENTS = 6, 40
@@ -29,10 +29,10 @@ def uploads(largest: float, seed: int = 0) -> list[Upload]:
     return found
 
 
-@pytest.fixture(autouse=True, params=[0, exact_totals.FEW_ITEMS], ids=["many items", "few items"])
+@pytest.fixture(autouse=True, params=[0, shares.FEW_ITEMS], ids=["many items", "few items"])
 def few_items(request, monkeypatch) -> None:
     """Numbers are rounded one by one, or the sums of shards."""
-    monkeypatch.setattr(exact_totals, "FEW_ITEMS", request.param)
+    monkeypatch.setattr(shares, "FEW_ITEMS", request.param)
 
 
 def totals(sent: list[Upload], shards: Sequence[int] = SHARDS, weighted: bool = False) -> ExactTotals:

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError
-from solera.core.fading import KEPT
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import LocalTraining
 from solera.engine.reference import train_one_by_one
 from solera.methods import build
+from solera.methods.fedrap import KEPT
 from solera.testing import MethodConformance
 from solera.testing.toy import N_CLIENTS, N_ITEMS, Watched, run, toy_data
 

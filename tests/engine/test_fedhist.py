@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError
-from solera.core.history import FadingHistory
-from solera.core.losses import sampled_softmax
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
 from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import Simulation
 from solera.methods import build
+from solera.methods.fedhist import FadingHistory, sampled_softmax
 from solera.testing import MethodConformance
 from solera.testing.toy import CPU, Watched
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Sgd, Stage
 from solera.core.context import RoundContext
 from solera.core.method import Method
+from solera.core.parts import Adam, Move, Scorer, Sgd, Stage, Update, View
 from solera.core.spec import Home, Leaf, Params
 from solera.testing import MethodConformance
 
@@ -248,7 +248,7 @@ class TestLocal(MethodConformance):
 
 
 @dataclass(frozen=True)
-class SharedScale:
+class SharedScale(Scorer):
     """⟨w, item⟩ · scale + b, the scale being one shared vector for everybody."""
 
     label: str = "toy"
@@ -264,7 +264,7 @@ class SharedScale:
 
 
 @dataclass(frozen=True)
-class TwoTables:
+class TwoTables(View):
     """A shared table plus a personal one."""
 
     label: str = "toy"
@@ -279,7 +279,7 @@ class TwoTables:
 
 
 @dataclass(frozen=True)
-class Winding:
+class Winding(Update):
     """Items before the scorer, tables apart, a stage of each optimiser, a leaf that moves twice."""
 
     label: str = "toy"

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from solera.core.choices import SequenceScorer
-from solera.core.history import MEMORY
 from solera.core.method import Method
+from solera.core.spec import MEMORY
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import Simulation, store
@@ -39,8 +38,8 @@ def trained(name: str) -> Simulation:
 def dense(simulation: Simulation, clients: np.ndarray) -> torch.Tensor:
     params = simulation.held(clients)
     scorer = simulation.method.scorer
-    if isinstance(scorer, SequenceScorer):
-        params[MEMORY] = simulation._memory(scorer, simulation.data.train.take(clients))
+    if scorer.learns_from != "items":
+        params[MEMORY] = simulation._memory(simulation.data.train.take(clients))
     with torch.no_grad():
         found = simulation.method.score(params)
     return found.expand(len(clients), N_ITEMS)

@@ -11,7 +11,7 @@ from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.local_training import ClientResult, Task
+from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import Simulation
 from solera.methods import build
@@ -27,13 +27,14 @@ def context(round_: int, seed: int = 0) -> RoundContext:
 
 
 def simulate(name: str, options: dict, results: list[ClientResult]) -> Simulation:
-    def train(task: Task, clients: Ints) -> Iterator[ClientResult]:
-        for result in train_one_by_one(task, clients):
-            results.append(result)
-            yield result
+    class Recorded(LocalTraining):
+        def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+            for result in train_one_by_one(task, clients):
+                results.append(result)
+                yield result
 
     cpu = torch.device("cpu")
-    return Simulation(build(name, options), DATA, train, seed=0, device=cpu, dtype=torch.float64)
+    return Simulation(build(name, options), DATA, Recorded(), seed=0, device=cpu, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("row_mean", [False, True])

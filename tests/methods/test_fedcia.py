@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from solera.core.sketch import of_items
 from solera.engine.reference import train_one_by_one
+from solera.math.sketch import of_items
 from solera.methods import build
 from solera.methods.fedcia import AlignedTable, Steps, aligned
 from solera.testing.toy import N_CLIENTS, run

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from closed_forms import closed_form
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError
-from solera.core.neighbours import WEIGHTS
-from solera.core.sketch import of_items, signs
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.dp.supported import check
 from solera.engine import OneRound
+from solera.math.sketch import of_items, signs
 from solera.methods import find
 
 HISTORIES = [[0, 2, 5], [1, 2], [5, 3, 0, 1], [4]]

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from solera.coding.settings import download_coding, upload_coding
+from solera.coding import download_coding, upload_coding
 from solera.core.errors import ConfigError
 from solera.core.protection import Chain
-from solera.core.transformer import Transformer, states
 from solera.core.upload import Totals
-from solera.core.windows import CatalogueSoftmax, begins
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import Simulation
-from solera.engine.windows import window_batches, windows_of
+from solera.engine.windows import begins, window_batches, windows_of
+from solera.math.transformer import Transformer, states
 from solera.methods import build
+from solera.methods.fedsasrec import CatalogueSoftmax
 from solera.testing import MethodConformance
 from solera.testing.toy import CPU, Ordered, difference, relative_differences, run, same, state, toy_data
 
@@ -272,7 +272,7 @@ def test_codings_change_a_round_a_little():
             seed=0,
             device=CPU,
             dtype=torch.float64,
-            protection=Chain(coding=upload_coding("int8", 0) if on else None),
+            protection=Chain(coding=upload_coding("int8") if on else None),
             download=download_coding("int8", method, 0) if on else None,
         )
         for on in (False, True)

@@ -10,7 +10,7 @@ from solera.core.errors import ConfigError
 from solera.core.spec import Params
 from solera.engine.block import BlockTraining
 from solera.methods import build
-from solera.methods.mixed_views import MixedAdditive
+from solera.methods.plgc import MixedAdditive
 from solera.testing.toy import identical, run, state
 
 SMALL = {"embedding_size": 4, "local_epochs": 2, "negatives": 2, "item_learning_rate": "5*0.9^round"}
@@ -20,7 +20,7 @@ def test_fedmf_with_plgc_is_plgc() -> None:
     plugged, named = build("fedmf", SMALL, ["plgc"]), build("plgc", SMALL)
     assert (plugged.name, named.name) == ("fedmf+plgc", "plgc")
     assert plugged.choices == named.choices
-    assert plugged.config.model_dump() == named.config.model_dump()
+    assert plugged.config.model_dump() | {"mixing": True} == named.config.model_dump()
     engine = BlockTraining(threads=1)
     assert identical(state(run(plugged, engine, rounds=2)), state(run(named, engine, rounds=2)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from itertools import product
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from solera.core.context import Batch
 from solera.methods import build
-from solera.methods.regularizers import (
+from solera.methods.plgc import (
     FromTableIII,
     Kind,
     alignment_and_uniformity,
@@ -92,7 +93,7 @@ def test_gradients_of_some_clients_at_a_time(kind, monkeypatch):
     own, other, weights = drawn(5, 3, 4), drawn(10, 3, 4)[5:], torch.full((5, 3), 1 / 3, dtype=torch.float64)
     part, batch = FromTableIII(kind, 1.0), Batch(weights, weights)
     whole = part.gradient({"own": own}, "own", other, batch)["own"]
-    monkeypatch.setattr("solera.methods.regularizers._PAIRS", 18)
+    monkeypatch.setattr(sys.modules[FromTableIII.__module__], "_PAIRS", 18)
     assert torch.equal(part.gradient({"own": own}, "own", other, batch)["own"], whole)
 
 

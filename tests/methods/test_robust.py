@@ -10,13 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solera.core.choices import Sifting, needs_single_uploads
 from solera.core.errors import ConfigError
-from solera.core.order_statistics import krum, trimmed_mean, trimmed_totals
 from solera.core.spec import Home, Leaf
-from solera.core.trust import bound_norms, cap_rows
 from solera.core.upload import Totals, Upload
 from solera.engine.server import Server
+from solera.math.robust import bound_norms, cap_rows, krum, trimmed_mean, trimmed_totals
 from solera.methods import build
 from solera.methods.robust import DEFENCES
 
@@ -200,7 +198,7 @@ def test_half_trimmed_is_the_median(values: list[float]) -> None:
 
 def test_small_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = sums(0.2, "touching"), sums(0.2, "all"), krum(UPLOAD, Totals(LEAVES, 4, CPU), 1, 2).tolist()
-    monkeypatch.setattr("solera.core.order_statistics._NUMBERS", 1)
+    monkeypatch.setattr("solera.math.robust._NUMBERS", 1)
     assert whole == (
         sums(0.2, "touching"),
         sums(0.2, "all"),
@@ -235,11 +233,11 @@ def test_weight_bound_by_hand() -> None:
 def test_it_sees_single_uploads_and_says_so() -> None:
     for plugins in (["robust"], ["server-optimizer", "robust"]):
         method = build("fedmf", {}, plugins)
-        assert isinstance(method.aggregate, Sifting)
-        assert needs_single_uploads(method.aggregate)
+        assert method.aggregate.does("sift")
+        assert method.aggregate.needs_single_uploads
         assert not method.sums_alone
-    assert not needs_single_uploads(build("fedmf").aggregate)
-    assert needs_single_uploads(build("fedem").aggregate)
+    assert not build("fedmf").aggregate.needs_single_uploads
+    assert build("fedem").aggregate.needs_single_uploads
 
 
 @pytest.mark.parametrize("name", ["local", "colr", "gpfedrec", "fedem"])

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from solera.core import parts
 from solera.core.errors import ConfigError, RunError
-from solera.core.parts import Mean
 from solera.core.spec import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.data.interactions import Interactions
@@ -19,7 +17,8 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.simulation import Simulation
-from solera.methods import build
+from solera.methods import build, parts
+from solera.methods.parts import Mean
 from solera.runs import AfterRound, Progress, RunConfig, train
 from solera.runs.folder import RunFolder
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from solera.core.choices import Tailoring
 from solera.core.context import Batch
 from solera.core.method import Method
 from solera.methods import build
@@ -18,7 +17,7 @@ N_ITEMS = 50
 
 
 def mixing(method: Method, tables: Tensor, sizes: list[int]) -> Tensor:
-    assert isinstance(method.aggregate, Tailoring)
+    assert method.aggregate.target
     weights = torch.tensor(sizes, dtype=torch.float64)
     return method.aggregate.mixing(tables, weights, method.context(0, N_ITEMS))
 

@@ -19,7 +19,8 @@ from made_ratings import write_ratings
 from same_runs import content, same
 from solera.cli import app
 from solera.core.errors import ConfigError
-from solera.engine.ranks import SHARDS, Ranks, Share, deal
+from solera.engine.ranks import SHARDS, Ranks, deal
+from solera.engine.shares import Share
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_shards_cost_about_the_same_and_belong_to_one_rank_each():
     cost = np.bincount(deal(sizes, SHARDS), sizes, SHARDS)
     assert cost.max() < 1.05 * cost.min()
     for size in (1, 2, 3, 5):
-        shares = [Share.of(Ranks(rank, size), sizes) for rank in range(size)]
+        shares = [Share(Ranks(rank, size), sizes) for rank in range(size)]
         assert sorted(np.concatenate([share.clients for share in shares])) == list(range(5000))
 
 

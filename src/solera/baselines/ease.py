@@ -20,11 +20,11 @@ from solera.baselines.slist import fading_scores
 from solera.core.arrays import Ints
 from solera.core.content import AttributePrior
 from solera.core.errors import DataError
-from solera.core.linear import without_diagonal
-from solera.core.next_items import Timing
 from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged
 from solera.data.split import Split
+from solera.math.linear import without_diagonal
+from solera.math.next_items import Timing
 
 MAX_ITEMS = 20_000  # here, items² doubles take 3.2 GB, and the inverse needs several of them
 

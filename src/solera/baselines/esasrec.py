@@ -1,7 +1,7 @@
 """eSASRec: SASRec with gated residuals, gated perceptrons and a sampled softmax.
 
 Tikhonovich et al., "eSASRec: Enhancing Transformer-based Recommendations in a Modular Fashion" (RecSys 2025),
-with blocks `ligr` of `core.transformer`, which are LinkedIn's (Borisyuk et al., "From Features to
+with blocks `ligr` of `math.transformer`, which are LinkedIn's (Borisyuk et al., "From Features to
 Transformers", 2025). Training: `baselines.sequences`.
 """
 

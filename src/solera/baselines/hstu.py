@@ -1,7 +1,7 @@
 """HSTU: attention whose weights do not sum to one, gated, with biases for distances and time intervals.
 
 Zhai et al., "Actions Speak Louder than Words: Trillion-Parameter Sequential Transducers for Generative
-Recommendations" (ICML 2024), with blocks `hstu` of `core.transformer`. Training: `baselines.sequences`.
+Recommendations" (ICML 2024), with blocks `hstu` of `math.transformer`. Training: `baselines.sequences`.
 
 The public code knows the time of the request, which is that of the held-out item, and biases attention by the
 time from each item to it. Here that is `time=intervals` with `request_time=true`. Without the latter, an

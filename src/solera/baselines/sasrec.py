@@ -1,7 +1,7 @@
 """SASRec: self-attention over a history, oldest first, that predicts the next item at every position.
 
 Kang & McAuley, "Self-Attentive Sequential Recommendation" (ICDM 2018), with blocks `sasrec` of
-`core.transformer`. The loss is not the paper's binary cross-entropy against one negative but, by default, the
+`math.transformer`. The loss is not the paper's binary cross-entropy against one negative but, by default, the
 softmax over all items, which is stronger (Klenitskiy & Vasilev, "Turning Dross Into Gold Loss", RecSys 2023).
 With the loss `gbce` it is gSASRec (Petrov & Macdonald, RecSys 2023). Training: `baselines.sequences`.
 """

@@ -25,12 +25,12 @@ from torch.nn.functional import embedding
 from solera.baselines.clock import Clock
 from solera.baselines.training import Epoch, OnEpoch, TrainedConfig
 from solera.core.arrays import Ints
-from solera.core.next_item_losses import gbce_loss, sampled_softmax_loss, softmax_loss
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Params
-from solera.core.transformer import BlockName, Dropout, Transformer, divides_width, states
 from solera.data.ragged import Ragged
 from solera.data.split import Split
+from solera.math.losses import gbce_loss, sampled_softmax_loss, softmax_loss
+from solera.math.transformer import BlockName, Dropout, Transformer, divides_width, states
 
 GROUP = 64  # histories that run through the network together
 VALIDATED = 3000  # users at most whose validation items choose the epoch

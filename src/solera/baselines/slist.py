@@ -2,7 +2,7 @@
 
 After the session-aware linear models of Choi et al. (WWW 2021), in the form of `fedslist`, whose centralized
 twin this is: with equal options both have the same model. With the memories s_t and the next items y_t of all
-histories (`core.next_items`),
+histories (`math.next_items`),
 
     B = (S + ridge · mean diag(S) · I)⁻¹ T / (1 + n)^popularity_discount,   S = Σ s_t s_tᵀ, T = Σ s_t y_tᵀ
     score = s B with the memory s of the whole history
@@ -25,11 +25,11 @@ from solera.core.content import AttributePrior
 from solera.core.context import Decays
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
-from solera.core.linear import memory_scores
-from solera.core.next_items import Timing, memory_products, next_item_weights, next_products
 from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.split import Split
+from solera.math.linear import memory_scores
+from solera.math.next_items import Timing, memory_products, next_item_weights, next_products
 
 MAX_BYTES = 6 << 30  # of S, as in the federated form
 

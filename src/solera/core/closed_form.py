@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -26,11 +26,10 @@ from solera.core.arrays import Floats, Ints
 from solera.core.content import NO_PRIOR, AttributePrior, ItemAttributes
 from solera.core.errors import DataError
 from solera.core.frozen import Frozen
-from solera.core.neighbours import NEIGHBOURS, WEIGHTS
-from solera.core.next_items import Timing
 from solera.core.sparse import Rows, bytes_of_total
 from solera.core.spec import Home, Leaf
 
+NEIGHBOURS, WEIGHTS = "neighbours", "weights"  # a solved model, see `math.neighbours`
 MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
 
 
@@ -147,38 +146,40 @@ class Summary(Protocol):
         ...
 
 
-class Solve(Protocol):
-    """How the server solves for the model, given the totals."""
+class Solve:
+    """How the server solves for the model, given the totals.
+
+    With `neighbours`, totals are sparse, and the model keeps so many neighbours of every item.
+    """
 
     @property
     def label(self) -> str:
         """A short label for this choice."""
-        ...
-
-    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """The matrix [channels · items, items] that memories are multiplied by. May overwrite the totals."""
-        ...
-
-
-@runtime_checkable
-class SparseSolve(Protocol):
-    """How the server solves for a model that keeps some neighbours of every item, given sparse totals."""
-
-    @property
-    def label(self) -> str:
-        """A short label for this choice."""
-        ...
+        raise NotImplementedError
 
     @property
     def neighbours(self) -> int:
-        """How many neighbours an item keeps."""
-        ...
+        """How many neighbours an item keeps; 0: all."""
+        return 0
 
-    def solve(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Sources and weights of every item, as in `core.neighbours`.
+    def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
+        """The matrix [channels · items, items] that memories are multiplied by. May overwrite the totals."""
+        raise NotImplementedError
+
+    def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+        """Sources and weights of every item's neighbours, as in `math.neighbours`.
 
         Totals are held by targets; of symmetric ones only the upper half.
         """
+        raise NotImplementedError
+
+
+class Times(Protocol):
+    """How a method reads the times of items."""
+
+    @property
+    def until_next(self) -> bool:
+        """Whether memories fade until the time of the request."""
         ...
 
 
@@ -191,8 +192,8 @@ class ClosedForm:
     config: ClosedFormConfig
     scorer: Memory
     update: Summary
-    aggregate: Solve | SparseSolve
-    timing: Timing | None = None
+    aggregate: Solve
+    timing: Times | None = None
     attributes: ItemAttributes | None = None  # of the catalogue, as the server knows them
 
     @property
@@ -217,7 +218,7 @@ class ClosedForm:
     @property
     def neighbours(self) -> int:
         """How many neighbours of every item are kept; 0: all."""
-        return self.aggregate.neighbours if isinstance(self.aggregate, SparseSolve) else 0
+        return self.aggregate.neighbours
 
     @property
     def timed(self) -> bool:
@@ -229,6 +230,7 @@ class ClosedForm:
         """Whether scores depend on when they are asked for."""
         return False if self.timing is None else self.timing.until_next
 
+    one_round: ClassVar[Literal[True]] = True  # tells methods apart; see `federated.AnyMethod`
     rounds_needed: ClassVar[int] = 1
     client_share: ClassVar[float] = 1.0
     leaves: ClassVar[tuple[Leaf, ...]] = ()

@@ -11,7 +11,7 @@ from solera.core.method import Method
 from solera.core.spec import Home, Leaf
 
 Shapes = dict[str, tuple[int, ...]]
-AnyMethod = Method | ClosedForm  # both implement `FederatedMethod`; code that packs uploads tells them apart
+AnyMethod = Method | ClosedForm  # told apart by `one_round`; both implement `FederatedMethod`
 
 
 class FederatedMethod(Protocol):
@@ -35,6 +35,11 @@ class FederatedMethod(Protocol):
     @property
     def choices(self) -> dict[str, str]:
         """Labels of the five choices."""
+        ...
+
+    @property
+    def one_round(self) -> bool:
+        """Whether the method is solved in one round, without training."""
         ...
 
     @property

@@ -13,7 +13,7 @@ integers already.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +22,6 @@ from torch import Tensor
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
-from solera.core.spec import Leaf
 
 ROW_WEIGHTS, WEIGHT, USERS = "row_weights", "weight", "users"  # parts of an upload besides its changes
 CLIP = 4096.0  # for one user's change of one number; tuned PFedRec reached 1300 on ml-100k
@@ -66,7 +65,7 @@ class FixedPoint:
                 f"sums over {places:,} × {users:,} users of {n_items:,} items do not fit into 64 bits",
                 "lower the number of users per round",
             )
-        least = _LEAST_BITS_OF_SUMS if isinstance(method, ClosedForm) else _LEAST_BITS
+        least = _LEAST_BITS_OF_SUMS if method.one_round else _LEAST_BITS
         if narrow < least:
             return cls(clip, heaviest, wide, 64, margin)
         return cls(clip, heaviest, narrow, 32, margin)
@@ -89,18 +88,17 @@ def rounded(values: Tensor, fraction_bits: int) -> Tensor:
 
 def largest_number(method: AnyMethod) -> float:
     """The value at which every user clips numbers, independent of the round."""
-    if isinstance(method, ClosedForm):
+    if method.one_round:
         return max(each.largest for each in method.update.sums.values())
     return CLIP
 
 
-def lengths(method: AnyMethod, n_items: int, numbers: Callable[[Leaf], int] | None = None) -> dict[str, int]:
+def lengths(method: AnyMethod, n_items: int) -> dict[str, int]:
     """The number of values in each part of an upload. All rows are counted, whether touched or not.
 
-    `numbers` gives the values of one row of a leaf, or of a leaf that is not per item, if they are coded.
     Diagonal channels of a symmetric sum are symmetric matrices, so only half of each is sent.
     """
-    if isinstance(method, ClosedForm):
+    if method.one_round:
         half, sums = n_items * (n_items + 1) // 2, method.update.sums
         blocks = {
             name: half if is_half(method, of, row, column) else n_items * sums[of].shape(n_items)[-1]
@@ -108,7 +106,7 @@ def lengths(method: AnyMethod, n_items: int, numbers: Callable[[Leaf], int] | No
         }
         return blocks | {USERS: 1}
     changes = {
-        change(leaf.sent_as): (numbers(leaf) if numbers else leaf.size) * (n_items if leaf.per_item else 1)
+        change(leaf.sent_as): leaf.size * (n_items if leaf.per_item else 1)
         for leaf in method.leaves
         if leaf.sent_as
     }
@@ -140,7 +138,7 @@ def check_summable(method: AnyMethod) -> None:
             f"the server of {method.name!r} needs single clients' uploads, which secure aggregation hides",
             "omit --secure-aggregation, or use a method whose server needs only sums, such as fedmf",
         )
-    if isinstance(method, ClosedForm) and method.neighbours:
+    if method.one_round and method.neighbours:
         raise ConfigError(
             f"{method.name!r} cannot keep its sums sparse under secure aggregation: masks hide which items a "
             "client has, so it would send numbers for all pairs of items",

@@ -5,33 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.choices import (
-    Aggregate,
-    Remembering,
-    Scorer,
-    SequenceScorer,
-    Tailoring,
-    Update,
-    View,
-    ViewDerives,
-    ViewPenalty,
-    ViewSettles,
-    needs_single_uploads,
-    scorer_knows,
-    view_knows,
-)
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.losses import Loss, NextItemLoss, WindowLoss
-from solera.core.rare_choices import HoldsUsers, Telling, ViewOfWholeTables
+from solera.core.parts import Aggregate, Loss, Part, Scorer, Update, View
 from solera.core.spec import Home, Leaf, Params
-from solera.core.windows import reads_windows
 
 
 @dataclass(frozen=True)
@@ -47,13 +31,28 @@ class Method:
     config: MethodConfig
     scorer: Scorer
     view: View
-    loss: Loss | NextItemLoss | WindowLoss
+    loss: Loss
     update: Update
     aggregate: Aggregate
     popularity_power: float = 0.0
 
+    one_round: ClassVar[Literal[False]] = False  # tells methods apart; see `federated.AnyMethod`
+
     def __post_init__(self) -> None:
         """Validate that the parts fit together, and report all problems at once."""
+        kinds: tuple[tuple[Part, type[Part]], ...] = (
+            (self.scorer, Scorer),
+            (self.view, View),
+            (self.loss, Loss),
+            (self.update, Update),
+            (self.aggregate, Aggregate),
+        )
+        for part, kind in kinds:
+            if not isinstance(part, kind):
+                raise ConfigError(
+                    f"method {self.name!r}: {type(part).__name__} is no {kind.__name__}",
+                    f"derive it from solera.core.parts.{kind.__name__}",
+                )
         names = [leaf.name for leaf in self.leaves]
         problems = [
             f"leaf {name!r} is declared twice" for name in sorted({n for n in names if names.count(n) > 1})
@@ -63,11 +62,10 @@ class Method:
         problems += [
             f"the update moves {name!r}, which no part declares" for name in sorted(moved - set(names))
         ]
-        reported = self.view.reports if isinstance(self.view, ViewOfWholeTables) else ()
         problems += [
             f"leaf {leaf.name!r} is uploaded but never trained"
             for leaf in self.leaves
-            if leaf.sent_as and leaf.name not in moved and leaf.name not in reported
+            if leaf.sent_as and leaf.name not in moved and leaf.name not in self.view.reports
         ]
         by_name = {leaf.name: leaf for leaf in self.leaves}
         shared_tables = {leaf.name: leaf.shape for leaf in self.select(home=Home.SHARED, per_item=True)}
@@ -80,15 +78,15 @@ class Method:
             for leaf in self.leaves
             if leaf.feeds and (not leaf.per_item or shared_tables.get(leaf.feeds) != leaf.shape)
         ]
-        if isinstance(self.loss, Loss) is isinstance(self.scorer, SequenceScorer):
+        if self.loss.learns_from != self.scorer.learns_from:
             problems.append(f"the loss {self.loss.label!r} does not train the scorer {self.scorer.label!r}")
-        if isinstance(self.loss, WindowLoss):
+        if self.scorer.learns_from == "windows":
             problems += self._unfit_for_windows()
-        if any(stage.settle for stage in stages) and not isinstance(self.view, ViewSettles):
+        if any(stage.settle for stage in stages) and not self.view.settles:
             problems.append("the update settles the view, which has nothing to settle")
-        if any(leaf.derived_from for leaf in self.leaves) and not isinstance(self.view, ViewDerives):
+        if any(leaf.derived_from for leaf in self.leaves) and not self.view.does("derive"):
             problems.append("a leaf is derived, but the view derives nothing")
-        if isinstance(self.aggregate, Tailoring):
+        if self.aggregate.target:
             problems += [
                 f"the aggregate's {what} {name!r} is not {needs}"
                 for what, name, known, needs in (
@@ -130,9 +128,9 @@ class Method:
     @cached_property
     def tailored(self) -> frozenset[str]:
         """The shared leaves of which every client has its own version."""
-        if isinstance(self.aggregate, HoldsUsers):
+        if self.aggregate.held:
             return frozenset((self.aggregate.held,))
-        if not isinstance(self.aggregate, Tailoring):
+        if not self.aggregate.target:
             return frozenset()
         target, told = self.aggregate.target, self.told
         more = (leaf for leaf in self.select(home=Home.SHARED) if leaf.derived_from == target)
@@ -141,7 +139,7 @@ class Method:
     @cached_property
     def told(self) -> str:
         """The leaf that tells each client whether its version of the shared table is new; may be empty."""
-        tells = self.aggregate.tells if isinstance(self.aggregate, Telling) else ""
+        tells = self.aggregate.tells
         return tells if any(leaf.name == tells for leaf in self.leaves) else ""
 
     @property
@@ -161,7 +159,7 @@ class Method:
 
     def heaviest(self, n_items: int) -> int:
         """Most training items that a client counts with: as many as it learns from at once."""
-        return min(n_items, self.scorer.max_length + 1) if reads_windows(self.scorer) else n_items
+        return min(n_items, self.scorer.max_length + 1) if self.scorer.max_length else n_items
 
     def weights(self, lengths: Ints, n_items: int) -> Floats:
         """What clients with so many training items weigh in a sum."""
@@ -171,13 +169,13 @@ class Method:
     @property
     def sums_alone(self) -> bool:
         """Whether the server needs only sums over clients, not single uploads."""
-        return not needs_single_uploads(self.aggregate)
+        return not self.aggregate.needs_single_uploads
 
     @property
     def serves_from_history(self) -> bool:
         """Whether a user is served from their history alone, without personal parameters."""
         personal = self.select(home=Home.PERSONAL) or self.view.keeps or self.tailored
-        return isinstance(self.scorer, SequenceScorer) and not personal
+        return self.scorer.learns_from != "items" and not personal
 
     def shared_shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the server's leaves; for a tailored leaf, the shape of one client's version."""
@@ -188,15 +186,13 @@ class Method:
 
     def memory(self, shared: Params) -> Params:
         """The aggregate's server-side state before the first round."""
-        if not isinstance(self.aggregate, Remembering):
-            return {}
         return self.aggregate.memory(
             {leaf.sent_as: shared[leaf.sent_as] for leaf in self.leaves if leaf.sent_as}
         )
 
     def derive(self, tables: Params) -> Params:
         """The leaves that the view computes from whole tables."""
-        return self.view.derive(tables) if isinstance(self.view, ViewDerives) else {}
+        return self.view.derive(tables)
 
     def context(self, round_: int, n_items: int, seed: int = 0) -> RoundContext:
         """The context of a round in a run with this seed."""
@@ -208,20 +204,13 @@ class Method:
 
     def batch_loss(self, params: Params, batch: Batch, view: View | None = None) -> Tensor:
         """The loss of a batch, one value per client, [...]."""
-        return self.item_loss.value(self.score(params, view), batch)
-
-    @cached_property  # asked in every step, and isinstance with a protocol is slow
-    def item_loss(self) -> Loss:
-        """The loss of a method whose clients train on single items, not on sequences."""
-        assert isinstance(self.loss, Loss)
-        return self.loss
+        return self.loss.value(self.score(params, view), batch)
 
     def penalty(
         self, params: Params, batch: Batch, context: RoundContext, view: View | None = None
     ) -> Tensor | float:
         """The penalty the view adds to the loss, [...]."""
-        view = view or self.view
-        return view.penalty(params, batch, context) if isinstance(view, ViewPenalty) else 0.0
+        return (view or self.view).penalty(params, batch, context)
 
     def gradient(
         self,
@@ -237,11 +226,11 @@ class Method:
         view have them, and autograd otherwise.
         """
         view = view or self.view
-        if not (scorer_knows(self.scorer) and view_knows(view)):
+        if not (self.scorer.does("gradient") and view.does("gradient")):
             return self._autograd(params, batch, context, wanted, view)
         items = view.see(params)
         scores = self.scorer.score(params, items)
-        slope = self.item_loss.slope(scores, batch)
+        slope = self.loss.slope(scores, batch)
         found = self.scorer.gradient(params, items, slope, wanted)
         if len(found) < len(wanted):
             found |= view.gradient(params, self.scorer.item_gradient(params, slope), batch, context)
@@ -252,7 +241,7 @@ class Method:
     ) -> tuple[Tensor, Params]:
         moving = {name: params[name].detach().requires_grad_() for name in wanted}
         scores = self.score(params | moving, view)
-        slope = self.item_loss.slope(scores.detach(), batch)
+        slope = self.loss.slope(scores.detach(), batch)
         penalty = torch.as_tensor(self.penalty(params | moving, batch, context, view))
         found = torch.autograd.grad((scores * slope).sum() + penalty.sum(), list(moving.values()))
         return scores.detach(), dict(zip(moving, found, strict=True))

@@ -1,224 +1,407 @@
-"""Parts shared by several methods."""
+"""The base classes of a method's parts: scorer, view, loss, update and aggregate.
+
+A part overrides the hooks it needs. All others do nothing, so engines call them for every method.
+
+Parts operate on trailing axes. A client's leaf has its own shape; the rows of a per-item leaf have shape
+[..., n, *shape] for the n items of a batch. Leading axes (none in the reference engine, the clients of a
+block in the block engine) belong to the engine, and parts must leave them alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Sgd, Stage
 from solera.core.context import Batch, RoundContext
-from solera.core.spec import Home, Init, Leaf, Params
-from solera.core.upload import Totals
+from solera.core.spec import Leaf, Params
+from solera.core.upload import Totals, Upload
 
-_PIECE_ROWS = 65_536  # of a table that are averaged at a time
-
-
-def inner(vector: Tensor, items: Tensor) -> Tensor:
-    """⟨vector, item⟩ for every item: [..., d] and [..., n, d] (or [n, d], the same for all) to [..., n]."""
-    if items.dim() == 2 and vector.dim() > 1:
-        return vector @ items.T
-    return (items @ vector.unsqueeze(-1)).squeeze(-1)
+# What clients learn from: single items, the order of their items, or a window of it; see `Scorer`.
+LearnsFrom = Literal["items", "sequences", "windows"]
+Drop = Callable[[Tensor], Tensor]  # dropout of vectors [clients, length, width]
 
 
-def weighted_sum(weights: Tensor, items: Tensor) -> Tensor:
-    """Σ weight · item over the items: [..., n] and [..., n, d] to [..., d]."""
-    return (weights.unsqueeze(-2) @ items).squeeze(-2)
-
-
-@dataclass(frozen=True)
-class Dot:
-    """⟨user, item⟩ with a personal user vector."""
-
-    embedding_size: int
-    start: Init = Init.NORMAL
-    label: str = "dot with user vector"
-
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """The user vector."""
-        d = self.embedding_size
-        return (Leaf("user", (d,), Home.PERSONAL, self.start, fan_in=d),)
-
-    def score(self, params: Params, items: Tensor) -> Tensor:
-        """Σ_k user_k · item_k."""
-        return inner(params["user"], items)
-
-    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Σ slope · item, for the user vector."""
-        return {"user": weighted_sum(slope, items)} if "user" in wanted else {}
-
-    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """slope · user, the gradient by each item vector."""
-        return slope.unsqueeze(-1) * params["user"].unsqueeze(-2)
-
-
-@dataclass(frozen=True)
-class PersonalLinear:
-    """A personal linear layer: ⟨w, item⟩ + b."""
-
-    embedding_size: int
-    label: str = "personal linear layer"
-
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """Weight and bias, initialized like an ordinary linear layer."""
-        d = self.embedding_size
-        return (
-            Leaf("score.weight", (d,), Home.PERSONAL, Init.LINEAR, fan_in=d),
-            Leaf("score.bias", (1,), Home.PERSONAL, Init.LINEAR, fan_in=d),
-        )
-
-    def score(self, params: Params, items: Tensor) -> Tensor:
-        """Σ_k w_k · item_k + b."""
-        return inner(params["score.weight"], items) + params["score.bias"]
-
-    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Σ slope · item for w, Σ slope for b, where slope is the derivative of the loss by the scores."""
-        found = {}
-        if "score.weight" in wanted:
-            found["score.weight"] = weighted_sum(slope, items)
-        if "score.bias" in wanted:
-            found["score.bias"] = slope.sum(-1, keepdim=True)
-        return found
-
-    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """slope · w, the gradient by each item vector."""
-        return slope.unsqueeze(-1) * params["score.weight"].unsqueeze(-2)
-
-
-@dataclass(frozen=True)
-class ItemTable:
-    """One item table, used directly. `home` says where it is, `keep` whether trained rows stay there."""
-
-    embedding_size: int
-    home: Home = Home.SHARED
-    keep: bool = False
+class Part:
+    """One of the five choices of a method."""
 
     @property
     def label(self) -> str:
-        """Shared, shared and kept, or personal."""
-        if self.home is Home.PERSONAL:
-            return "personal table"
-        return "shared, fine-tuned and kept" if self.keep else "shared as it is"
+        """A short label for this choice."""
+        return type(self).__name__
+
+    def does(self, hook: str) -> bool:
+        """Whether this part overrides a hook that does nothing by default."""
+        kind: Any = type(self)
+        return _overrides(kind, hook)
+
+
+@cache
+def _overrides(kind: Any, hook: str) -> bool:
+    base = next(each for each in kind.__mro__ if Part in each.__bases__)
+    return bool(getattr(kind, hook) is not getattr(base, hook))
+
+
+class Scorer(Part):
+    """How a user scores an item vector.
+
+    Scorers `learn_from` items, and keep what they learn of a user in personal leaves; or from sequences of
+    items or windows of them, and represent a user by a memory of the own history.
+    """
+
+    learns_from: LearnsFrom = "items"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The item table."""
-        shared = self.home is Home.SHARED
-        return (Leaf("items", (self.embedding_size,), self.home, per_item=True, upload=shared),)
+        """The leaves this part needs."""
+        return ()
+
+    def score(self, params: Params, items: Tensor) -> Tensor:
+        """Scores [..., n] of item vectors [..., n, d]."""
+        raise NotImplementedError
+
+    def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
+        """Gradients by the wanted leaves, given the derivative [..., n] of the loss by the scores.
+
+        Optional, together with `item_gradient`: without them, the slower autograd is used.
+        """
+        raise NotImplementedError
+
+    def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
+        """Gradient with respect to the item vectors, [..., n, d]."""
+        raise NotImplementedError
+
+    @property
+    def gathers(self) -> str:
+        """A personal leaf that `gather` computes at the start of every round; empty if there is none."""
+        return ""
+
+    def gather(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """The gathered leaf [clients, ...], from the rows of the clients' training items.
+
+        `rows` [sum(counts), d] are of the leaf "items" as the clients hold it then, client after client.
+        """
+        raise NotImplementedError
+
+    def remember(self, shared: Params, items: Tensor, lengths: Tensor) -> Tensor:
+        """Memories [clients, d] of whole histories, given the items of all, one client after the other."""
+        raise NotImplementedError
+
+    def before(self, inputs: Tensor, places: range) -> Tensor:
+        """Memories [..., places, d] before each position of a sequence, from the inputs [..., L, d]."""
+        raise NotImplementedError
+
+    def input_gradient(self, slope: Tensor, places: range) -> Tensor:
+        """Gradient with respect to the inputs, [..., L, d], given the gradient by the output of `before`."""
+        raise NotImplementedError
+
+    @property
+    def max_length(self) -> int:
+        """Items that are read at once, of those that learn from windows; 0 for all others."""
+        return 0
+
+    def states(self, params: Params, items: Tensor, drop: Drop | None = None) -> Tensor:
+        """Memories [clients, length + 1, d] before the first item of [clients, length] and after each."""
+        raise NotImplementedError
+
+
+class View(Part):
+    """How a client sees the item table."""
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The leaves this part needs."""
+        return ()
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The table, if it is fine-tuned and kept."""
-        return ("items",) if self.keep else ()
+        """Shared per-item leaves whose locally trained rows stay on the client and are used to serve it."""
+        return ()
 
     def see(self, params: Params) -> Tensor:
-        """The rows of the table."""
-        return params["items"]
+        """Item vectors [..., n, d] from the rows of the per-item leaves."""
+        raise NotImplementedError
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient, unchanged."""
-        return {"items": slope}
+        """Gradients of the view's leaves, given the derivative [..., n, d] of the loss by the item vectors.
 
+        Includes the gradient of the view's own penalty, if it has one. Optional, like that of a scorer.
+        """
+        raise NotImplementedError
 
-@dataclass(frozen=True)
-class Joint:
-    """Train all leaves together in every step."""
-
-    leaves: tuple[str, ...]
-    optimizer: type[Sgd | Adam] = Sgd
-    label: str = "all together"
-
-    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage with one move."""
-        optimizer = self.optimizer(context.hyper["learning_rate"], context.hyper["reg"])
-        return (Stage(context.local_epochs, (Move(self.leaves, optimizer),)),)
-
-
-@dataclass(frozen=True)
-class ThreeRates:
-    """Train everything together by SGD, with the three rates in the public code of PFedRec's authors.
-
-    `slow` leaves have η, `fast` ones η · `item_rate`, and the items η · `item_rate` · n_items.
-    """
-
-    slow: tuple[str, ...]
-    fast: tuple[str, ...] = ()
-    label: str = "all together"
-
-    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage with one move."""
-        hyper = context.hyper
-        rate, reg = hyper["learning_rate"], hyper["reg"]
-        faster = rate * hyper["item_rate"]
-        along = [Move(("items",), Sgd(faster * context.n_items, reg))]
-        if self.fast:
-            along.append(Move(self.fast, Sgd(faster, reg)))
-        return (Stage(context.local_epochs, (Move(self.slow, Sgd(rate, reg), tuple(along)),)),)
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The mean of the clients' tables: shared + Σ weight · change / Σ weight.
-
-    All clients weigh the same, or with `weighted` in proportion to their number of training items. With
-    `by_row`, an item's row is averaged over the clients who touched it, not over all.
-    """
-
-    weighted: bool = False
-    by_row: bool = False
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
+        """A penalty added to the loss, one per client, [...]."""
+        return 0.0
 
     @property
-    def label(self) -> str:
-        """Mean, or weighted mean, over all clients or row by row."""
-        mean = "weighted mean" if self.weighted else "mean"
-        return f"{mean} over the clients that touch a row" if self.by_row else mean
+    def settles(self) -> str:
+        """The personal per-item leaf that `settle` computes; empty if there is none.
+
+        A method with such a view trains, stores and sends whole tables.
+        """
+        return ""
+
+    def settle(self, params: Params) -> Tensor:
+        """The leaf's rows [..., n, d], from the final state of the view, also of items without training."""
+        raise NotImplementedError
+
+    def derive(self, tables: Params) -> Params:
+        """The leaves `derived_from` the given tables [..., n_items, d]."""
+        return {}
+
+    def observe(self, before: Params, now: Params) -> Params:
+        """Update the personal derived leaves from the client's rows [..., n, d] before the round and now.
+
+        Padding rows are zero in both. Called at the start of every epoch and after the last one.
+        """
+        return {}
+
+    def prepare(self, tables: Params, context: RoundContext) -> Params:
+        """Parameters [clients, ...] for this round, from whole tables before it; nobody stores them.
+
+        Personal tables have shape [clients, n_items, d], shared ones [n_items, d].
+        """
+        return {}
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """Uploaded shared leaves whose upload is computed by `report` instead of trained."""
+        return ()
+
+    def report(self, tables: Params) -> Params:
+        """Uploads [clients, n_items, ...] of the leaves in `reports`, from personal tables after training."""
+        return {}
+
+    def merged_by(self, before: Params, after: Params) -> Tensor | None:
+        """ρ of a round, [..., n, 1] or fewer, if the view merges the shared table into the client's own.
+
+        1 takes the shared table's row, 0 keeps the client's row. `before` and `after` are the client's leaves
+        before and after the round.
+        """
+        return None
+
+
+class Loss(Part):
+    """A training loss, for scorers that learn from the same."""
+
+    learns_from: LearnsFrom = "items"
+
+    def value(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Items: the loss of scores [..., n], summed over the last axis, [...]."""
+        raise NotImplementedError
+
+    def slope(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Items: the derivative of the loss by each score, [..., n]."""
+        raise NotImplementedError
+
+    def value_and_slope(self, scores: Tensor, targets: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Sequences: the loss [..., places] of scores [..., places, n], and its derivative by them.
+
+        `targets` [..., places] are the rows of the target items, `drawn` [..., n] counts how often each row
+        is a negative. The scores may be overwritten.
+        """
+        raise NotImplementedError
+
+    def drawn(self, context: RoundContext) -> Tensor | None:
+        """Windows: the negatives of a round, ascending; None stands for all items."""
+        return None
+
+    def losses(
+        self, states: Tensor, items: Tensor, targets: Tensor, weights: Tensor, negatives: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Windows: the weighted sum of the losses of states [n, d], and single losses without gradients.
+
+        `items` are all item vectors, `targets` [n] the items to predict.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """p ← S(p − rate · (gradient + reg · p)), where rate = learning_rate · decay^(steps taken this round).
+
+    S is soft-thresholding: it reduces every absolute value by `shrink`, but not below zero.
+    """
+
+    learning_rate: float
+    reg: float = 0.0
+    decay: float = 1.0
+    shrink: float = 0.0
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma & Ba 2015) with its usual constants. Its state is reset every round."""
+
+    learning_rate: float
+    reg: float = 0.0
+
+
+@dataclass(frozen=True)
+class Move:
+    """Leaves that are updated together, with gradients of the same loss.
+
+    `along` lists further leaves that are updated in the same step, each group with its own optimizer.
+    """
+
+    leaves: tuple[str, ...]
+    optimizer: Sgd | Adam
+    along: tuple[Move, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Move, ...]:
+        """This move and the moves in `along`."""
+        return (self, *self.along)
+
+    def renamed(self, names: Mapping[str, str]) -> Move:
+        """A copy with some leaves replaced according to `names`."""
+        leaves = tuple(names.get(name, name) for name in self.leaves)
+        return Move(leaves, self.optimizer, tuple(part.renamed(names) for part in self.along))
+
+    def only(self, names: Collection[str]) -> Move | None:
+        """A copy restricted to the given leaves, or None if it moves none of them."""
+        parts = [
+            Move(mine, part.optimizer)
+            for part in self.parts
+            if (mine := tuple(name for name in part.leaves if name in names))
+        ]
+        return replace(parts[0], along=tuple(parts[1:])) if parts else None
+
+    @property
+    def all_leaves(self) -> tuple[str, ...]:
+        """The leaves of all parts of this move."""
+        return tuple(name for part in self.parts for name in part.leaves)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A number of epochs that apply the moves one after the other on every batch.
+
+    `view` replaces the method's view during the stage, for example before one of its components is active.
+    `settle` stores the view's result before the first epoch, see `View.settle`. A client leaves the stage
+    after an epoch whose mean loss differs from the previous one by less than `stop` times the previous one.
+    """
+
+    epochs: int
+    moves: tuple[Move, ...]
+    view: View | None = None
+    settle: bool = False
+    stop: float = 0.0
+
+
+class Update(Part):
+    """Which leaves are trained, and in what order."""
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """The local training of one round. The upload is computed after the last stage."""
+        raise NotImplementedError
+
+    @property
+    def told(self) -> str:
+        """The shared leaf of `Aggregate.tells`, if training is simpler for clients to whom it says 0."""
+        return ""
+
+    def stages_without_news(self, context: RoundContext) -> tuple[Stage, ...]:
+        """Stages with the outcome of `stages`, for these clients. They save time and change no result."""
+        return self.stages(context)
+
+
+class Aggregate(Part):
+    """How the server turns uploads into the next shared state.
+
+    Aggregates with a `target` or a `sift` need single clients' uploads, so they cannot work under secure
+    aggregation; all others need sums alone.
+    """
+
+    @property
+    def weighted(self) -> bool:
+        """Whether clients are weighted by their number of training items; otherwise all weigh the same."""
+        return False
 
     @property
     def from_sums(self) -> bool:
-        """True unless rows are divided by the number of clients who touched them."""
-        return not self.by_row
+        """Whether the result depends only on the sums of the changes and on constants.
 
-    def change(self, totals: Totals, name: str, rows: slice | None = None) -> Tensor:
-        """The mean change of one leaf, in double precision; zero where nobody changed anything.
-
-        With `rows`, only these rows of a table.
+        Then it depends neither on how many clients touched a row nor on single uploads, and noise on the sums
+        protects the whole result.
         """
-        change, weight = totals.leaf(name)
-        if rows is not None:
-            change, weight = change[rows], weight[rows]
-        if not self.by_row:
-            return change / totals.weight
-        weight = weight.view(*weight.shape, *[1] * (change.dim() - weight.dim()))
-        return torch.where(weight > 0, change / weight, 0.0)
+        return False
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """FedAvg on all leaves in `shared`. A row that nobody touched does not change."""
-        return shared | {
-            name: self._moved(shared[name], totals, name) for name in totals.names if name in shared
-        }
+        """The next shared state."""
+        raise NotImplementedError
 
-    def _moved(self, values: Tensor, totals: Totals, name: str) -> Tensor:
-        """The next values of a leaf, in pieces: a large table has no copy in double precision."""
-        if len(totals.row_weights) <= _PIECE_ROWS or not totals.of_rows(name):
-            return (values.double() + self.change(totals, name)).to(values.dtype)
-        moved = torch.empty_like(values)
-        for begin in range(0, len(values), _PIECE_ROWS):
-            rows = slice(begin, begin + _PIECE_ROWS)
-            moved[rows] = values[rows].double() + self.change(totals, name, rows)
-        return moved
+    def memory(self, sent: Params) -> Params:
+        """The initial state that the server keeps between rounds, given the leaves that clients send.
 
+        `combine` receives the state beside the shared leaves and returns the next state. Clients never
+        receive it.
+        """
+        return {}
 
-@dataclass(frozen=True)
-class Nothing:
-    """No aggregation: nothing is uploaded."""
+    def sift(self, upload: Upload, weights: Tensor | None, totals: Totals) -> None:
+        """Fill the empty totals with the accepted part of the uploads of all clients of the round.
 
-    label: str = "none"
-    weighted: bool = False
+        Optional. `weights` [n_clients] is None where all clients weigh the same. `combine` receives these
+        totals.
+        """
+        raise NotImplementedError
 
-    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """The shared state, unchanged."""
-        return shared
+    @property
+    def source(self) -> str:
+        """The shared leaf whose client versions are mixed into the target; empty if none is."""
+        return ""
+
+    @property
+    def target(self) -> str:
+        """The shared leaf of which every client receives its own version. May equal the source.
+
+        The server's state then has size clients × items.
+        """
+        return ""
+
+    @property
+    def sketchable(self) -> bool:
+        """Whether `mixing` only uses inner products of tables, so that sketches of them will do."""
+        return False
+
+    def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
+        """Mixing weights [c, c]: row u holds the weights of all clients' tables in client u's next table.
+
+        `tables` [c, n_items, d] are the tables that the round's clients sent, `weights` [c] their numbers of
+        training items.
+        """
+        raise NotImplementedError
+
+    @property
+    def tells(self) -> str:
+        """The shared leaf [1] that tells each client whether it has a new table; empty if all have one.
+
+        A method whose view does not declare the leaf is not told.
+        """
+        return ""
+
+    def renewed(self, clients: int, context: RoundContext) -> Tensor:
+        """1 for each of the round's clients that has a new table, else 0, [clients]."""
+        raise NotImplementedError
+
+    @property
+    def held(self) -> str:
+        """The shared leaf, not per item, of which the server holds a version per client; may be empty."""
+        return ""
+
+    def draw(self, users: Tensor, count: int, context: RoundContext) -> Tensor:
+        """Indices of the round's clients, ascending, given the held vectors of all users [n, d]."""
+        raise NotImplementedError
+
+    def pass_on(self, users: Tensor, clients: Tensor, changes: Tensor, context: RoundContext) -> Tensor:
+        """All users' vectors after the round, in which `clients` sent these changes [c, d]."""
+        raise NotImplementedError
+
+    @property
+    def needs_single_uploads(self) -> bool:
+        """Whether the server needs more than sums over clients."""
+        return bool(self.target) or self.does("sift")

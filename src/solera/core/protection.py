@@ -102,7 +102,7 @@ class SumStep(Protocol):
 class UploadCoding(Protocol):
     """A coding of clients' uploads."""
 
-    def coded(self, upload: Upload, leaves: tuple[Leaf, ...], round_: int) -> Upload:
+    def coded(self, upload: Upload, leaves: tuple[Leaf, ...]) -> Upload:
         """The uploads as the server decodes them. Rows may be missing; those left are in the same order."""
         ...
 
@@ -110,8 +110,16 @@ class UploadCoding(Protocol):
         """Size of each client's coded upload, given the decoded one."""
         ...
 
-    def numbers(self, leaf: Leaf) -> int:
-        """Numbers that stand for one row of a leaf, or for a whole leaf that is not per item."""
+
+class Download(Protocol):
+    """A coding of the tables that clients download."""
+
+    def received(self, shared: Params) -> Params:
+        """The shared leaves as clients decode them. Derived leaves are computed from these."""
+        ...
+
+    def bytes_per_client(self, n_items: int) -> float:
+        """What each client of a round downloads."""
         ...
 
 
@@ -133,13 +141,12 @@ class CodedRound(RoundStep):
 
     coding: UploadCoding
     leaves: tuple[Leaf, ...]
-    round: int
     residuals: Residuals
 
     def send(self, clients: Ints, upload: Upload) -> Upload:
         """The uploads as the server decodes them. The rest stays on the clients."""
         whole = self.residuals.added(clients, upload)
-        sent = self.coding.coded(whole, self.leaves, self.round)
+        sent = self.coding.coded(whole, self.leaves)
         self.residuals.keep(clients, whole, sent)
         return sent
 
@@ -230,5 +237,5 @@ class Chain:
         steps: list[RoundStep] = []
         if self.coding:
             assert residuals is not None
-            steps.append(CodedRound(self.coding, leaves, round_, residuals))
+            steps.append(CodedRound(self.coding, leaves, residuals))
         return RoundChain((*steps, *(step.begin(round_, leaves, memory) for step in self.steps)))

@@ -13,8 +13,9 @@ from torch import Tensor
 from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
 
+ITEMS = "items"  # the leaf of the item table
+INPUTS, MEMORY = "inputs", "memory"  # input vectors of a memory of the own history, and that memory
 Params = dict[str, Tensor]  # leaf name → values; see `Method` for the axes
-_DRAWN_ROWS = 8192  # of a table, drawn at a time if only some rows are wanted
 
 
 class Home(StrEnum):
@@ -43,7 +44,7 @@ class Leaf:
     initialized again in every round and is kept only to serve its user. A leaf `derived_from` a table is
     computed from it by the view's `derive`. With `bias`, the first number of every row is the item's bias,
     which a coding must keep more exactly than the others. The rows of a per-item leaf that a client does not
-    touch in a round are multiplied by the leaf `fades_with`, as it is after training; see `core.fading`.
+    touch in a round are multiplied by the leaf `fades_with`, as it is after training; see `methods.fedrap`.
     """
 
     name: str
@@ -78,24 +79,7 @@ class Leaf:
     def initial(self, n_items: int, seed: int) -> Tensor:
         """The initial value, in double precision: [n_items, *shape] if per item, else [*shape]."""
         shape = (n_items, *self.shape) if self.per_item else self.shape
-        return self._drawn(self._generator(seed), shape)
-
-    def initial_rows(self, rows: range, seed: int) -> Tensor:
-        """Some rows of the initial value of a per-item leaf, drawn without holding those before them."""
-        draw = self._generator(seed)
-        found = torch.empty((len(rows), *self.shape), dtype=torch.float64)
-        for begin in range(0, rows.stop, _DRAWN_ROWS):
-            piece = self._drawn(draw, (min(_DRAWN_ROWS, rows.stop - begin), *self.shape))
-            skipped = max(0, rows.start - begin)
-            if skipped < len(piece):
-                start = begin + skipped - rows.start
-                found[start : start + len(piece) - skipped] = piece[skipped:]
-        return found
-
-    def _generator(self, seed: int) -> np.random.Generator:
-        return generator(seed, Purpose.INIT, *(self.feeds or self.name).encode())
-
-    def _drawn(self, draw: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+        draw = generator(seed, Purpose.INIT, *(self.feeds or self.name).encode())
         match self.init:
             case Init.ZEROS:
                 values = np.zeros(shape)

@@ -39,7 +39,7 @@ class Upload:
         """The changes of all leaves that may be sent, each under the name of its shared leaf.
 
         The rows of a leaf that fades are compared with what they would be if the client had not touched them.
-        The server adds what became of all rows, see `core.fading`.
+        The server adds what became of all rows, see `methods.fedrap`.
         """
         changes = {}
         for leaf in leaves:
@@ -229,14 +229,13 @@ class Totals:
             else:
                 self._sums[name] += change
 
-    def reduce(self, add: Callable[[Tensor], None], *, rows: bool = True) -> None:
-        """Add the totals of other processes; `add` replaces a tensor by its sum over all of them.
+    def end_shard(self) -> None:
+        """Say that all uploads of a shard of clients have been added."""
 
-        Without `rows`, those of per-item leaves stay as they are.
-        """
+    def reduce(self, add: Callable[[Tensor], None]) -> None:
+        """Add the totals of other processes; `add` replaces a tensor by its sum over all of them."""
         weight = torch.tensor([self.weight], dtype=torch.float64)
-        sums = [values for name, values in self._sums.items() if rows or not self._leaves[name].per_item]
-        for values in (weight, *([self._row_weight] if rows else ()), *sums):
+        for values in (weight, self._row_weight, *self._sums.values()):
             add(values)
         self.weight = float(weight)
 

@@ -13,12 +13,10 @@ from safetensors.torch import load
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS
 from solera.core.errors import BundleError, ConfigError, DeviceError
 from solera.core.federated import AnyMethod
-from solera.core.history import INPUTS, FadingHistory, remembers
-from solera.core.neighbours import LEVELS, NEIGHBOURS, WEIGHTS, Neighbours, resized
-from solera.core.spec import Home, Params
+from solera.core.spec import INPUTS, Home, Params
 from solera.data.ragged import Ragged
 from solera.device.bundle import (
     COMPACT_FORMAT,
@@ -35,7 +33,9 @@ from solera.engine import OneRound, Simulation
 from solera.engine.one_round import memory_weights
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen, newcomer
+from solera.math.neighbours import LEVELS, Neighbours, resized
 from solera.methods import find, names
+from solera.methods.fedhist import FadingHistory
 from solera.runs.blend import mixed
 
 Shapes = dict[str, tuple[int, ...]]
@@ -54,7 +54,7 @@ def served_from_history() -> list[str]:
 
 
 def _is_linear(method: AnyMethod) -> bool:
-    return method.serves_from_history and (isinstance(method, ClosedForm) or remembers(method.scorer))
+    return method.serves_from_history and (method.one_round or method.scorer.learns_from == "sequences")
 
 
 class Model:
@@ -95,7 +95,7 @@ class Model:
     def _grown(self, shared: Arrays) -> Params:
         """Tensors of a federation, whose catalogue may be older: new items are as at the start."""
         tensors = {name: torch.from_numpy(value.copy()) for name, value in shared.items()}
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             channels = self.method.scorer.channels
             if self.method.neighbours:
                 _check_sources(tensors, channels)
@@ -122,7 +122,7 @@ class Model:
             return {}
         version = bundle.manifest.format
         compact = version == COMPACT_FORMAT or (version != FORMAT and LEVELS in tensors)
-        if isinstance(self.method, ClosedForm) and compact:
+        if self.method.one_round and compact:
             check_compact(bundle, tensors, self.n_items)
             _check_sources(tensors, self.method.scorer.channels)
             return tensors
@@ -135,7 +135,7 @@ class Model:
             dtype = torch.int32 if name == NEIGHBOURS else self.dtype
             if value.dtype != dtype or not bool(torch.isfinite(value).all()):
                 raise BundleError(f"{bundle.path}: {name!r} is not all finite {dtype} numbers", again)
-        if isinstance(self.method, ClosedForm) and self.method.neighbours:
+        if self.method.one_round and self.method.neighbours:
             _check_sources(tensors, self.method.scorer.channels)
         return tensors
 
@@ -189,7 +189,7 @@ class Model:
 
     def similarity(self, row: int) -> Tensor:
         """How much the model connects every item with one item; of a blend, the blend of both models'."""
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             scores = self._own_scores(np.array([row], dtype=np.int64), None, None)
         else:
             vectors = self.method.view.see(self.shared).double()
@@ -200,7 +200,7 @@ class Model:
         self, history: Ints, days: Floats | None, asked: float | None
     ) -> tuple[Simulation | OneRound, Ragged]:
         """A federation of this user. The time of the request is for models that were trained to read it."""
-        reads = isinstance(self.method, ClosedForm) and self.method.reads_request_time
+        reads = self.method.one_round and self.method.reads_request_time
         return newcomer(
             self.method,
             self.shared,
@@ -224,7 +224,7 @@ class Model:
             )
         columns, places = torch.tensor(items), torch.from_numpy(history)
         ages = np.arange(len(history))[::-1].copy()
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             _, known = self._alone(history, days, asked)
             weights = torch.from_numpy(memory_weights(self.method, known))  # [channels, length]
             sparse = Neighbours.of(self.shared, len(weights), self.dtype)

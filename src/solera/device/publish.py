@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 from safetensors.torch import save
 
 from solera import __version__
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import BundleError, RunError
 from solera.core.files import replacing_file
 from solera.core.spec import Params
@@ -150,7 +149,7 @@ def _published(folder: RunFolder, *, whole: bool) -> _Published:
         )
     about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
     tensors = {name: state.shared[name] for name in method.shared_shapes(result.items)}
-    if compact := isinstance(method, ClosedForm) and not whole:
+    if compact := method.one_round and not whole:
         tensors = compacted(method, tensors, result.items)
     return _Published(about, tensors, compact)
 
@@ -215,8 +214,8 @@ def trained_on_devices(
             "leave publisher_key out",
         )
     tensors = {name: shared[name] for name in method.shared_shapes(manifest.items)}
-    compact = isinstance(method, ClosedForm)
-    if isinstance(method, ClosedForm):
+    compact = method.one_round
+    if method.one_round:
         tensors = compacted(method, tensors, manifest.items)
     about = _About(manifest.method, manifest.plugins, manifest.options, manifest.precision, manifest.seed)
     return write(

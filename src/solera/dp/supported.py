@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from solera.core.choices import FromSums
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
 
@@ -12,7 +10,7 @@ _HINT = "choose a method whose aggregate is a mean over all clients, like fedmf"
 
 def check(method: AnyMethod) -> None:
     """Raise an error for a method whose server uses more than the noisy sum of clipped uploads."""
-    if isinstance(method, ClosedForm):  # its server only gets the total
+    if method.one_round:  # its server only gets the total
         if all(each.width for each in method.update.sums.values()):
             raise ConfigError(
                 f"{method.name!r} cannot send a sketch under differential privacy: the model "
@@ -35,7 +33,7 @@ def check(method: AnyMethod) -> None:
     elif method.popularity_power:
         why = "it draws negatives by item popularity, to which no noise is added"
         hint = "omit popular-negatives"
-    elif not (isinstance(aggregate, FromSums) and aggregate.from_sums):
+    elif not aggregate.from_sums:
         why = (
             f"its server ({aggregate.label}) needs more than the sum of the changes: how many "
             "clients changed a row is users' data too"

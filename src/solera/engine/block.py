@@ -18,20 +18,17 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Move, Stage, View, ViewDerives, ViewSettles
-from solera.core.history import remembers
 from solera.core.parallel import in_order
+from solera.core.parts import Move, Stage, View
 from solera.core.spec import Params
 from solera.core.upload import Upload
-from solera.core.windows import reads_windows
-from solera.engine.local_training import ClientResult, Task
+from solera.engine.local_training import ClientResult, LocalTraining, SummedResult, Task
 from solera.engine.optimizers import Gradient, Step, step_of
 from solera.engine.plan import BlockPlan, StepPlan, steps_of
 from solera.engine.process import keep_freed_memory, torch_threads
 from solera.engine.rows import Trained, settled, start
 from solera.engine.sequences import SequencePlan, sequence_blocks
 from solera.engine.store import TouchedRows
-from solera.engine.summed import SummedResult
 from solera.engine.windows import PLACES, single_gradients, summed_gradients, upload_numbers, window_batches
 
 Result = TypeVar("Result")
@@ -45,7 +42,7 @@ WHOLE_UP_TO = 3
 
 
 @dataclass(frozen=True)
-class BlockTraining:
+class BlockTraining(LocalTraining):
     """Local training of many clients at once."""
 
     threads: int = 0  # 0: one per core
@@ -55,7 +52,7 @@ class BlockTraining:
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
         """Train block by block and yield results in the order of the blocks."""
         keep_freed_memory()
-        if reads_windows(task.method.scorer):
+        if task.method.scorer.learns_from == "windows":
             yield from self._windows(single_gradients, task, clients, self.block_samples)
             return
         for part, some in task.by_news(clients):
@@ -65,7 +62,7 @@ class BlockTraining:
         samples = task.data.train.lengths[clients] * (1 + task.context.negatives)
         numbers = sum(leaf.size for leaf in task.method.select(per_item=True))
         size = min(self.block_samples, BLOCK_NUMBERS // max(1, numbers))
-        if remembers(task.method.scorer):
+        if task.method.scorer.learns_from == "sequences":
             lengths = task.data.train.lengths[clients]
             blocks = sequence_blocks(lengths, task.context, self.block_samples)
         else:
@@ -77,16 +74,15 @@ class BlockTraining:
                 self.threads,
             )
 
-    def sums(self, task: Task, clients: Ints) -> Iterator[SummedResult] | None:
+    def sums(self, task: Task, clients: Ints) -> Iterator[SummedResult]:
         """The summed gradients of batches of clients, for methods that learn from windows of histories."""
-        if not reads_windows(task.method.scorer):
-            return None
+        if task.method.scorer.learns_from != "windows" or not len(clients):
+            return iter(())
         return self._windows(summed_gradients, task, clients, min(PLACES, self.block_samples))
 
     def _windows(
         self, train: Callable[[Task, Ints], Result], task: Task, clients: Ints, places: int
     ) -> Iterator[Result]:
-        assert reads_windows(task.method.scorer)
         lengths = np.minimum(task.data.train.lengths[clients], task.method.scorer.max_length + 1)
         single = train is single_gradients
         most = max(2, BLOCK_NUMBERS // upload_numbers(task)) if single else len(clients)
@@ -114,7 +110,7 @@ def train_block(task: Task, whole_up_to: int, clients: Ints) -> ClientResult:
     method = task.method
     stages = task.stages
     plan: BlockPlan | SequencePlan
-    if remembers(method.scorer):
+    if method.scorer.learns_from == "sequences":
         plan = SequencePlan(task, clients)
     else:
         plan = BlockPlan(task, clients, sum(stage.epochs for stage in stages), whole_up_to)
@@ -148,7 +144,7 @@ class _Work:
         self._seen_in: StepPlan | None = None
         self.settled_with: Params | None = None
         view = task.method.view
-        self._deriving = view if isinstance(view, ViewDerives) else None
+        self._deriving = view if view.does("observe") else None
         if self._deriving:
             self._before = self._by_client(
                 {n: self._padded(v) if n in self._per_item and plan.whole else v for n, v in start.items()}
@@ -211,7 +207,6 @@ class _Work:
     def _settle(self) -> None:
         """Store the result of the method's view."""
         view = self._task.method.view
-        assert isinstance(view, ViewSettles)
         self.settled_with = {n: v.clone() for n, v in self._params.items() if n not in self._per_item}
         outcome = view.settle(self._by_client(self._params))
         table = outcome.flatten(0, 1) if self._plan.whole else self._plan.padding.unpad(outcome)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple
 
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Stage
 from solera.core.context import RoundContext
 from solera.core.method import Method
-from solera.core.rare_choices import TrainsByNews
+from solera.core.parts import Stage
 from solera.core.spec import Params
-from solera.core.upload import Upload
+from solera.core.upload import Sums, Upload
 from solera.data.sampling import ClientData
 from solera.engine.state import State
 
@@ -49,29 +48,40 @@ class Task:
     def stages(self) -> tuple[Stage, ...]:
         """The stages of the method's update."""
         update = self.method.update
-        if self.news or not isinstance(update, TrainsByNews):
-            return update.stages(self.context)
-        return update.stages_without_news(self.context)
+        return update.stages(self.context) if self.news else update.stages_without_news(self.context)
 
     def by_news(self, clients: Ints) -> list[tuple[Task, Ints]]:
         """The clients with a new table and those without, if they train differently."""
         update = self.method.update
-        if not isinstance(update, TrainsByNews) or not update.told:
+        if not update.told:
             return [(self, clients)]
         new = self.state.shared[update.told].squeeze(-1).cpu().numpy()[clients] != 0
         groups = (self, clients[new]), (replace(self, news=False), clients[~new])
         return [group for group in groups if len(group[1])]
 
-    def table_rows(self, name: str, items: Tensor) -> Tensor:
-        """Rows of a shared table, or of the initial values of a personal one."""
-        shared = self.state.shared
-        table = shared[name] if name in shared else self.state.personal.initial[name]
-        return table.index_select(0, items)
+
+class SummedResult(NamedTuple):
+    """What a group of clients sends, added up, with the clients' weights.
+
+    `rows` are the items whose rows they send, `row_counts[c]` of them for client c, and `loss` their losses.
+    """
+
+    sums: Sums
+    rows: Tensor
+    row_counts: Tensor
+    loss: Tensor
 
 
-class LocalTraining(Protocol):
+class LocalTraining:
     """An engine: trains clients from a state, without changing it."""
 
     def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
         """Train clients and yield the results of groups of clients, in any order."""
-        ...
+        raise NotImplementedError
+
+    def sums(self, task: Task, clients: Ints) -> Iterator[SummedResult]:
+        """The sums of groups of clients, in any order, where nobody needs what a single client sends.
+
+        Nothing if the engine has to train single clients.
+        """
+        return iter(())

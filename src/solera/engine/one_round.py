@@ -15,17 +15,19 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import Channels, ClosedForm, Contribution
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS, Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
-from solera.core.linear import memory_scores
-from solera.core.neighbours import NEIGHBOURS, WEIGHTS, Neighbours
 from solera.core.protection import SumStep
 from solera.core.spec import Params
 from solera.core.tensor_files import Writable
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.sampling import ClientData
+from solera.engine.ranks import Ranks
+from solera.engine.shares import share_of
 from solera.engine.simulation import RoundResult
 from solera.engine.sums import Cover, Sum, rounded, sum_for
+from solera.math.linear import memory_scores
+from solera.math.neighbours import Neighbours
 
 Change = Callable[[Contribution], Contribution]
 _LOG = logging.getLogger(__name__)
@@ -63,12 +65,16 @@ class OneRound:
         dtype: torch.dtype,
         secure_aggregation: bool = False,
         protection: SumStep | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        """Contributions and their total go through `protection`, if it is given."""
+        """With `ranks`, this process has only some of the clients; the first rank solves for all.
+
+        Contributions and their total go through `protection`, if it is given."""
         method.check(data.n_items)
         self.method, self.data = method, data
         self.secure_aggregation = secure_aggregation
         self._device, self._dtype = device, dtype
+        self.share = share_of(ranks, data.train.lengths)
         self.protection = protection
         self.state = Solution()
         self.on_clients: Callable[[int, int], None] | None = None  # called with the clients done, and all
@@ -83,11 +89,17 @@ class OneRound:
             if self.secure_aggregation
             else None
         )
-        totals, sent = self._collect(clients, partial(rounded, masked=masked) if masked else None)
+        own = np.intersect1d(clients, self.share.clients, assume_unique=True)
+        change = partial(rounded, masked=masked) if masked else self._rounding(own, len(clients))
+        totals, sent = self._collect(own, change)
+        sent = self.share.counted(sent)
         if self.protection and self.protection.dense:
             sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
         begin = time.perf_counter()
-        self.state = Solution(self._solved(totals, len(clients)))
+        cover = self._cover(len(clients))
+        self.state = Solution(
+            self.share.solved(totals, lambda all_: all_.solve(self._device, self._dtype, cover))
+        )
         seconds = time.perf_counter() - begin
         up, down = 4.0 * sent / len(clients), 4.0 * numbers(self.state.shared)
         if masked:
@@ -107,8 +119,20 @@ class OneRound:
             sent += contribution.numbers(self.method.update.sums)
         return totals, sent
 
-    def _solved(self, totals: Sum, clients: int) -> Params:
-        return totals.solve(self._device, self._dtype, self._cover(clients))
+    def _rounding(self, own: Ints, clients: int) -> Change | None:
+        """What makes the total exact for any number of ranks; None if it is anyway, as of whole numbers."""
+        sums = self.method.update.sums
+        if all(each.whole for each in sums.values()):
+            return None
+
+        def peaks() -> dict[str, float]:
+            found = dict.fromkeys(sums, 0.0)
+            for client in own:
+                for name, block in contribution_of(self.method, self.data.train, int(client)).blocks.items():
+                    found[name] = max(found[name], float(np.abs(block).max(initial=0.0)))
+            return found
+
+        return self.share.rounding(peaks, clients)
 
     def _whole(self, sums: Channels) -> int:
         """How many numbers a client sends for a whole matrix."""

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from solera.core.choices import Adam, Sgd
+from solera.core.parts import Adam, Sgd
 
 
 class Gradient(NamedTuple):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import View
 from solera.core.context import Batch
+from solera.core.parts import View
 from solera.core.spec import Params
 from solera.data.sampling import sample, shuffles
 from solera.engine.local_training import Task
@@ -39,7 +39,7 @@ class StepPlan:
 
     def loss(self, task: Task, scores: Tensor) -> Tensor:
         """Every client's mean loss, [clients]."""
-        return task.method.item_loss.value(scores, self.batch)
+        return task.method.loss.value(scores, self.batch)
 
 
 class BlockPlan:

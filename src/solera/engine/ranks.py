@@ -13,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -104,30 +104,6 @@ class Ranks:
                 dist.recv(each, source)
             yield found
 
-    def exchanged_counts(self, counts: Sequence[int]) -> list[int]:
-        """How many rows each rank sends to this one, given how many this one sends to each."""
-        found = torch.empty(self.size, dtype=torch.int64)
-        dist.all_to_all_single(found, torch.tensor(counts))
-        return found.tolist()
-
-    def exchanged(self, values: Tensor, sent: Sequence[int], got: Sequence[int]) -> Tensor:
-        """Send `sent[r]` rows of the values to each rank r, and receive `got[r]` from it, rank after rank."""
-        found = values.new_empty((sum(got), *values.shape[1:]))
-        dist.all_to_all_single(found, values.contiguous(), list(got), list(sent))
-        return found
-
-    def show(self, values: Tensor, owner: int) -> None:
-        """Replace values by those of one rank, on every rank."""
-        dist.broadcast(values, owner)
-
-    def send_to_first(self, values: Tensor) -> None:
-        """Send values to the first rank, which must ask for them with `receive_from`."""
-        dist.send(values.contiguous(), 0)
-
-    def receive_from(self, rank: int, values: Tensor) -> None:
-        """Replace values by what a rank sends."""
-        dist.recv(values, rank)
-
     def from_first(self, tensors: Params | None) -> Params:
         """The tensors of the first rank, on every rank."""
         return self.gathered(tensors or {})[0]
@@ -179,26 +155,6 @@ def _foreign(source: int) -> RunError:
         f"rank {source} sent something that no rank of this version sends",
         "start all ranks with the same version of Solera, in a network that no other program reaches",
     )
-
-
-class Share(NamedTuple):
-    """The clients that one rank owns."""
-
-    ranks: Ranks
-    clients: Ints  # ascending numbers in the whole federation
-    shards: Ints  # the shard of each
-    able: Ints  # all clients of the federation with training items
-
-    @classmethod
-    def of(cls, ranks: Ranks, sizes: Ints) -> Share:
-        """The share of one rank, given every client's number of training items."""
-        shards = deal(sizes, SHARDS)
-        own = np.flatnonzero(shards % ranks.size == ranks.rank)
-        return cls(ranks, own, shards[own], np.flatnonzero(sizes))
-
-    def places(self, clients: Ints) -> Ints:
-        """The places of own clients among all own ones."""
-        return np.searchsorted(self.clients, clients)
 
 
 def deal(sizes: Ints, shards: int) -> Ints:

@@ -16,33 +16,38 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
 from solera.core.arrays import Ints
-from solera.core.choices import Adam, Move, Stage, View, ViewDerives, ViewSettles
 from solera.core.context import Batch
-from solera.core.history import remembers
+from solera.core.parts import Adam, Move, Stage, View
 from solera.core.spec import Params
 from solera.core.upload import Upload
-from solera.core.windows import reads_windows
 from solera.data.sampling import sample, shuffles
 from solera.engine.block import train_block
-from solera.engine.local_training import ClientResult, Task
+from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.rows import Trained, settled, start
 from solera.engine.store import TouchedRows
 from solera.engine.windows import single_gradients
 
 
-def train_one_by_one(task: Task, clients: Ints) -> Iterator[ClientResult]:
+class OneByOne(LocalTraining):
     """Train every client alone, in the given order.
 
     A client that learns from item order is trained as a block of one; a test compares that with a separate
     loop.
     """
-    for client in clients:
-        if reads_windows(task.method.scorer):
-            yield single_gradients(task, np.array([client]))
-        elif remembers(task.method.scorer):
-            yield train_block(task, 0, np.array([client]))
-        else:
-            yield _train_client(task, int(client))
+
+    def __call__(self, task: Task, clients: Ints) -> Iterator[ClientResult]:
+        """Train one client after the other."""
+        for client in clients:
+            match task.method.scorer.learns_from:
+                case "items":
+                    yield _train_client(task, int(client))
+                case "sequences":
+                    yield train_block(task, 0, np.array([client]))
+                case "windows":
+                    yield single_gradients(task, np.array([client]))
+
+
+train_one_by_one = OneByOne()
 
 
 def _train_client(task: Task, client: int) -> ClientResult:
@@ -121,18 +126,15 @@ class _Training:
 
     def _settle(self) -> None:
         view = self._task.method.view
-        assert isinstance(view, ViewSettles)
         with torch.no_grad():
             whole = self._params.keys() - self._per_item
             self.settled_with = {name: self._params[name].clone()[None] for name in whole}
             self._params[view.settles].copy_(view.settle(self._params))
 
     def _observe(self) -> None:
-        view = self._task.method.view
-        if isinstance(view, ViewDerives):
-            with torch.no_grad():
-                for name, value in view.observe(self._before, self._params).items():
-                    self._params[name].copy_(value)
+        with torch.no_grad():
+            for name, value in self._task.method.view.observe(self._before, self._params).items():
+                self._params[name].copy_(value)
 
 
 @dataclass(frozen=True)

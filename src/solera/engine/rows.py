@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from solera.core.choices import ViewSettles
-from solera.core.rare_choices import GathersOwnItems, ViewOfWholeTables
+from solera.core.parts import Scorer
 from solera.core.spec import Home, Leaf, Params
 from solera.engine.local_training import Task
 from solera.engine.store import TouchedRows
@@ -20,9 +19,9 @@ def start(task: Task, group: TouchedRows) -> Params:
     Includes what view and scorer prepare from other rows for this round.
     """
     params, view, scorer = _held(task, group), task.method.view, task.method.scorer
-    if isinstance(scorer, GathersOwnItems):
+    if scorer.gathers:
         params[scorer.gathers] = _gathered(task, scorer, group)
-    if isinstance(view, ViewOfWholeTables):
+    if view.does("prepare"):
         tables = {leaf.name: _tables(task, leaf, group) for leaf in task.method.select(per_item=True)}
         params |= view.prepare(tables, task.context)
     return params
@@ -35,7 +34,7 @@ def _tables(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
     return task.state.personal.table(leaf.name, group.clients)
 
 
-def _gathered(task: Task, scorer: GathersOwnItems, group: TouchedRows) -> Tensor:
+def _gathered(task: Task, scorer: Scorer, group: TouchedRows) -> Tensor:
     own, device = task.data.train.take(group.clients), task.state.device
     counts = torch.from_numpy(own.lengths)
     mine = TouchedRows(group.clients, torch.from_numpy(own.values).long().to(device), counts)
@@ -56,7 +55,7 @@ def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
         if leaf.fresh:
             return personal.initial[leaf.name].expand(len(index), *leaf.shape)
         if leaf.per_item:
-            return personal.get(leaf.name, group, task.table_rows)
+            return personal.get(leaf.name, group)
         return personal.whole[leaf.name].index_select(0, index)
     shared = task.state.shared[leaf.name]
     tailored = leaf.name in task.method.tailored
@@ -65,7 +64,7 @@ def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
     if tailored:
         places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
         return shared.view(-1, *leaf.shape).index_select(0, places)
-    return task.table_rows(leaf.name, group.items)
+    return shared.index_select(0, group.items)
 
 
 class Trained(NamedTuple):
@@ -83,7 +82,6 @@ def settled(task: Task, trained: Trained, whole: Params) -> Trained:
     reports are sent as they are, as a change from zero.
     """
     view, n_items, clients = task.method.view, task.data.n_items, trained.group.clients
-    assert isinstance(view, ViewSettles)
     device = task.state.device
     items = torch.arange(n_items, device=device).repeat(len(clients))
     group = TouchedRows(clients, items, torch.full((len(clients),), n_items))
@@ -97,7 +95,7 @@ def settled(task: Task, trained: Trained, whole: Params) -> Trained:
     for name in tables:
         base = view.settle(seen).flatten(0, 1) if name == view.settles else before[name].clone()
         after[name] = base.index_copy_(0, touched, trained.after[name])
-    if isinstance(view, ViewOfWholeTables):
+    if view.reports:
         personal = {leaf.name for leaf in task.method.select(home=Home.PERSONAL, per_item=True)}
         sent = view.report({name: after[name].view(*shape, *after[name].shape[1:]) for name in personal})
         after |= {name: values.flatten(0, 1) for name, values in sent.items()}

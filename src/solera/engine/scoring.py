@@ -13,7 +13,7 @@ from solera.core.arrays import Ints
 from solera.core.method import Method
 from solera.core.spec import Params
 from solera.engine.padding import Padding
-from solera.engine.row_store import HeldRows, row_keys
+from solera.engine.row_store import row_keys
 from solera.engine.store import PersonalStore
 
 
@@ -23,27 +23,19 @@ def all_scores(
     personal: PersonalStore,
     clients: Ints,
     more: Params,
-    *,
-    items: range | None = None,
 ) -> Tensor:
-    """Scores [len(clients), n_items]. `more` are parameters that are neither shared nor personal.
-
-    With `items`, scores of these items only. Then `shared` has only these rows of tables, and `more` has
-    these rows of the initial values of tables that are stored row by row.
-    """
+    """Scores [len(clients), n_items]. `more` are parameters that are neither shared nor personal."""
     index = torch.from_numpy(clients).long().to(personal.device)
     params = {name: values[index] if name in method.tailored else values for name, values in shared.items()}
-    rows = slice(items.start, items.stop) if items else slice(None)
     params |= {name: values[index] for name, values in personal.whole.items()}
-    params |= {name: values[:, rows][index] for name, values in personal.tables.items()}
-    if items is None:
-        params |= {name: personal.initial[name] for name in personal.rows if name in personal.initial}
+    params |= {name: values[index] for name, values in personal.tables.items()}
+    params |= {name: personal.initial[name] for name in personal.rows if name in personal.initial}
     params |= more
     scores = method.score(params)
     if scores.dim() == 1:
         scores = scores.expand(len(clients), -1).clone()
     if personal.rows:
-        _correct(method, scores, personal, index, params, items=items)
+        _correct(method, scores, personal, index, params)
     return scores
 
 
@@ -53,14 +45,10 @@ def _correct(
     personal: PersonalStore,
     clients: Tensor,
     params: Params,
-    *,
-    items: range | None,
 ) -> None:
     """Compute the scores of rows that clients hold from these rows."""
     n_items = scores.shape[1]
     held = {name: rows.take(clients.cpu()) for name, rows in personal.rows.items()}
-    if items is not None:
-        held = {name: _within(rows, items) for name, rows in held.items()}
     keys = {name: row_keys(rows, n_items) for name, rows in held.items()}
     one, *others = keys.values()
     own = torch.unique(torch.cat([one, *others])) if others else one
@@ -82,14 +70,6 @@ def _correct(
                 rows[name][torch.searchsorted(own, keys[name])] = held[name].values
     apart = {name: value for name, value in params.items() if name not in rows}
     scores[owner, item] = _scores_of_rows(method, rows, apart, of_client, owner)
-
-
-def _within(held: HeldRows, items: range) -> HeldRows:
-    """The rows of some items, numbered from the first of these."""
-    inside = (held.items >= items.start) & (held.items < items.stop)
-    owners = torch.arange(len(held.counts)).repeat_interleave(held.counts)[inside.cpu()]
-    counts = torch.bincount(owners, minlength=len(held.counts))
-    return HeldRows(held.items[inside] - items.start, held.values[inside], counts)
 
 
 def _scores_of_rows(

@@ -5,20 +5,86 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import View
 from solera.core.context import Batch, RoundContext
-from solera.core.history import Targets, next_item_gradient
-from solera.core.spec import Params
+from solera.core.method import Method
+from solera.core.parts import View
+from solera.core.spec import INPUTS, Params
 from solera.data.sampling import sample
 from solera.engine.local_training import Task
 from solera.engine.padding import Padding
 from solera.engine.plan import StepPlan, steps_of
+
+
+class Targets(NamedTuple):
+    """The positions of one step and the data needed to predict the items there.
+
+    `history` [..., L] are the rows of a client's items up to the last of these positions, oldest first,
+    padded if the client has fewer; `drawn` [..., n] counts how often each row was drawn as a negative;
+    `weights` [..., places] are 1/√n at the n positions where a client has an item, and 0 elsewhere.
+    """
+
+    places: range
+    history: Tensor
+    drawn: Tensor
+    weights: Tensor
+
+    @property
+    def items(self) -> Tensor:
+        """The rows of the items at these positions."""
+        return self.history[..., self.places.start :]
+
+
+class NextItem(NamedTuple):
+    """The loss at every position, and the gradients with respect to the wanted leaves."""
+
+    losses: Tensor  # [..., places]
+    gradients: Params
+
+
+def next_item_gradient(
+    method: Method,
+    params: Params,
+    step: tuple[Targets, Batch],
+    context: RoundContext,
+    wanted: Collection[str],
+    *,
+    view: View | None = None,
+) -> NextItem:
+    """Gradient of the weighted sum of the sampled softmax over all positions, plus the view's penalty."""
+    scorer, view, (targets, batch) = method.scorer, view or method.view, step
+    where = targets.history.unsqueeze(-1)
+    inputs = params[INPUTS].take_along_dim(where, -2)
+    memories = scorer.before(inputs, targets.places)
+    knows = view.does("gradient")
+    moving = {} if knows else {n: params[n].detach().requires_grad_() for n in wanted if n != INPUTS}
+    items = view.see(params | moving)
+    seen = items.detach()
+    scores = memories @ seen.transpose(-1, -2)
+    losses, slope = method.loss.value_and_slope(scores, targets.items, targets.drawn)
+    slope.mul_(targets.weights.unsqueeze(-1))
+    found: Params = {}
+    if INPUTS in wanted:
+        by_inputs = scorer.input_gradient(slope @ seen, targets.places)
+        found[INPUTS] = torch.zeros_like(params[INPUTS]).scatter_add_(
+            -2, where.expand_as(by_inputs), by_inputs
+        )
+    if len(found) == len(wanted):
+        return NextItem(losses, found)
+    by_items = slope.transpose(-1, -2) @ memories
+    if knows:
+        return NextItem(losses, found | view.gradient(params, by_items, batch, context))
+    penalty = torch.as_tensor(view.penalty(params | moving, batch, context))
+    loss = (items * by_items).sum() + penalty.sum()
+    gradients = torch.autograd.grad(loss, list(moving.values()))
+    return NextItem(losses, found | dict(zip(moving, gradients, strict=True)))
+
 
 _SCORES_PER_SAMPLE = 32  # scores per allowed sample that a block may have, including padding
 _SHORTEST = 0.75  # shortest sequence of a block, relative to its longest, to limit padding,

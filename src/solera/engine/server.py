@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Sifting, Tailoring
 from solera.core.context import RoundContext
 from solera.core.method import Method
+from solera.core.parts import Aggregate
 from solera.core.protection import RoundChain
-from solera.core.rare_choices import HoldsUsers, Telling
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.engine.tailoring import ClientTables, Tailor
@@ -70,12 +69,12 @@ class Server:
         sizes = np.minimum(sizes, self._heaviest).astype(np.int64)
         self._clients.append(clients)
         self._sizes.append(sizes)
-        if isinstance(self._method.aggregate, Sifting):
+        if self._method.aggregate.does("sift"):
             self._single.append((clients, upload))
             return
         alike = self._protection.counts_alike
         self._totals.add(upload, None if alike else self._weights(sizes, upload.rows.device))
-        if isinstance(self._method.aggregate, Tailoring) and not fed_by(self._method):
+        if self._method.aggregate.target and not fed_by(self._method):
             self._single.append((clients, upload))
 
     def merge(self, sums: Sums) -> None:
@@ -86,15 +85,6 @@ class Server:
         """What has been added so far."""
         return self._totals.sums()
 
-    @property
-    def row_weights(self) -> Tensor:
-        """The total weight of the clients who changed each row."""
-        return self._totals.row_weights
-
-    def reduce(self, add: Callable[[Tensor], None], *, rows: bool = True) -> None:
-        """Add what the servers of other processes have; see `Totals.reduce`."""
-        self._totals.reduce(add, rows=rows)
-
     def conclude(self, held: Params, context: RoundContext) -> Params:
         """The next shared state, including memory. Tailored tables change in place, because they are large.
 
@@ -102,7 +92,7 @@ class Server:
         """
         aggregate = self._method.aggregate
         common = {name: v for name, v in self._shared.items() if name not in self._method.tailored}
-        if isinstance(aggregate, Tailoring):
+        if aggregate.target:
             # Mix the clients' own tables first: they may depend on what `combine` is about to replace.
             clients = np.concatenate([*self._clients, _NOBODY])
             order = np.argsort(clients)
@@ -112,19 +102,19 @@ class Server:
             mixing = self._tailor.mix(aggregate, sent, self._shared[aggregate.target], context)
             if self._on_mixing:
                 self._on_mixing(clients, mixing)
-            if isinstance(aggregate, Telling) and self._method.told:
+            if self._method.told:
                 self._tailor.tell(aggregate, clients, self._shared[self._method.told], context)
-        if isinstance(aggregate, Sifting):
+        if aggregate.does("sift"):
             self._sift(aggregate)
         if self._protection.given_up:
             return self._shared
         combined = aggregate.combine(common, self._protection.release(self._totals), context)
         shared = self._shared | combined | self._protection.memory()
-        if isinstance(aggregate, HoldsUsers) and self._single:
+        if aggregate.held and self._single:
             shared[aggregate.held] = self._users(aggregate, context)
         return shared | derived(self._method, shared)
 
-    def _sift(self, aggregate: Sifting) -> None:
+    def _sift(self, aggregate: Aggregate) -> None:
         """Sift all uploads, ordered by client number, independent of the order of arrival."""
         order = np.argsort(np.concatenate(self._clients))
         upload = Upload.joined([upload for _, upload in self._single])
@@ -132,7 +122,7 @@ class Server:
         weights = self._weights(np.concatenate(self._sizes)[order], upload.rows.device)
         aggregate.sift(upload, weights, self._totals)
 
-    def _users(self, aggregate: HoldsUsers, context: RoundContext) -> Tensor:
+    def _users(self, aggregate: Aggregate, context: RoundContext) -> Tensor:
         """The vectors that the server holds of all users, after the round."""
         users, clients = self._shared[aggregate.held], np.concatenate(self._clients)
         order = np.argsort(clients)
@@ -144,7 +134,7 @@ class Server:
         """The clients' weights, or None if all weigh the same."""
         return torch.from_numpy(sizes).to(device).double() if self._method.aggregate.weighted else None
 
-    def _tables(self, aggregate: Tailoring, clients: Ints, held: Params) -> Tensor:
+    def _tables(self, aggregate: Aggregate, clients: Ints, held: Params) -> Tensor:
         """[c, n_items, d]: every client's version of the source table after training.
 
         The server knows a table that clients keep as the sum of all they ever sent. The clients hold the same
@@ -171,7 +161,7 @@ class Server:
 
 def fed_by(method: Method) -> str:
     """The personal table whose changes are sent for the mixed table; empty if there is none."""
-    source = method.aggregate.source if isinstance(method.aggregate, Tailoring) else ""
+    source = method.aggregate.source
     return next((leaf.name for leaf in method.leaves if source and leaf.feeds == source), "")
 
 

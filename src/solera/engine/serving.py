@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import ClosedForm
 from solera.core.federated import AnyMethod
 from solera.core.spec import Params
 from solera.data.ragged import Ragged
@@ -45,7 +44,7 @@ def newcomer(
     known = Ragged(ends, history, days, None if asked is None else np.array([asked]))
     clients = ClientData(known, known.sorted_unique(), n_items)
     place = torch.device("cpu")
-    if isinstance(method, ClosedForm):
+    if method.one_round:
         one_round = OneRound(method, clients, device=place, dtype=dtype)
         one_round.restore(shared, {})
         return one_round, known

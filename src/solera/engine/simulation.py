@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -16,30 +15,24 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import SequenceScorer
 from solera.core.context import RoundContext
-from solera.core.download import Download
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
-from solera.core.history import MEMORY
 from solera.core.method import Method
-from solera.core.protection import Chain, RoundChain
-from solera.core.rare_choices import HoldsUsers
-from solera.core.spec import Leaf, Params
-from solera.core.upload import Totals, Upload, upload_bytes
+from solera.core.protection import Chain, Download, RoundChain
+from solera.core.spec import MEMORY, Home, Leaf, Params
+from solera.core.upload import Upload, upload_bytes
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.choosing import choose, how_many
 from solera.engine.local_training import ClientResult, LocalTraining, Task
-from solera.engine.receiving import Receiving
-from solera.engine.residuals import StoredResiduals
+from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
 from solera.engine.scoring import all_scores
-from solera.engine.server import Server
+from solera.engine.server import Server, derived
+from solera.engine.shares import share_of
 from solera.engine.state import State
-from solera.engine.store import TouchedRows
-from solera.engine.summed import summed_training
-from solera.engine.tailoring import Tailor
+from solera.engine.store import StoredResiduals, TouchedRows
 
 _UNPROTECTED = Chain()
 
@@ -64,15 +57,12 @@ class Observer(Protocol):
         ...
 
     def mixed(self, clients: Ints, weights: Tensor) -> None:
-        """Receive the mixing weights [c, c]: row u is for the next table of clients[u]; see `Tailoring`."""
+        """Receive the mixing weights [c, c], see `Aggregate.mixing`: row u is for clients[u]."""
         ...
 
 
 class Simulation:
     """All clients and the server of one federation."""
-
-    own_rows: range | None = None  # of shared tables, if this process does not hold all of them
-    federation_size: int | None = None  # clients of all processes, if this one has only some
 
     def __init__(
         self,
@@ -86,8 +76,11 @@ class Simulation:
         protection: Chain = _UNPROTECTED,
         download: Download | None = None,
         rows_in_memory: int = IN_MEMORY,
+        ranks: Ranks | None = None,
     ) -> None:
-        """Uploads go through the chain of `protection` on their way to the server.
+        """With `ranks`, this process has only some of the clients in `data`.
+
+        Uploads go through the chain of `protection` on their way to the server.
 
         With `download`, clients train and serve from what they decode of the shared tables. The server keeps
         the tables in full and applies the clients' changes to them. Rows that clients hold are in mapped
@@ -97,30 +90,29 @@ class Simulation:
             check_summable(method)
         self.protection = protection
         power = method.popularity_power
-        self.data = data.by_popularity(power) if power and data.mass is None else data
+        self.share = share_of(ranks, data.train.lengths)
+        self.data = self.share.data(data.by_popularity(power) if power and data.mass is None else data)
         self.method, self.train, self.seed = method, train, seed
         self.heaviest: float | None = None  # see `Server`
         self.observer: Observer | None = None
-        self.tailor = Tailor()
         self._drawn: tuple[int, Ints] | None = None  # a round and its clients
         dtype = dtype or torch.get_default_dtype()
         self.state = State.initial(
             method,
-            data.n_clients,
+            self.data.n_clients,
             data.n_items,
             seed=seed,
             device=device,
             dtype=dtype,
             rows_in_memory=rows_in_memory,
-            federation=self.federation_size,
-            rows=self.own_rows,
+            federation=self.share.size,
         )
-        self._receiving = Receiving(method, data.n_items, download)
-        remembered = protection.memory() | self._receiving.memory(self.state.shared, data.n_clients)
-        if remembered:
+        self._download = download
+        self._received: tuple[Params, Params] | None = None  # the shared leaves, and as they are decoded
+        if remembered := protection.memory():
             self.state = replace(self.state, memory=self.state.memory | remembered)
         if protection.coding:
-            self.state.personal.residuals = StoredResiduals(method.leaves, data.n_clients, device)
+            self.state.personal.residuals = StoredResiduals(method.leaves, self.data.n_clients, device)
 
     def run_round(self, round_: int) -> RoundResult:
         """Sample clients, train them, aggregate their uploads."""
@@ -132,51 +124,48 @@ class Simulation:
             else None
         )
         protection = self.protection.begin(round_, method.leaves, state.memory, state.personal.residuals)
+        totals = self.share.totals(method, self.data.n_items, state.device, len(clients), masked)
         server = Server(
             method,
             state.shared | state.memory,
             self.data.n_items,
             state.device,
-            totals=self._totals(len(clients), masked),
+            totals=totals,
             heaviest=self.heaviest,
             protection=protection,
-            tailor=self.tailor,
+            tailor=self.share.tailor,
             on_mixing=self.observer.mixed if self.observer else None,
         )
-        received = self._receiving.begin(state.memory, clients)
-        losses, sent = self._collect(server, round_, clients, protection)
+        losses, sent = self.share.collect(
+            totals, clients, lambda some: self._collect(server, round_, some, protection)
+        )
         if not np.isfinite(losses):
             raise DivergedError(
                 f"the training loss of {method.name!r} is not finite in round {round_ + 1}",
                 "lower the learning rate with -o learning_rate=…",
             )
         begin = time.perf_counter()
-        after = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
-        memory = self._receiving.renewed(after.memory | received, after.shared, server.row_weights)
-        self.state = replace(after, memory=memory)
+        self.state = state.of_server(server.conclude(state.personal.tables, self._context(round_)))
         seconds = time.perf_counter() - begin
         n = max(1, len(clients))
-        asked, down = self._receiving.bytes(n)
         sends = (leaf for leaf in method.leaves if leaf.sent_as)
         up = self._dense(sends) if self.protection.dense else sent / n
         if masked:
-            coding = self.protection.coding
-            numbers = lengths(method, self.data.n_items, coding.numbers if coding else None)
-            up = sum(numbers.values()) * masked.bits / 8
-        return RoundResult(round_, len(clients), losses / n, up + asked, down, seconds)
+            up = sum(lengths(method, self.data.n_items).values()) * masked.bits / 8
+        return RoundResult(round_, len(clients), losses / n, up, self._bytes_down(), seconds)
 
-    def _totals(self, clients: int, masked: FixedPoint | None) -> Totals:
-        """Empty sums for a round of so many clients."""
-        return Totals(self.method.leaves, self.data.n_items, self.state.device, masked)
+    def _bytes_down(self) -> float:
+        if self._download:
+            return self._download.bytes_per_client(self.data.n_items)
+        return self._dense(leaf for leaf in self.method.select(home=Home.SHARED) if not leaf.derived_from)
 
     def _collect(
         self, server: Server, round_: int, clients: Ints, protection: RoundChain
     ) -> tuple[float, int]:
         """Train clients and give their uploads to the server. Returns the sum of their losses, and bytes."""
         losses, sent = 0.0, 0
-        for group in summed_training(self.train, self.task(round_), clients) if self.adds_up else ():
+        for group in self.train.sums(self.task(round_), clients) if self.adds_up else ():
             server.merge(group.sums)
-            self._receiving.touch(self.state.memory, group.rows)
             losses += float(group.loss.sum())
             sent += int(upload_bytes(group.row_counts, self.method.leaves).sum())
         if sent:
@@ -193,7 +182,7 @@ class Simulation:
     @property
     def adds_up(self) -> bool:
         """Whether nobody needs what single clients send."""
-        return self.protection == _UNPROTECTED and self.observer is None
+        return self.share.adds_up and self.protection == _UNPROTECTED and self.observer is None
 
     def _dense(self, leaves: Iterable[Leaf]) -> float:
         """Size in bytes of whole leaves."""
@@ -210,7 +199,6 @@ class Simulation:
             return
         for result in self.train(self.task(round_), clients):
             self._keep(result)
-            self._receiving.touch(self.state.memory, result.upload.rows)
             yield (
                 replace(result, upload=protection.send(result.clients, result.upload))
                 if protection
@@ -219,25 +207,31 @@ class Simulation:
 
     def task(self, round_: int) -> Task:
         """The input of local training in a round."""
-        received = replace(self.state, shared=self._receiving.rows(self.state.shared, self.state.memory))
+        received = replace(self.state, shared=self.received)
         return Task(self.method, self.data, received, self._context(round_), self.seed)
 
     @property
     def received(self) -> Params:
-        """The shared leaves as clients decode them."""
-        return self._receiving.shared(self.state.shared, self.state.memory)
+        """The shared leaves as clients decode them. The last answer is kept for repeated questions."""
+        shared = self.state.shared
+        if not self._download:
+            return shared
+        if self._received is None or self._received[0] is not shared:
+            seen = self._download.received(shared)
+            self._received = shared, seen | derived(self.method, seen)
+        return self._received[1]
 
     def _context(self, round_: int) -> RoundContext:
         return self.method.context(round_, self.data.n_items, self.seed)
 
     def choose(self, round_: int) -> Ints:
         """The round's clients, drawn from those with training items. Repeated calls give the same clients."""
-        able = np.flatnonzero(self.data.train.lengths)
+        able = self.share.able(self.data.train.lengths)
         drawn = self.protection.choose(able, round_)
         if drawn is not None:
             return drawn
         share, aggregate = self.method.config.clients_per_round, self.method.aggregate
-        if isinstance(aggregate, HoldsUsers):
+        if aggregate.held:
             if self._drawn is None or self._drawn[0] != round_:
                 users = self.state.shared[aggregate.held][torch.from_numpy(able).to(self.state.device)]
                 places = aggregate.draw(users, how_many(able, share), self._context(round_))
@@ -253,10 +247,9 @@ class Simulation:
         """
         more: Params = {}
         with torch.no_grad():
-            if isinstance(self.method.scorer, SequenceScorer):
-                more[MEMORY] = self._memory(self.method.scorer, (known or self.data.train).take(clients))
-            scores = all_scores(self.method, self.received, self.state.personal, clients, more)
-        return self._receiving.scored(scores, self.state.memory)
+            if self.method.scorer.learns_from != "items":
+                more[MEMORY] = self._memory((known or self.data.train).take(clients))
+            return all_scores(self.method, self.received, self.state.personal, clients, more)
 
     def held(self, clients: Ints) -> Params:
         """The leaves on these clients: personal ones, and shared ones as downloaded or kept."""
@@ -274,14 +267,16 @@ class Simulation:
 
         Most methods ignore the histories, because a client's past is in its parameters.
         """
-        return partial(self.scores, known=known)
+        own = self.share.histories(known)
+        return lambda users: self.scores(self.share.places(users), own)
 
-    def _memory(self, scorer: SequenceScorer, histories: Ragged) -> Tensor:
+    def _memory(self, histories: Ragged) -> Tensor:
         items = torch.from_numpy(histories.values).to(self.state.device)
-        return scorer.remember(self.received, items, torch.from_numpy(histories.lengths))
+        return self.method.scorer.remember(self.received, items, torch.from_numpy(histories.lengths))
 
     def restore(self, shared: Params, personal: Params) -> None:
-        """Continue from a state saved as `state.tensors()`."""
+        """Continue from a state saved as `state.tensors()`, or that of the whole federation."""
+        shared, personal = self.share.restored(personal, shared, self.method.tailored)
         self.state.personal.restore(personal)
         moved = {name: value.to(self.state.device) for name, value in shared.items()}
         self.state = self.state.of_server(moved).copy()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from solera.core.method import Method
-from solera.core.spec import Home, Leaf, Params
+from solera.core.spec import Home, Params
 from solera.core.tensor_files import Writable
 from solera.engine.row_store import IN_MEMORY
 from solera.engine.store import PersonalStore, stored_by_rows
@@ -37,21 +36,13 @@ class State:
         dtype: torch.dtype,
         rows_in_memory: int = IN_MEMORY,
         federation: int | None = None,
-        rows: range | None = None,
     ) -> State:
         """The state before the first round.
 
-        `federation` is the number of clients of all processes, if these are only some of them. With `rows`,
-        only these rows of tables are made, except for personal tables that are stored in full.
+        `federation` is the number of clients of all processes, if these are only some of them.
         """
         by_rows = stored_by_rows(method, federation or n_clients, n_items, dtype)
-
-        def initial(leaf: Leaf) -> Tensor:
-            split = leaf.per_item and (leaf.home is Home.SHARED or leaf.name in by_rows)
-            made = leaf.initial(n_items, seed) if rows is None or not split else leaf.initial_rows(rows, seed)
-            return made.to(device, dtype)
-
-        start = {leaf.name: initial(leaf) for leaf in method.leaves}
+        start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
         start |= method.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
         shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
         for name in method.tailored:

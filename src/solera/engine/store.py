@@ -6,7 +6,7 @@ shared rows that clients keep, each client stores the rows it touched, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from copy import copy
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -17,12 +17,14 @@ from torch import Tensor
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
 from solera.core.method import Method
-from solera.core.spec import Home, Params
+from solera.core.spec import Home, Leaf, Params
 from solera.core.tensor_files import Writable
-from solera.engine.residuals import StoredResiduals
+from solera.core.upload import Upload
 from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
 
 T = TypeVar("T")
+_RESIDUAL = "residual/"
+_ROWS = 1 << 31  # above every item number, for keys of (client, row)
 TABLE_BYTES = 4 << 30  # per leaf; MovieLens-1M with 32 dimensions needs 2.9 GB
 
 
@@ -52,10 +54,7 @@ class PersonalStore:
         by_rows: Collection[str],
         rows_in_memory: int = IN_MEMORY,
     ) -> None:
-        """`by_rows` are the personal tables to be stored row by row, see `stored_by_rows`.
-
-        Of their initial values, only some rows may be given; see `get`.
-        """
+        """`by_rows` are the personal tables to be stored row by row, see `stored_by_rows`."""
         self._n_items = n_items
         self.device = next(iter(initial.values())).device
         self.rows_in_memory = rows_in_memory
@@ -79,16 +78,11 @@ class PersonalStore:
             place = self.tables if leaf.per_item else self.whole
             place[leaf.name] = start.expand(n_clients, *start.shape).clone()
 
-    def get(
-        self, name: str, group: TouchedRows, initial: Callable[[str, Tensor], Tensor] | None = None
-    ) -> Tensor:
-        """The group's rows of a personal per-item leaf. Untouched rows have their initial values.
-
-        `initial` gives these, if this store does not hold all of them.
-        """
+    def get(self, name: str, group: TouchedRows) -> Tensor:
+        """The group's rows of a personal per-item leaf. Untouched rows have their initial values."""
         if name in self.tables:
             return _flat(self.tables[name]).index_select(0, self._places(name, group))
-        start = initial(name, group.items) if initial else self.initial[name].index_select(0, group.items)
+        start = self.initial[name].index_select(0, group.items)
         rows = (_tensor(group.clients), group.items, group.counts, start)
         return self.rows[name].overlay(*rows, self._n_items)
 
@@ -186,6 +180,64 @@ class PersonalStore:
                 self.rows[name].put(clients, items, tensors[f"{name}/counts"].cpu(), values)
 
 
+class StoredResiduals:
+    """What the coding of uploads left out, kept by each client for its next upload (error feedback).
+
+    A client keeps those of the rows of its last upload. A row that it does not touch the next time is
+    dropped: its own items come again in every round, drawn negatives hardly ever do. Nothing is kept of a
+    network: its codings leave out little, and it may be larger than all of a client's rows.
+    """
+
+    def __init__(self, leaves: tuple[Leaf, ...], n_clients: int, device: torch.device) -> None:
+        self._n_clients, self._device = n_clients, device
+        names = [leaf.sent_as for leaf in leaves if leaf.sent_as and leaf.per_item]
+        self._stores = {name: RowStore(n_clients, device) for name in names}
+
+    def added(self, clients: Ints, upload: Upload) -> Upload:
+        """The uploads, each with what is left of the same rows."""
+        who = torch.from_numpy(clients).long()
+        changes = dict(upload.changes)
+        for name, store in self._stores.items():
+            nothing = torch.zeros_like(changes[name])
+            left = store.overlay(who, upload.rows, upload.row_counts, nothing, _ROWS)
+            changes[name] = changes[name] + left
+        return Upload(upload.rows, upload.row_counts, changes)
+
+    def keep(self, clients: Ints, whole: Upload, sent: Upload) -> None:
+        """Keep the difference between the uploads and what the server decodes."""
+        who = torch.from_numpy(clients).long()
+        places = torch.searchsorted(_keys(whole.rows, whole.row_counts), _keys(sent.rows, sent.row_counts))
+        for name, store in self._stores.items():
+            left = whole.changes[name].clone()
+            left[places] -= sent.changes[name]
+            store.put(who, whole.rows, whole.row_counts, left)
+
+    def copy(self) -> StoredResiduals:
+        """A copy that is unaffected by later changes of this one."""
+        twin = copy(self)
+        twin._stores = {name: store.copy() for name, store in self._stores.items()}
+        return twin
+
+    def tensors(self) -> Params:
+        """Everything as named tensors, ready to be saved."""
+        return {
+            f"{_RESIDUAL}{name}/{part}": value
+            for name, store in self._stores.items()
+            for part, value in store.tensors().items()
+        }
+
+    def restore(self, tensors: Params) -> None:
+        """Restore the output of `tensors`."""
+        for name in self._stores:
+            clients, counts = (tensors[f"{_RESIDUAL}{name}/{part}"].cpu() for part in ("clients", "counts"))
+            self._stores[name] = RowStore(self._n_clients, self._device)
+            if len(clients):
+                items, values = (
+                    tensors[f"{_RESIDUAL}{name}/{part}"].to(self._device) for part in ("items", "values")
+                )
+                self._stores[name].put(clients, items, counts, values)
+
+
 def stored_by_rows(method: Method, n_clients: int, n_items: int, dtype: torch.dtype) -> list[str]:
     """The personal tables that are too large to be stored in full for so many clients."""
     leaves = method.select(home=Home.PERSONAL, per_item=True)
@@ -208,3 +260,7 @@ def _flat(tables: Tensor) -> Tensor:
 
 def _tensor(clients: Ints) -> Tensor:
     return torch.from_numpy(clients.astype("int64", copy=False))
+
+
+def _keys(rows: Tensor, counts: Tensor) -> Tensor:
+    return torch.arange(len(counts)).repeat_interleave(counts).to(rows.device) * _ROWS + rows

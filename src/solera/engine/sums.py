@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import Channels, ClosedForm, Contribution, SparseSolve
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS, Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint
-from solera.core.neighbours import NEIGHBOURS, WEIGHTS
 from solera.core.sparse import Rows, Run, SparseTotal
 from solera.core.spec import Params
 from solera.engine.ranks import Ranks
@@ -79,7 +78,6 @@ class DenseSum(Sum):
         if cover:
             cover(matrices)
         aggregate = self._method.aggregate
-        assert not isinstance(aggregate, SparseSolve)
         weights = aggregate.solve(matrices, self._method.prior).to(dtype)
         return {WEIGHTS: weights.contiguous()}  # scoring reads rows, and would copy all of them every time
 
@@ -90,7 +88,7 @@ class DenseSum(Sum):
 
 
 class SparseSum(Sum):
-    """The total in sparse matrices, with sources and targets as in `core.neighbours`.
+    """The total in sparse matrices, with sources and targets as in `math.neighbours`.
 
     Only the upper half of a symmetric sum is held. Any other sum is held transposed, target by target.
     """
@@ -133,9 +131,8 @@ class SparseSum(Sum):
         """Solve for the model."""
         assert cover is None  # noise would fill the matrices; refused beforehand
         aggregate = self._method.aggregate
-        assert isinstance(aggregate, SparseSolve)
         totals: dict[str, Rows] = {name: total.take() for name, total in self.totals.items()}
-        ids, values = aggregate.solve(totals)
+        ids, values = aggregate.solve_sparse(totals)
         return {NEIGHBOURS: ids.to(device), WEIGHTS: values.to(device, dtype)}
 
     def add_on_first(self, ranks: Ranks) -> None:
@@ -163,7 +160,7 @@ def _empty(channels: Channels, n_items: int) -> SparseTotal:
 
 
 def _numbers(items: Ints, channels: int) -> Ints:
-    """The numbers of all channels of some items, as in `core.neighbours`."""
+    """The numbers of all channels of some items, as in `math.neighbours`."""
     numbers: Ints = (items.astype(np.int64)[:, None] * channels + np.arange(channels)).ravel()
     return numbers
 

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Tailoring
 from solera.core.context import RoundContext
-from solera.core.mixing import Factored, factored, sketched
-from solera.core.rare_choices import Telling
-from solera.engine.ranks import Share, added
+from solera.core.parts import Aggregate
+from solera.engine.ranks import Ranks, added
+from solera.math.mixing import Factored, factored, sketched
 
 MANY = 500  # clients above which tables are compared by sketches, and weights are factored
 _COLUMNS = 4_096  # columns of the clients' tables mixed at once
@@ -33,7 +32,7 @@ class ClientTables(NamedTuple):
 class Tailor:
     """Mixes the tables of clients that are all in this process."""
 
-    def mix(self, aggregate: Tailoring, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
+    def mix(self, aggregate: Aggregate, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
         """Set the rows `sent.clients` of `into` to their mixed tables. Returns the mixing weights."""
         many = len(sent.clients) > MANY
         compared = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
@@ -45,7 +44,7 @@ class Tailor:
             target[:, columns].index_copy_(0, who, weights @ tables[:, columns])
         return mixing
 
-    def tell(self, aggregate: Telling, clients: Ints, into: Tensor, context: RoundContext) -> None:
+    def tell(self, aggregate: Aggregate, clients: Ints, into: Tensor, context: RoundContext) -> None:
         """Set `into` [n_clients, 1] to 1 for clients with a new table, else 0. Absent clients have none."""
         told = aggregate.renewed(len(clients), context)
         into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
@@ -58,16 +57,17 @@ class SharedTailor(Tailor):
     shard by shard, so that the result does not depend on the number of ranks.
     """
 
-    def __init__(self, share: Share) -> None:
-        self._share = share
+    def __init__(self, ranks: Ranks, clients: Ints, shards: Ints) -> None:
+        """`clients` are the numbers of the own ones in the federation, `shards` the shard of each."""
+        self._ranks, self._clients, self._shards = ranks, clients, shards
 
-    def mix(self, aggregate: Tailoring, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
+    def mix(self, aggregate: Aggregate, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
         """As in one process, for the own clients, which have their places among all own ones as numbers."""
-        ranks, tables = self._share.ranks, sent.tables.flatten(1)
-        everybody = self._of_all(torch.from_numpy(self._share.clients[sent.clients])).numpy()
+        ranks, tables = self._ranks, sent.tables.flatten(1)
+        everybody = self._of_all(torch.from_numpy(self._clients[sent.clients])).numpy()
         order = torch.from_numpy(np.argsort(everybody))
         sizes = self._of_all(sent.sizes)[order]
-        own = np.searchsorted(np.sort(everybody), self._share.clients[sent.clients])
+        own = np.searchsorted(np.sort(everybody), self._clients[sent.clients])
         many = len(everybody) > MANY
         mine = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
         mixing = aggregate.mixing(self._of_all(mine)[order], sizes, context)
@@ -93,19 +93,19 @@ class SharedTailor(Tailor):
                 target[:, columns].index_copy_(0, who[at], values)
         return mixing
 
-    def tell(self, aggregate: Telling, clients: Ints, into: Tensor, context: RoundContext) -> None:
+    def tell(self, aggregate: Aggregate, clients: Ints, into: Tensor, context: RoundContext) -> None:
         """As in one process, for the own clients."""
-        mine = self._share.clients[clients]
+        mine = self._clients[clients]
         everybody = np.sort(self._of_all(torch.from_numpy(mine)).numpy())
         told = aggregate.renewed(len(everybody), context)[torch.from_numpy(np.searchsorted(everybody, mine))]
         into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
 
     def _of_all(self, rows: Tensor) -> Tensor:
         """The rows of all ranks, rank after rank."""
-        return torch.cat([each["rows"] for each in self._share.ranks.gathered({"rows": rows})])
+        return torch.cat([each["rows"] for each in self._ranks.gathered({"rows": rows})])
 
     def _by_shard(self, clients: Ints) -> list[Ints]:
-        shards = self._share.shards[clients]
+        shards = self._shards[clients]
         return [np.flatnonzero(shards == shard) for shard in np.unique(shards)]
 
 

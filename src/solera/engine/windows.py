@@ -1,4 +1,12 @@
-"""Gradients over windows of clients' histories: of single clients, or summed over many in one batch."""
+"""Gradients over windows of clients' histories: of single clients, or summed over many in one batch.
+
+A window is at most `max_length` + 1 items that follow one another. Each is predicted from those before it in
+the window, the first from nothing. Half of the windows of a longer history are the latest one, the others
+begin anywhere.
+
+A client's gradient is that of the mean loss over its window. Weighted by the numbers of items in windows, the
+mean over the clients of a round is the gradient of a mini-batch with one row per client.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +17,54 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.randomness import Purpose, client_keys, draws
+from solera.core.randomness import Bits, Purpose, below, client_keys, draws, uniform
 from solera.core.spec import Params
 from solera.core.upload import Sums, Upload
-from solera.core.windows import CatalogueSoftmax, ClientDropout, Windows, begins, reads_windows
 from solera.data.ragged import Ragged
-from solera.engine.local_training import ClientResult, Task
-from solera.engine.summed import SummedResult
+from solera.engine.local_training import ClientResult, SummedResult, Task
 
 PLACES = 8192  # of a batch: enough to hide the overhead of torch, few enough for the cache
 _SHORTEST = 0.75  # shortest window of a batch, relative to its longest, to limit padding,
 _SMALL = 1 / 4  # unless the batch is smaller than this fraction of the allowed size
+
+
+class Windows(NamedTuple):
+    """One window per client: items [clients, length], oldest first, padded at the end."""
+
+    items: Tensor
+    lengths: Ints
+
+    @property
+    def real(self) -> Tensor:
+        """Mask [clients, length] of the items that are no padding."""
+        lengths = torch.from_numpy(self.lengths).to(self.items.device)
+        return torch.arange(self.items.shape[1], device=self.items.device) < lengths[:, None]
+
+
+def begins(lengths: Ints, max_length: int, bits: Bits) -> Ints:
+    """Where in their histories clients' windows begin, given two draws each."""
+    latest = np.maximum(lengths - max_length - 1, 0)
+    first, second = bits.reshape(-1, 2).T
+    begin: Ints = np.where(uniform(first) < 0.5, latest, below(second, latest + 1))
+    return begin
+
+
+class ClientDropout:
+    """Dropout, to 1/65536. Every client has its own draws, whoever else is in the batch."""
+
+    def __init__(self, rate: float, keys: Bits, lengths: Ints) -> None:
+        self._least = round(65536 * rate)
+        self._lengths = lengths
+        self._draws = [np.random.default_rng(key) for key in keys] if rate else []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Set some of the numbers to zero, and scale the others."""
+        if not self._draws:
+            return x
+        kept = np.zeros(x.shape, dtype=np.bool_)
+        for row, draw, length in zip(kept, self._draws, self._lengths, strict=True):
+            row[:length] = draw.integers(65536, size=row[:length].shape, dtype=np.uint16) >= self._least
+        return x * torch.from_numpy(kept) / (1 - self._least / 65536)
 
 
 def upload_numbers(task: Task) -> int:
@@ -82,7 +127,6 @@ def _touched(task: Task, windows: Windows) -> Ragged:
     """The rows that each client sends, ascending: those of its window and of the round's negatives."""
     own = Ragged.of_lengths(windows.lengths, windows.items[windows.real].cpu().numpy())
     loss, clients = task.method.loss, len(own)
-    assert isinstance(loss, CatalogueSoftmax)
     drawn = loss.drawn(task.context)
     rows = np.arange(task.data.n_items) if drawn is None else drawn.numpy()
     sent = Ragged.of_lengths(np.full(clients, len(rows)), np.tile(rows, clients))
@@ -92,7 +136,6 @@ def _touched(task: Task, windows: Windows) -> Ragged:
 def windows_of(task: Task, clients: Ints) -> Windows:
     """The windows that clients learn from in a round."""
     scorer, histories = task.method.scorer, task.data.train.take(clients)
-    assert reads_windows(scorer)
     keys = client_keys(task.seed, Purpose.SHUFFLE, task.context.round, task.data.drawn_by(clients))
     begin = begins(histories.lengths, scorer.max_length, draws(keys, np.full(len(clients), 2)))
     lengths = np.minimum(histories.lengths, scorer.max_length + 1)
@@ -112,8 +155,6 @@ class _Gradient(NamedTuple):
 def _gradient(task: Task, clients: Ints, weights: Floats) -> _Gradient:
     """The negative gradient of the weighted sum of the clients' mean losses, by every leaf."""
     method, scorer, loss = task.method, task.method.scorer, task.method.loss
-    assert reads_windows(scorer)
-    assert isinstance(loss, CatalogueSoftmax)
     windows = windows_of(task, clients)
     keys = client_keys(task.seed, Purpose.DROPOUT, task.context.round, task.data.drawn_by(clients))
     drop = ClientDropout(task.context.hyper["dropout"], keys, windows.lengths)

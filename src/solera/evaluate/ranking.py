@@ -11,7 +11,6 @@ import numpy as np
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.item_slices import ItemSlices
 from solera.core.parallel import in_order
 from solera.data.split import Part, Split
 from solera.evaluate import metrics
@@ -29,7 +28,6 @@ from solera.evaluate.prepared import (
     ranks_among,
 )
 from solera.evaluate.protocols import Protocol
-from solera.evaluate.streaming import ranked_in_slices
 
 CHUNK = 4_000_000  # scores held in memory at once: users are evaluated in chunks of about CHUNK / n_items
 
@@ -114,7 +112,7 @@ class Evaluator:
         """Number of users that are ranked in a part."""
         return len(self._parts[part].users)
 
-    def validation(self, score: Score | ItemSlices) -> Evaluation:
+    def validation(self, score: Score) -> Evaluation:
         """Rank the validation items, to select a round."""
         return self._evaluate(score, self._parts["validation"])
 
@@ -133,7 +131,7 @@ class Evaluator:
         made = ([part.ranking(np.concatenate(ranks), self.cutoffs) for ranks in each] for each in found)
         return [Evaluation(full, sampled) for full, sampled in made]
 
-    def test(self, score: Score | ItemSlices, on_users: OnUsers | None = None) -> Evaluation:
+    def test(self, score: Score, on_users: OnUsers | None = None) -> Evaluation:
         """Rank the test items, once all choices are made. `on_users` hears of users done and their number."""
         return self._evaluate(score, self._parts["test"], on_users)
 
@@ -147,14 +145,9 @@ class Evaluator:
         at_once = min(self._threads or os.cpu_count() or 1, len(part.batches(self._users_at_a_time)))
         return (time.perf_counter() - start) / max(1, len(some.users)) / max(1, at_once)
 
-    def _evaluate(
-        self, score: Score | ItemSlices, part: PreparedPart, on_users: OnUsers | None = None
-    ) -> Evaluation:
-        if isinstance(score, ItemSlices):
-            batches = ranked_in_slices(score, part, self._chunk, self._threads)
-        else:
-            ranked = partial(self._ranked, score, part)
-            batches = in_order(ranked, part.batches(self._users_at_a_time), self._threads)
+    def _evaluate(self, score: Score, part: PreparedPart, on_users: OnUsers | None = None) -> Evaluation:
+        ranked = partial(self._ranked, score, part)
+        batches = in_order(ranked, part.batches(self._users_at_a_time), self._threads)
         done, lists = 0, self._lists
         of_all, of_sampled = [np.zeros(0)], [np.zeros(0)]
         for batch in batches:

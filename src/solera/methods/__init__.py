@@ -15,33 +15,21 @@ from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
-from solera.methods.elastic_merge import ElasticMergePlugConfig, elastic_merge
 from solera.methods.fedcia import FedCIAConfig, fedcia
 from solera.methods.fedease import FedEASEConfig, fedease
 from solera.methods.fedem import (
+    ElasticMergePlugConfig,
     FedEMConfig,
-    FedEMDynamicConfig,
-    FedEMStaticConfig,
-    SimilarityConfig,
+    StaticMergeConfig,
+    elastic_merge,
     fedem,
-    fedem_dm,
-    fedem_sm,
-    fedem_sr,
+    static_merge,
 )
 from solera.methods.fedfast import FedFastConfig, fedfast
 from solera.methods.fedhist import FedHistConfig, fedhist
 from solera.methods.fedmf import FedMFConfig, fedmf
 from solera.methods.fedncf import FedNCFConfig, fedncf
-from solera.methods.fedrap import (
-    FedRAPConfig,
-    FedRAPOneNormConfig,
-    FedRAPOneTableConfig,
-    fedrap,
-    fedrap_c,
-    fedrap_d,
-    fedrap_l2,
-    fedrap_no,
-)
+from solera.methods.fedrap import FedRAPConfig, fedrap
 from solera.methods.fedrecon import FedReconConfig, fedrecon
 from solera.methods.fedsasrec import FedSASRecConfig, fedsasrec
 from solera.methods.fedslist import FedSLISTConfig, fedslist
@@ -49,15 +37,7 @@ from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
 from solera.methods.own import import_own
 from solera.methods.perfedrec import PerFedRecConfig, perfedrec
-from solera.methods.pfedclr import (
-    FullBufferConfig,
-    LowRankConfig,
-    PFedCLRConfig,
-    low_rank,
-    pfedclr,
-    pfedclr_af,
-    pfedclr_cf,
-)
+from solera.methods.pfedclr import LowRankConfig, PFedCLRConfig, low_rank, pfedclr
 from solera.methods.pfedgraph import PFedGraphConfig, pfedgraph
 from solera.methods.pfedrec import DualPersonalizationConfig, PFedRecConfig, dual_personalization, pfedrec
 from solera.methods.plgc import (
@@ -67,13 +47,10 @@ from solera.methods.plgc import (
     local_global_mixing,
     mixing_backbone,
     plgc,
-    plgc_dlgm,
-    plgc_err,
 )
 from solera.methods.popular_negatives import PopularNegativesConfig, popular_negatives
 from solera.methods.robust import RobustConfig, robust
 from solera.methods.server_side import RowMeanConfig, ServerOptimizerConfig, row_mean, server_optimizer
-from solera.methods.static_merge import StaticMergeConfig, static_merge
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -96,31 +73,36 @@ METHODS: dict[str, Recipe] = {
     "colr": Recipe(CoLRConfig, colr),
     "fedcia": Recipe(FedCIAConfig, fedcia),
     "fedem": Recipe(FedEMConfig, fedem),
-    "fedem-dm": Recipe(FedEMDynamicConfig, fedem_dm),
-    "fedem-sm": Recipe(FedEMStaticConfig, fedem_sm),
-    "fedem-sr": Recipe(SimilarityConfig, fedem_sr),
     "fedfast": Recipe(FedFastConfig, fedfast),
     "fedhist": Recipe(FedHistConfig, fedhist),
     "fedmf": Recipe(FedMFConfig, fedmf),
     "fedncf": Recipe(FedNCFConfig, fedncf),
     "fedrap": Recipe(FedRAPConfig, fedrap),
-    "fedrap-c": Recipe(FedRAPOneTableConfig, fedrap_c),
-    "fedrap-d": Recipe(FedRAPOneTableConfig, fedrap_d),
-    "fedrap-l2": Recipe(FedRAPOneNormConfig, fedrap_l2),
-    "fedrap-no": Recipe(FedRAPOneNormConfig, fedrap_no),
     "fedrecon": Recipe(FedReconConfig, fedrecon),
     "fedsasrec": Recipe(FedSASRecConfig, fedsasrec),
     "gpfedrec": Recipe(GPFedRecConfig, gpfedrec),
     "local": Recipe(LocalConfig, local),
     "perfedrec": Recipe(PerFedRecConfig, perfedrec),
     "pfedclr": Recipe(PFedCLRConfig, pfedclr),
-    "pfedclr-af": Recipe(FullBufferConfig, pfedclr_af),
-    "pfedclr-cf": Recipe(FullBufferConfig, pfedclr_cf),
     "pfedgraph": Recipe(PFedGraphConfig, pfedgraph),
     "pfedrec": Recipe(PFedRecConfig, pfedrec),
     "plgc": Recipe(PLGCConfig, plgc),
-    "plgc-dlgm": Recipe(MixingConfig, plgc_dlgm),
-    "plgc-err": Recipe(PLGCConfig, plgc_err),
+}
+
+
+# Former names of ablations, which are now options of their method. Saved runs may still have them.
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "fedem-dm": ("fedem", {"merge": "client"}),
+    "fedem-sm": ("fedem", {"merge": "fixed"}),
+    "fedem-sr": ("fedem", {"merge": "replace"}),
+    "fedrap-c": ("fedrap", {"tables": "shared"}),
+    "fedrap-d": ("fedrap", {"tables": "personal"}),
+    "fedrap-l2": ("fedrap", {"norm": "l2"}),
+    "fedrap-no": ("fedrap", {"norm": "none"}),
+    "pfedclr-af": ("pfedclr", {"buffer": "full", "calibrated": False}),
+    "pfedclr-cf": ("pfedclr", {"buffer": "full"}),
+    "plgc-dlgm": ("plgc", {"redundancy": 0.0}),
+    "plgc-err": ("plgc", {"mixing": False}),
 }
 
 
@@ -187,7 +169,7 @@ ONE_ROUND: dict[str, ClosedFormRecipe] = {
 }
 
 
-_BUILT_IN = frozenset((*METHODS, *ONE_ROUND))
+_BUILT_IN = frozenset((*METHODS, *ONE_ROUND, *ALIASES))
 
 
 def register(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
@@ -222,6 +204,7 @@ def find(name: str, options: Mapping[str, Any] | None = None, plugins: Collectio
 
 def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> Method:
     """Build the trained method with this name and some plug-ins. All wrong options are reported at once."""
+    asked, (name, fixed) = name, ALIASES.get(name, (name, {}))
     for kind, given, known in (("method", [name], names()), ("plug-in", plugins, list(PLUGINS))):
         for unknown in set(given) - set(known):
             raise ConfigError(f"unknown {kind} {unknown!r}", closest(unknown, known))
@@ -229,9 +212,11 @@ def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collecti
         raise ConfigError(f"{name!r} needs one round and no training", "choose a method of many rounds")
     chosen = [plugin for plugin in PLUGINS if plugin in plugins]
     recipe = next((UNDER[name, plugin] for plugin in chosen if (name, plugin) in UNDER), METHODS[name])
-    full_name = "+".join([name, *chosen])
+    full_name = "+".join([asked, *chosen])
     config_class = _config_class(recipe.config, chosen)
-    config = _configured(full_name, " --plugin ".join([name, *chosen]), config_class, options)
+    config = _configured(
+        full_name, " --plugin ".join([name, *chosen]), config_class, {**(options or {}), **fixed}
+    )
     method = recipe.build(config)
     for plugin in chosen:
         method = PLUGINS[plugin].apply(method, config)

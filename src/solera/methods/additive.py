@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Move, Stage, Update, view_knows
 from solera.core.context import Batch, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.local_table import require_shared_table
 from solera.core.method import Method
+from solera.core.parts import Move, Stage, Update
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
-from solera.core.wrappers import ITEMS, Around
+from solera.core.spec import ITEMS, Home, Init, Leaf, Params
+from solera.methods.parts import Around, require_shared_table
 
 OWN = "own"
 
@@ -53,11 +52,6 @@ class Plus(Around):
         """Q + D."""
         return params[ITEMS] + params[OWN]
 
-
-@dataclass(frozen=True)
-class PlusKnowing(Plus):
-    """`Plus` for a view with an analytic gradient."""
-
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
         """The inner view's gradients, with the gradient by "items" for both tables."""
         found = self.inner_gradient(params, slope, batch, context)
@@ -65,7 +59,7 @@ class PlusKnowing(Plus):
 
 
 @dataclass(frozen=True)
-class WithOwn:
+class WithOwn(Update):
     """The method's own update, with the personal table trained along with the shared one."""
 
     inner: Update
@@ -105,5 +99,4 @@ def additive(method: Method, config: AdditiveConfig) -> Method:
             f"'additive' cannot be used with {method.name!r}: its item table is trained in a separate view",
             "choose a method with one view",
         )
-    view = (PlusKnowing if view_knows(method.view) else Plus)(method.view)
-    return replace(method, view=view, update=WithOwn(method.update))
+    return replace(method, view=Plus(method.view), update=WithOwn(method.update))

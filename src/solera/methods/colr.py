@@ -31,16 +31,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Stage
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, Mean
+from solera.core.parts import Adam, Aggregate, Move, Stage, Update, View
 from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
+from solera.methods.parts import BinaryCrossEntropy, Dot, Mean
 
 
 class CoLRConfig(MethodConfig):
@@ -66,7 +65,7 @@ def basis(embedding_size: int, rank: int, context: RoundContext) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LowRankChange:
+class LowRankChange(View):
     """The shared table. With a basis B, it includes the change A · B that is being trained."""
 
     embedding_size: int
@@ -94,7 +93,7 @@ class LowRankChange:
 
 
 @dataclass(frozen=True)
-class UserAndFactor:
+class UserAndFactor(Update):
     """Train the user vector and A together, with the round's B."""
 
     embedding_size: int
@@ -109,7 +108,7 @@ class UserAndFactor:
 
 
 @dataclass(frozen=True)
-class MeanOfFactors:
+class MeanOfFactors(Aggregate):
     """Add the mean A times B to the table, and reset A to zero."""
 
     mean: Mean

@@ -9,7 +9,7 @@ Han et al., "FedCIA: Federated Collaborative Information Aggregation for Privacy
     server:     S ← mean over the round's clients of their S_u
 
 S_u has items² numbers. Here a client sends the sketch S_u Ω, `sketch` numbers per item, where Ω is a public
-matrix of ±1 (`core.sketch`). The mean Y of the sketches is the sketch of the mean, S Ω, and every client
+matrix of ±1 (`math.sketch`). The mean Y of the sketches is the sketch of the mean, S Ω, and every client
 takes S ≈ Y (ΩᵀY)⁻¹ Yᵀ. This is exact if the rank of S is at most `sketch`. The paper reduces traffic too:
 there a client sends the first singular vectors of its own S_u.
 
@@ -40,15 +40,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Stage
 from solera.core.context import Batch, MethodConfig, RoundContext
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot
+from solera.core.parts import Adam, Aggregate, Move, Stage, Update, View
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.sketch import of_items
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
+from solera.math.sketch import of_items
+from solera.methods.parts import BinaryCrossEntropy, Dot
 
 ITEMS, SIMILARITY = "items", "similarity"
 OF_OWN, OF_SIMILARITY = "aligned.own", "aligned.similarity"
@@ -79,7 +78,7 @@ class Aligned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AlignedTable:
+class AlignedTable(View):
     """A personal table that is moved towards the mean similarity before it is trained."""
 
     embedding_size: int
@@ -165,7 +164,7 @@ def _test_matrix(items: int, size: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class AlignThenTrain:
+class AlignThenTrain(Update):
     """Align the table, then train it and the user vector together."""
 
     label: str = "align with the mean similarity, then all together"
@@ -177,7 +176,7 @@ class AlignThenTrain:
 
 
 @dataclass(frozen=True)
-class MeanSimilarity:
+class MeanSimilarity(Aggregate):
     """The mean of the similarities that the round's clients sent."""
 
     label: str = "mean of similarities"

@@ -8,12 +8,12 @@ x_u x_uᵀ, where x_u marks the items of user u:
     device:     score(i) = Σ_k recency^age(k) · B_ki over its own items k
 
 With `sketch` = s the client sends x_u (x_uᵀ Ω) instead, s numbers for each of its items, where Ω [items, s]
-is a public matrix of ±1. The server computes Nyström's approximation of the sum from it (`core.sketch`).
+is a public matrix of ±1. The server computes Nyström's approximation of the sum from it (`math.sketch`).
 Under secure aggregation, where every client sends numbers for all items, this takes items · s numbers instead
 of items² / 2.
 
 With `neighbours` = k the sum stays sparse, and every item i has weights from k items N only, those with the
-largest co-occurrence (`core.support`): (G[N, N] + reg · I) b = G[N, i] with G = Σ_u x_u x_uᵀ.
+largest co-occurrence (`math.sparse_ridge`): (G[N, N] + reg · I) b = G[N, i] with G = Σ_u x_u x_uᵀ.
 
 With `recency` 1 every item of the history counts the same, as in EASE. Below 1 recent items count more. Only
 the device knows the order of its items, never the server. With `decay_days` = D an item counts
@@ -37,13 +37,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution
+from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve
 from solera.core.content import NO_PRIOR, AttributePrior
-from solera.core.linear import without_diagonal
-from solera.core.next_items import Timing
-from solera.core.sketch import of_items, symmetric_from
 from solera.core.sparse import Rows
-from solera.core.support import of_upper, solved
+from solera.math.linear import without_diagonal
+from solera.math.next_items import Timing
+from solera.math.sketch import of_items, symmetric_from
+from solera.math.sparse_ridge import of_upper, solved
 
 
 class FedEASEConfig(ClosedFormConfig):
@@ -128,7 +128,7 @@ class Sketch:
 
 
 @dataclass(frozen=True)
-class InverseOfSketched:
+class InverseOfSketched(Solve):
     """EASE's closed form, applied to the approximation from a sketch."""
 
     reg: float
@@ -142,7 +142,7 @@ class InverseOfSketched:
 
 
 @dataclass(frozen=True)
-class InverseWithoutDiagonal:
+class InverseWithoutDiagonal(Solve):
     """EASE's closed form."""
 
     reg: float
@@ -154,14 +154,14 @@ class InverseWithoutDiagonal:
 
 
 @dataclass(frozen=True)
-class OnNeighbours:
+class OnNeighbours(Solve):
     """The regression behind EASE, of every item on some others."""
 
     reg: float
-    neighbours: int
+    neighbours: int = 0
     label: str = "sum, then EASE on neighbours"
 
-    def solve(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+    def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
         """Solve for B."""
         gram = totals["gram"]
         return solved(gram, of_upper(gram), len(gram.offsets) - 1, self.neighbours, self.reg)

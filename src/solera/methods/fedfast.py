@@ -33,16 +33,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Adam
 from solera.core.context import MethodConfig, RoundContext
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean
+from solera.core.parts import Adam, Aggregate
 from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.similarity import clusters
 from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Sums, Totals, Upload
+from solera.math.mixing import clusters
+from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean
 
 
 class FedFastConfig(MethodConfig):
@@ -64,7 +63,7 @@ class FedFastConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class ClusterMean:
+class ClusterMean(Aggregate):
     """Give every client the mean table of its cluster, by k-means on the tables of the round."""
 
     clusters: int
@@ -99,7 +98,7 @@ class SentUser(Dot):
 
 
 @dataclass(frozen=True)
-class ActiveAggregation:
+class ActiveAggregation(Aggregate):
     """ActvAGG, and ActvSAMP to draw clients."""
 
     clusters: int

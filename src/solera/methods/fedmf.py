@@ -20,12 +20,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from solera.core.choices import Adam, Sgd
 from solera.core.context import MethodConfig
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean, ThreeRates
+from solera.core.parts import Adam, Sgd
 from solera.core.schedule import Schedule, Scheduled
+from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean, ThreeRates
 
 
 class FedMFConfig(MethodConfig):

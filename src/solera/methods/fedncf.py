@@ -27,14 +27,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Sgd, Stage
 from solera.core.context import MethodConfig, RoundContext, TwoWidths
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, ThreeRates
+from solera.core.parts import Adam, Move, Scorer, Sgd, Stage, Update
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
-from solera.core.wrappers import personal
+from solera.methods.parts import BinaryCrossEntropy, ItemTable, Mean, ThreeRates, personal
 
 
 class FedNCFConfig(MethodConfig):
@@ -73,7 +71,7 @@ class FedNCFConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class SharedPerceptron:
+class SharedPerceptron(Scorer):
     """A perceptron with two hidden layers on the vectors of user and item, shared by all clients."""
 
     embedding_size: int
@@ -115,7 +113,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PerceptronApart:
+class PerceptronApart(Update):
     """Train all leaves together in every step, with a weight decay for the perceptron alone."""
 
     perceptron: tuple[str, ...]

@@ -27,8 +27,21 @@ Where paper and public code differ:
 - The code stops a client's epochs when its loss changes by less than 1e-4 of itself: `early_stop=1e-4`. There
   the loss includes the penalties, here it does not.
 
-Ablations: `fedrap-c` has no personal tables, `fedrap-d` no shared one, `fedrap-no` no norm of C, `fedrap-l2`
-the squared L2 norm; curricula are an option.
+Ablations are options: `tables=shared` (C alone) and `tables=personal` (D alone, so nothing is learned from
+others), `norm=none`, `norm=l2` and `curriculum`.
+
+With `decay=all-rows`, weight decay acts on all rows, also on those that a client does not touch.
+
+SGD with weight decay on a whole table multiplies a row without a gradient by (1 − rate · reg) in every step,
+so by the same factor f as every other such row:
+
+    f_u = Π over the client's steps of (1 − rate · reg)
+
+The leaf `KEPT` is trained like such a row, from 1, and so ends at f_u. The client multiplies the untouched
+rows of a personal table by it. Of a shared table C it sends f_u − 1, and its touched rows without the part of
+the change that is due to fading. The mean of the clients' tables is then
+
+    C ← C · mean f_u + mean over the clients of the rows they sent, zero elsewhere
 """
 
 from __future__ import annotations
@@ -42,20 +55,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Move, Sgd, Stage
 from solera.core.context import Batch, MethodConfig, RoundContext
-from solera.core.fading import KEPT, FadingMean, fading
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, Nothing, PersonalLinear
+from solera.core.parts import Aggregate, Move, Sgd, Stage, Update, View
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Leaf, Params
+from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.upload import Totals
+from solera.methods.parts import Around, BinaryCrossEntropy, ItemTable, Mean, Nothing, PersonalLinear
 
+KEPT = "items.kept"
 Norm = Literal["l1", "l2", "none", "soft"]
+Tables = Literal["both", "shared", "personal"]
 
 
-class FedRAPOneTableConfig(MethodConfig):
-    """Options of the ablations with one table. Defaults: the public code's command for MovieLens-100K."""
+class FedRAPConfig(MethodConfig):
+    """Defaults: the public code's command for MovieLens-100K; penalties under which tables do not grow."""
 
     learning_rate: Scheduled = Field(
         default=Schedule(start=1e-4, decay=0.97), description="step size of the scorer"
@@ -79,11 +93,6 @@ class FedRAPOneTableConfig(MethodConfig):
         lt=1,
         description="a client stops when its loss changes by less than this share of it",
     )
-
-
-class FedRAPOneNormConfig(FedRAPOneTableConfig):
-    """Options of the ablations with a fixed norm of C. Defaults: penalties under which tables do not grow."""
-
     independence: float = Field(
         default=1e-3, ge=0, description="v1: full weight of −‖D − C‖²; above 0.01 tables grow"
     )
@@ -91,18 +100,16 @@ class FedRAPOneNormConfig(FedRAPOneTableConfig):
     curriculum: Literal["tanh", "sin", "square", "frac", "fixed"] = Field(
         default="tanh", description="how both weights change with the round"
     )
+    norm: Norm = Field(default="l1", description="norm of C: l1, l2 (squared), none, or soft (thresholding)")
+    tables: Tables = Field(
+        default="both", description="both tables; or an ablation, with one of them and without penalties"
+    )
 
     def resolve(self, round_: int) -> dict[str, float]:
         """The values in a round, with both penalty weights scaled by the curriculum."""
         hyper = super().resolve(round_)
         share = _CURRICULA[self.curriculum](round_ + 1)
         return hyper | {name: hyper[name] * share for name in ("independence", "sparsity")}
-
-
-class FedRAPConfig(FedRAPOneNormConfig):
-    """Options including the norm of C."""
-
-    norm: Norm = Field(default="l1", description="norm of C: l1, l2 (squared), none, or soft (thresholding)")
 
 
 _CURRICULA: dict[str, Callable[[int], float]] = {
@@ -115,7 +122,7 @@ _CURRICULA: dict[str, Callable[[int], float]] = {
 
 
 @dataclass(frozen=True)
-class Additive:
+class Additive(View):
     """The sum of a shared and a personal table, with one penalty for independence and one for sparsity."""
 
     embedding_size: int
@@ -159,7 +166,7 @@ class Additive:
 
 
 @dataclass(frozen=True)
-class ScorerAndTables:
+class ScorerAndTables(Update):
     """Train everything together, the tables with their own rate and optional soft-thresholding of C."""
 
     tables: tuple[str, ...]
@@ -182,71 +189,87 @@ class ScorerAndTables:
         return (Stage(context.local_epochs, (everything,), stop=hyper["early_stop"]),)
 
 
+@dataclass(frozen=True)
+class Fading(Around):
+    """A view whose item tables fade in all rows."""
+
+    @property
+    def label(self) -> str:
+        """The inner label."""
+        return self.inner.label
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The inner view's leaves, and the factor. It is sent if a table is."""
+        tables = [leaf for leaf in self.inner.leaves if leaf.per_item]
+        sent = any(leaf.upload for leaf in tables)
+        home = Home.SHARED if sent else Home.PERSONAL
+        kept = Leaf(KEPT, (1,), home, Init.ONES, upload=sent, fresh=not sent)
+        return (
+            *(replace(leaf, fades_with=KEPT) if leaf.per_item else leaf for leaf in self.inner.leaves),
+            kept,
+        )
+
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
+        """The inner penalty, and nothing of the factor: it has a gradient of zero, so weight decay acts."""
+        return super().penalty(params, batch, context) + 0 * params[KEPT].sum(-1)
+
+    def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
+        """The inner view's gradients, and zero for the factor."""
+        found = self.inner_gradient(params, slope, batch, context)
+        return found | {KEPT: torch.zeros_like(params[KEPT])}
+
+
+@dataclass(frozen=True)
+class FadingMean(Aggregate):
+    """The mean of the clients' tables, of which all rows fade."""
+
+    mean: Mean
+    tables: tuple[str, ...] = ("items",)
+
+    @property
+    def label(self) -> str:
+        """The label of the mean."""
+        return self.mean.label
+
+    @property
+    def weighted(self) -> bool:
+        """As in the mean."""
+        return self.mean.weighted
+
+    @property
+    def from_sums(self) -> bool:
+        """As in the mean."""
+        return self.mean.from_sums
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """The mean of all leaves. Tables fade, and the factor is 1 again."""
+        factor = 1 + self.mean.change(totals, KEPT)
+        faded = {
+            name: (shared[name].double() * factor + self.mean.change(totals, name)).to(shared[name].dtype)
+            for name in self.tables
+        }
+        return self.mean.combine(shared, totals, context) | faded | {KEPT: shared[KEPT]}
+
+
 def fedrap(config: FedRAPConfig) -> Method:
     """Build FedRAP: personal linear × additive × joint × mean."""
-    return _additive("fedrap", "Li et al. 2024", config, config.norm)
-
-
-def _decaying(method: Method, config: FedRAPOneTableConfig) -> Method:
-    """The method, with the weight decay on all rows if that is asked for."""
-    if config.decay == "touched":
-        return method
-    assert isinstance(method.update, ScorerAndTables)
-    mean = FadingMean(method.aggregate) if isinstance(method.aggregate, Mean) else method.aggregate
-    return replace(
-        method, view=fading(method.view), update=replace(method.update, fading=True), aggregate=mean
-    )
-
-
-def fedrap_no(config: FedRAPOneNormConfig) -> Method:
-    """The ablation without a norm of C."""
-    return _additive("fedrap-no", "Li et al. 2024, ablation", config, "none")
-
-
-def fedrap_l2(config: FedRAPOneNormConfig) -> Method:
-    """The ablation with the squared L2 norm of C."""
-    return _additive("fedrap-l2", "Li et al. 2024, ablation", config, "l2")
-
-
-def _additive(name: str, paper: str, config: FedRAPOneNormConfig, norm: Norm) -> Method:
-    method = Method(
-        name=name,
-        paper=paper,
+    d, all_rows = config.embedding_size, config.decay == "all-rows"
+    view: View
+    if config.tables == "both":
+        view = Additive(d, config.norm)
+    else:
+        view = ItemTable(d, home=Home.SHARED if config.tables == "shared" else Home.PERSONAL)
+    names = tuple(leaf.name for leaf in view.leaves)
+    soft = config.tables == "both" and config.norm == "soft"
+    mean = FadingMean(Mean()) if all_rows else Mean()
+    return Method(
+        name="fedrap",
+        paper="Li et al. 2024",
         config=config,
-        scorer=PersonalLinear(config.embedding_size),
-        view=Additive(config.embedding_size, norm),
+        scorer=PersonalLinear(d),
+        view=Fading(view) if all_rows else view,
         loss=BinaryCrossEntropy(),
-        update=ScorerAndTables(("items", "own"), norm == "soft"),
-        aggregate=Mean(),
+        update=ScorerAndTables(names, soft, all_rows),
+        aggregate=Nothing() if config.tables == "personal" else mean,
     )
-    return _decaying(method, config)
-
-
-def fedrap_c(config: FedRAPOneTableConfig) -> Method:
-    """The ablation without personal tables: C alone."""
-    method = Method(
-        name="fedrap-c",
-        paper="Li et al. 2024, ablation",
-        config=config,
-        scorer=PersonalLinear(config.embedding_size),
-        view=ItemTable(config.embedding_size),
-        loss=BinaryCrossEntropy(),
-        update=ScorerAndTables(("items",)),
-        aggregate=Mean(),
-    )
-    return _decaying(method, config)
-
-
-def fedrap_d(config: FedRAPOneTableConfig) -> Method:
-    """The ablation without a shared table: D alone, so nothing is learned from others."""
-    method = Method(
-        name="fedrap-d",
-        paper="Li et al. 2024, ablation",
-        config=config,
-        scorer=PersonalLinear(config.embedding_size),
-        view=ItemTable(config.embedding_size, home=Home.PERSONAL),
-        loss=BinaryCrossEntropy(),
-        update=ScorerAndTables(("items",)),
-        aggregate=Nothing(),
-    )
-    return _decaying(method, config)

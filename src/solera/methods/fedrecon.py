@@ -24,13 +24,12 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
-from solera.core.choices import Adam, Move, Stage
 from solera.core.context import MethodConfig, RoundContext
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Mean
+from solera.core.parts import Adam, Move, Stage, Update
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Leaf
+from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Mean
 
 
 class FedReconConfig(MethodConfig):
@@ -63,7 +62,7 @@ class RebuiltDot(Dot):
 
 
 @dataclass(frozen=True)
-class RebuildThenTrain:
+class RebuildThenTrain(Update):
     """Train the user vector alone, then the items alone."""
 
     label: str = "user vector, then items"

@@ -3,8 +3,8 @@
 After Kang & McAuley, "Self-Attentive Sequential Recommendation" (ICDM 2018). A user is one sequence, so the
 gradients of a round's users add up to the gradient of one mini-batch of centralized training:
 
-    scores:  s_t(i) = ⟨h_t, E_i⟩,   h = transformer(E[i_1] … E[i_t])                      `core.transformer`
-    client:  g_u = gradient of the mean over t of −log softmax(s_t)[i_{t+1}]              `core.windows`
+    scores:  s_t(i) = ⟨h_t, E_i⟩,   h = transformer(E[i_1] … E[i_t])                      `math.transformer`
+    client:  g_u = gradient of the mean over t of −log softmax(s_t)[i_{t+1}]              `engine.windows`
     server:  g = Σ_u n_u g_u / Σ_u n_u,   n_u the number of items in the window,   ‖g‖ limited to 1
              m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²
              x ← x − η (m / (1 − β₁^r) / (√(v / (1 − β₂^r)) + 10⁻⁸) + λ x)       AdamW in round r = 1, 2, …
@@ -25,20 +25,21 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
 from solera.core.context import MethodConfig, RoundContext
-from solera.core.history import MEMORY
 from solera.core.method import Method
-from solera.core.parts import inner
+from solera.core.parts import Aggregate, Drop, Loss, Move, Scorer, Sgd, Stage, Update, View
+from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Leaf, Params
-from solera.core.transformer import BlockName, Transformer, divides_width, states
+from solera.core.spec import ITEMS, MEMORY, Leaf, Params
 from solera.core.upload import Totals
-from solera.core.windows import CatalogueSoftmax, Drop, OneGradient
-from solera.core.wrappers import ITEMS
+from solera.math.losses import cross_entropy
+from solera.math.transformer import BlockName, Transformer, divides_width, states
+from solera.methods.parts import inner
 
 _DECAY, _SQUARE_DECAY, _EPSILON = 0.9, 0.98, 1e-8  # β₁, β₂
 _LONGEST = 1.0  # ‖g‖
@@ -80,11 +81,12 @@ class FedSASRecConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class TransformerHistory:
+class TransformerHistory(Scorer):
     """⟨state of a transformer after the own history, item⟩. No user vector is stored."""
 
     network: Transformer
     label: str = "own history, transformer"
+    learns_from = "windows"
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -121,7 +123,7 @@ class TransformerHistory:
 
 
 @dataclass(frozen=True)
-class ItemVectors:
+class ItemVectors(View):
     """One shared item table, used directly."""
 
     table: Leaf
@@ -139,7 +141,45 @@ class ItemVectors:
 
 
 @dataclass(frozen=True)
-class AdamOfMean:
+class OneGradient(Update):
+    """One gradient of everything: a step of size 1 over the own window."""
+
+    leaves: tuple[str, ...]
+    label: str = "one gradient"
+
+    def stages(self, context: RoundContext) -> tuple[Stage, ...]:
+        """One step."""
+        return (Stage(1, (Move(self.leaves, Sgd(1.0)),)),)
+
+
+@dataclass(frozen=True)
+class CatalogueSoftmax(Loss):
+    """Cross-entropy of the next item against the catalogue.
+
+    Of more than `negatives` items, so many are drawn for a round, the same for all clients. They estimate the
+    sum over all other items.
+    """
+
+    negatives: int
+    label: str = "softmax over the catalogue, next item"
+    learns_from = "windows"
+
+    def drawn(self, context: RoundContext) -> Tensor | None:
+        """The negatives of a round, ascending; None stands for all items."""
+        if context.n_items <= self.negatives:
+            return None
+        draw = context.generator(Purpose.NEGATIVES)
+        return torch.from_numpy(np.sort(draw.choice(context.n_items, self.negatives, replace=False)))
+
+    def losses(
+        self, states: Tensor, items: Tensor, targets: Tensor, weights: Tensor, negatives: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The weighted sum of the losses of states [n, d], and the single losses [n] without gradients."""
+        return cross_entropy(states, items, targets, weights, negatives)
+
+
+@dataclass(frozen=True)
+class AdamOfMean(Aggregate):
     """AdamW on the server, with the weighted mean of the clients' gradients."""
 
     label: str = "weighted mean, by AdamW on the server"

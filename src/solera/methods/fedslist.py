@@ -9,7 +9,7 @@ every position t but the last, with one memory per decay a:
     server:     B = (S + λ · mean diag(S) · I)⁻¹ T / (1 + n)^g,   S = Σ_u S_u, T = Σ_u T_u
     device:     score = s Bᵀ with the memory s of its whole history
 
-With `decay_days` = D memories fade by days instead of positions (`core.next_items`), after the time
+With `decay_days` = D memories fade by days instead of positions (`math.next_items`), after the time
 interval-aware weighting of Park et al. (WSDM 2025): for the days τ of the items
 
     s_t = Σ_{k ≤ t} max(a^((u_t − τ_k) / D), c) e(i_k)
@@ -20,10 +20,10 @@ it is not known, it is taken to be that of the newest item.
 n are the items' popularities as known to the server, the diagonal of S for the first memory: with decay 0,
 how often an item occurred other than as the last one.
 
-The sums over t are geometric, so the s_t are not computed one by one (`core.next_items`).
+The sums over t are geometric, so the s_t are not computed one by one (`math.next_items`).
 
 With `neighbours` = k the sums stay sparse, and every item j has weights from k rows N of S only, those with
-the largest normalised T (`core.support`): (S[N, N] + λ · mean diag(S) · I) b = T[N, j].
+the largest normalised T (`math.sparse_ridge`): (S[N, N] + λ · mean diag(S) · I) b = T[N, j].
 
 With `source_attributes` = ρ and `target_attributes` = τ items with the same attributes have similar weights
 (`core.content`). With the attribute vectors F of items, the ridge becomes λ tr(Bᵀ (I + ρ F Fᵀ)⁻¹ B), and then
@@ -56,12 +56,12 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, by_item
+from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve, by_item
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.context import Decays
-from solera.core.next_items import Timing, memory_products, next_item_weights, next_products
 from solera.core.sparse import Rows
-from solera.core.support import diagonal, of_rows, solved
+from solera.math.next_items import Timing, memory_products, next_item_weights, next_products
+from solera.math.sparse_ridge import diagonal, of_rows, solved
 
 
 class FedSLISTConfig(ClosedFormConfig):
@@ -188,7 +188,7 @@ class NextItemsAlone:
 
 
 @dataclass(frozen=True)
-class Ridge:
+class Ridge(Solve):
     """Ridge regression of the next items on the memories."""
 
     ridge: float
@@ -202,7 +202,7 @@ class Ridge:
 
 
 @dataclass(frozen=True)
-class RidgeOfDerived:
+class RidgeOfDerived(Solve):
     """Ridge regression of the next item on one memory, whose products follow from T and n."""
 
     decay: float
@@ -230,15 +230,15 @@ class RidgeOfDerived:
 
 
 @dataclass(frozen=True)
-class RidgeOnNeighbours:
+class RidgeOnNeighbours(Solve):
     """Ridge regression of the next items on some memories."""
 
     ridge: float
     popularity_discount: float
-    neighbours: int
+    neighbours: int = 0
     label: str = "sum, then ridge regression on neighbours"
 
-    def solve(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+    def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
         """Solve for B."""
         memories, following = totals["memories"], totals["next"]
         own, n_items = diagonal(memories), len(following.offsets) - 1

@@ -34,12 +34,12 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.core.context import MethodConfig, RoundContext, Widths
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, PersonalLinear, ThreeRates
-from solera.core.similarity import cosines
+from solera.core.parts import Aggregate, Scorer
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
+from solera.math.mixing import cosines
+from solera.methods.parts import BinaryCrossEntropy, ItemTable, Mean, PersonalLinear, ThreeRates
 
 
 class GPFedRecConfig(MethodConfig):
@@ -60,7 +60,7 @@ class GPFedRecConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class PersonalPerceptron:
+class PersonalPerceptron(Scorer):
     """A personal perceptron on the vectors of user and item."""
 
     embedding_size: int
@@ -96,7 +96,7 @@ class PersonalPerceptron:
 
 
 @dataclass(frozen=True)
-class UserGraph:
+class UserGraph(Aggregate):
     """Move the mean table of all clients towards the mean table of each client's neighbours in the graph."""
 
     neighbours: Literal["similar", "code"] = "similar"

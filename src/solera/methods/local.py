@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from solera.core.choices import Adam
 from solera.core.context import MethodConfig
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Nothing
+from solera.core.parts import Adam
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home
+from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Nothing
 
 
 class LocalConfig(MethodConfig):

@@ -40,15 +40,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Adam
 from solera.core.context import MethodConfig, RoundContext
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean
+from solera.core.parts import Adam, Aggregate
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.methods.fedfast import ClusterMean
+from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean
 
 
 class PerFedRecConfig(MethodConfig):
@@ -112,7 +111,7 @@ class ConvolvedDot(Dot):
 
 
 @dataclass(frozen=True)
-class ThreeLevels:
+class ThreeLevels(Aggregate):
     """Mix every client's table from its own, its cluster's and the global table."""
 
     own: float

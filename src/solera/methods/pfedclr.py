@@ -14,46 +14,39 @@ A starts at zero and B Gaussian. Step 2 does not change Q_u, so the upload after
 
 Symbols: η is `learning_rate`, β is `buffer_learning_rate`, r is `rank`. All settings are the paper's.
 
-Ablations: `pfedclr-cf` has a full matrix W_u in place of A_u B_u; `pfedclr-af` has the full matrix but no
-calibration: everything steps together.
+Ablations are options: `buffer=full` has a full matrix W_u in place of A_u B_u; with `calibrated=false`
+everything steps together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Adam, Move, Stage, Update, View, view_knows
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.local_table import require_shared_table
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import Dot, ItemTable, Joint, Mean
+from solera.core.parts import Adam, Move, Stage, Update, View
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
-from solera.core.wrappers import ITEMS, Kept
+from solera.core.spec import ITEMS, Home, Init, Leaf, Params
+from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Kept, Mean, require_shared_table
 
 PAPER = "Chen et al. 2025, calibration"
 
 
-class BufferConfig(BaseModel):
-    """Defaults: the paper's settings."""
+class LowRankConfig(BaseModel):
+    """Options of the buffer. Defaults: the paper's settings."""
 
     buffer_learning_rate: Scheduled = Field(
         default=Schedule(start=0.01), description="step size of the buffer"
     )
-
-
-class LowRankConfig(BufferConfig):
-    """Options including the rank of the buffer."""
-
     rank: int = Field(default=2, ge=1, le=12, description="r, of the low-rank buffer")
 
 
-class FullBufferConfig(BufferConfig, MethodConfig):
+class PFedCLRConfig(LowRankConfig, MethodConfig):
     """Defaults: the paper's settings, which sample 60 % of the clients."""
 
     embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
@@ -66,10 +59,12 @@ class FullBufferConfig(BufferConfig, MethodConfig):
     clients_per_round: float = Field(
         default=0.6, gt=0, description="share of the clients per round, or their number"
     )
-
-
-class PFedCLRConfig(LowRankConfig, FullBufferConfig):
-    """Options including the rank of the buffer."""
+    buffer: Literal["low-rank", "full"] = Field(
+        default="low-rank", description="the personal buffer: A B of this rank, or a full table"
+    )
+    calibrated: bool = Field(
+        default=True, description="whether the buffer is trained after the items; otherwise together"
+    )
 
 
 @dataclass(frozen=True)
@@ -97,11 +92,6 @@ class LowRank(Kept):
         """Q + A B."""
         return params[ITEMS] + params["buffer.a"] @ params["buffer.b"]
 
-
-@dataclass(frozen=True)
-class LowRankKnowing(LowRank):
-    """`LowRank` for a view with an analytic gradient."""
-
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
         """The inner view's gradient for Q, times Bᵀ for A; Aᵀ times it for B."""
         found = self.inner_gradient(params, slope, batch, context)
@@ -111,7 +101,7 @@ class LowRankKnowing(LowRank):
 
 
 @dataclass(frozen=True)
-class FullBuffer:
+class FullBuffer(View):
     """The client's own fine-tuned table plus a personal one that starts at zero."""
 
     embedding_size: int
@@ -134,7 +124,7 @@ class FullBuffer:
 
 
 @dataclass(frozen=True)
-class ItemsThenRest:
+class ItemsThenRest(Update):
     """Train the items alone with the method's own steps; then, items frozen, all else and the buffer."""
 
     inner: Update
@@ -165,7 +155,7 @@ class ItemsThenRest:
 
 
 @dataclass(frozen=True)
-class Everything:
+class Everything(Update):
     """Train the user vector, items and buffer together."""
 
     buffer: tuple[str, ...]
@@ -188,43 +178,24 @@ def low_rank(method: Method, config: LowRankConfig) -> Method:
             "table, which calibration would train at another time",
             "leave it out, or calibrate a method that does not keep one",
         )
-    known = view_knows(method.view)
-    view = (LowRankKnowing if known else LowRank)(method.view, config.rank)
+    view = LowRank(method.view, config.rank)
     update = ItemsThenRest(method.update, method.view, ("buffer.a", "buffer.b"))
     return replace(method, view=view, update=update)
 
 
 def pfedclr(config: PFedCLRConfig) -> Method:
     """Build PFedCLR: dot × low-rank × items, upload, rest × weighted mean."""
-    return replace(low_rank(_backbone(config), config), name="pfedclr", paper=PAPER)
-
-
-def pfedclr_cf(config: FullBufferConfig) -> Method:
-    """The ablation with a full matrix, calibrated."""
-    method = _backbone(config)
-    return replace(
-        method,
-        name="pfedclr-cf",
-        view=FullBuffer(config.embedding_size),
-        update=ItemsThenRest(method.update, method.view, ("buffer",)),
-    )
-
-
-def pfedclr_af(config: FullBufferConfig) -> Method:
-    """The ablation with a full matrix and no calibration."""
-    view, update = FullBuffer(config.embedding_size), Everything(("buffer",))
-    return replace(_backbone(config), name="pfedclr-af", view=view, update=update)
-
-
-def _backbone(config: FullBufferConfig) -> Method:
-    """FedMF with a weighted mean."""
+    items = ItemTable(config.embedding_size)
+    full = config.buffer == "full"
+    buffer = ("buffer",) if full else ("buffer.a", "buffer.b")
+    plain = Joint(("user", ITEMS), Adam)
     return Method(
-        name="fedmf",
-        paper=f"{PAPER}, ablation",
+        name="pfedclr",
+        paper=PAPER,
         config=config,
         scorer=Dot(config.embedding_size),
-        view=ItemTable(config.embedding_size),
+        view=FullBuffer(config.embedding_size) if full else LowRank(items, config.rank),
         loss=BinaryCrossEntropy(),
-        update=Joint(("user", ITEMS), Adam),
+        update=ItemsThenRest(plain, items, buffer) if config.calibrated else Everything(buffer),
         aggregate=Mean(weighted=True),
     )

@@ -33,17 +33,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.choices import Adam
 from solera.core.context import Batch, MethodConfig, RoundContext
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.mixing import onto_simplex
-from solera.core.parts import Dot, Joint, Mean
+from solera.core.parts import Adam, Aggregate, View
 from solera.core.randomness import Purpose
 from solera.core.schedule import Schedule, Scheduled
-from solera.core.similarity import cosines
 from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
+from solera.math.mixing import cosines, onto_simplex
+from solera.methods.parts import BinaryCrossEntropy, Dot, Joint, Mean
 
 RECEIVED = "change.downloaded"
 
@@ -69,7 +67,7 @@ class PFedGraphConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class SinceStart:
+class SinceStart(View):
     """The common initial table, plus the change since then. Only the change is regularized.
 
     A cosine draws the table towards the downloaded one.
@@ -93,18 +91,14 @@ class SinceStart:
         """The table as downloaded."""
         return {RECEIVED: tables["change"]} if self.attraction and "change" in tables else {}
 
-    def observe(self, before: Params, now: Params) -> Params:
-        """Nothing: no leaf on the client is derived."""
-        return {}
-
     def see(self, params: Params) -> Tensor:
         """The current table Q."""
         return params["items"] + params["change"]
 
-    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
+    def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
         """−λ · cosine of the batch's rows of Q and R."""
         if not self.attraction:
-            return torch.zeros((), dtype=params["items"].dtype, device=params["items"].device)
+            return 0.0
         return -self.attraction * _Cosine.of(self.see(params), self._received(params), batch.weights).value
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
@@ -140,7 +134,7 @@ class _Cosine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CollaborationGraph:
+class CollaborationGraph(Aggregate):
     """Weights by data size and by the cosine of the clients' changes since the start."""
 
     alpha: float

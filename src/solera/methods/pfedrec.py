@@ -23,14 +23,20 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, Field
 
-from solera.core.choices import Move, Sgd, Stage, Update
 from solera.core.context import MethodConfig, RoundContext
 from solera.core.errors import ConfigError
-from solera.core.local_table import require_shared_table
-from solera.core.losses import BinaryCrossEntropy
 from solera.core.method import Method
-from solera.core.parts import ItemTable, Mean, PersonalLinear
-from solera.core.wrappers import ITEMS, kept, personal
+from solera.core.parts import Move, Sgd, Stage, Update
+from solera.core.spec import ITEMS
+from solera.methods.parts import (
+    BinaryCrossEntropy,
+    ItemTable,
+    Kept,
+    Mean,
+    PersonalLinear,
+    personal,
+    require_shared_table,
+)
 
 
 class PFedRecConfig(MethodConfig):
@@ -40,7 +46,7 @@ class PFedRecConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class ScoreThenItems:
+class ScoreThenItems(Update):
     """Train the score function first, then the items, on every batch."""
 
     label: str = "scorer, then items, on every batch"
@@ -72,7 +78,7 @@ class DualPersonalizationConfig(BaseModel):
 
 
 @dataclass(frozen=True)
-class ScorerFirst:
+class ScorerFirst(Update):
     """The method's own steps, with the scorer trained before the others on every batch."""
 
     inner: Update
@@ -103,4 +109,4 @@ def dual_personalization(method: Method, config: DualPersonalizationConfig) -> M
         )
     scorer = personal(method.scorer)
     names = frozenset(leaf.name for leaf in scorer.leaves)
-    return replace(method, scorer=scorer, view=kept(method.view), update=ScorerFirst(method.update, names))
+    return replace(method, scorer=scorer, view=Kept(method.view), update=ScorerFirst(method.update, names))

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from solera.core.errors import ConfigError
 from solera.core.method import Method
-from solera.core.parts import Nothing
+from solera.methods.parts import Nothing
 
 
 class PopularNegativesConfig(BaseModel):

@@ -38,16 +38,14 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import Aggregate, Remembering
 from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
-from solera.core.groups import combine
 from solera.core.method import Method
-from solera.core.order_statistics import krum, trimmed_totals
-from solera.core.parts import Mean
+from solera.core.parts import Aggregate
 from solera.core.spec import Params
-from solera.core.trust import bound_norms, cap_rows, cut_peaks
 from solera.core.upload import Sums, Totals, Upload
+from solera.math.robust import bound_norms, cap_rows, combine, cut_peaks, krum, trimmed_totals
+from solera.methods.parts import Mean
 from solera.methods.server_side import ServerOptimizer
 
 Defence = Literal[
@@ -88,7 +86,7 @@ class RobustConfig(BaseModel):
 
 
 @dataclass(frozen=True)
-class Robust:
+class Robust(Aggregate):
     """An aggregate that limits or discards suspicious uploads before it combines them."""
 
     inner: Mean | ServerOptimizer
@@ -109,7 +107,7 @@ class Robust:
 
     def memory(self, sent: Params) -> Params:
         """The inner aggregate's state, if it has any."""
-        return self.inner.memory(sent) if isinstance(self.inner, Remembering) else {}
+        return self.inner.memory(sent)
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """Combine with the inner aggregate."""

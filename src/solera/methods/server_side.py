@@ -30,14 +30,14 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.choices import ViewSettles
 from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
 from solera.core.method import Method
-from solera.core.parts import Mean
+from solera.core.parts import Aggregate
 from solera.core.schedule import Schedule, Scheduled
 from solera.core.spec import Params
 from solera.core.upload import Totals
+from solera.methods.parts import Mean
 
 _DECAY, _SQUARE_DECAY, _TAU = 0.9, 0.99, 1e-3  # β₁ = β, β₂, τ
 
@@ -49,7 +49,7 @@ class RowMeanConfig(BaseModel):
 def row_mean(method: Method, config: RowMeanConfig) -> Method:
     """Apply the plug-in to a method."""
     mean = _mean(method, "row-mean")
-    if isinstance(method.view, ViewSettles):
+    if method.view.settles:
         raise ConfigError(
             f"'row-mean' cannot be used with {method.name!r}: its clients send whole tables, so each of them "
             "changes every row",
@@ -75,7 +75,7 @@ class ServerOptimizerConfig(BaseModel):
 
 
 @dataclass(frozen=True)
-class ServerOptimizer:
+class ServerOptimizer(Aggregate):
     """Use the mean change as the gradient of a server-side optimizer."""
 
     mean: Mean

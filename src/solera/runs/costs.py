@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from solera.core.choices import Adam
 from solera.core.federated import AnyMethod
 from solera.core.frozen import Frozen
 from solera.core.method import Method
+from solera.core.parts import Adam
 from solera.core.spec import Home
 from solera.runs.result import RoundEntry
 
@@ -26,7 +26,7 @@ class Costs(Frozen):
 
 def costs(method: AnyMethod, n_users: int, n_items: int, history: Sequence[RoundEntry]) -> Costs | None:
     """The costs of a finished run; None for a method that is solved in one round."""
-    if not isinstance(method, Method):
+    if method.one_round:
         return None
     sizes = _sizes(method, n_items)
     shared = [leaf.name for leaf in method.select(home=Home.SHARED) if leaf.name in sizes]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 
-from solera.coding.settings import download_coding, upload_coding
-from solera.core.choices import Sifting
-from solera.core.closed_form import ClosedForm
+from solera.coding import download_coding, upload_coding
 from solera.core.content import ItemAttributes
-from solera.core.download import Download
 from solera.core.errors import ConfigError
 from solera.core.federated import AnyMethod
 from solera.core.method import Method
-from solera.core.protection import Chain, Step
+from solera.core.protection import Chain, Download, Step
 from solera.data.sampling import ClientData
 from solera.data.split import Split
 from solera.dp.laplace import LaplaceNoise
@@ -26,8 +22,6 @@ from solera.dp.rounds import PrivateRounds
 from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
-from solera.engine.distributed import DistributedSimulation
-from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.local_training import LocalTraining
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
@@ -50,14 +44,11 @@ def federation(
     *,
     ranks: Ranks | None = None,
     memory: int | None = None,
-    shard_tables: bool = False,
     attributes: ItemAttributes | None = None,
 ) -> Federation:
     """Server and clients before their first round. With `ranks`, those clients that this one owns.
 
     `attributes` are those of the items, if they are known.
-
-    With `shard_tables`, item tables are divided among the ranks by rows.
 
     With `memory`, an eighth of it may hold rows of clients, and another eighth those of the best state; more
     are in mapped files.
@@ -70,17 +61,15 @@ def federation(
         raise ConfigError(f"device {device!r} cannot be used: {reason}", "try --device cpu") from None
     dtype = torch.float64 if config.precision == "double" else torch.float32
     if ranks:
-        check_workers(config, method, shard_tables=shard_tables)
+        check_workers(config, method)
     download = _download(config, method)
-    if isinstance(method, ClosedForm):
+    if method.one_round:
         if config.noise:
             raise ConfigError(
                 f"{method.name!r} has no uploads that --noise could change",
                 "omit --noise, or give --dp instead",
             )
         method = replace(method, attributes=attributes)
-        if ranks:
-            return DistributedOneRound(method, clients, ranks, device=place, dtype=dtype)
         return OneRound(
             method,
             clients,
@@ -88,10 +77,10 @@ def federation(
             dtype=dtype,
             secure_aggregation=config.secure_aggregation,
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
+            ranks=ranks,
         )
     train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
-    make = partial(_distributed(shard_tables), ranks=ranks) if ranks else Simulation
-    return make(
+    return Simulation(
         method,
         clients,
         train,
@@ -101,38 +90,18 @@ def federation(
         protection=protection(config, method, clients),
         download=download,
         rows_in_memory=IN_MEMORY if memory is None else memory // 8,
+        ranks=ranks,
     )
 
 
-def _distributed(shard_tables: bool) -> type[DistributedSimulation]:
-    if not shard_tables:
-        return DistributedSimulation
-    from solera.engine.sharded import ShardedSimulation  # noqa: PLC0415, rarely needed
-
-    return ShardedSimulation
-
-
-def check_workers(config: RunConfig, method: AnyMethod, *, shard_tables: bool = False) -> None:
+def check_workers(config: RunConfig, method: AnyMethod) -> None:
     """Refuse what several workers cannot do."""
-    if shard_tables:
-        from solera.engine.sharded import check_sharded  # noqa: PLC0415, rarely needed
-
-        check_sharded(method)
-        if config.download:
-            raise ConfigError(
-                f"--download {config.download} codes whole tables, which --shard-tables divides",
-                "omit one of them",
-            )
     if config.dp or config.noise or config.secure_aggregation:
         raise ConfigError(
             "several workers cannot protect uploads yet",
             "omit --workers, or --dp, --noise and --secure-aggregation",
         )
-    if config.download and any(kind in config.download for kind in ("delta", "slice", "own")):
-        raise ConfigError(
-            f"several workers cannot count the bytes of --download {config.download} yet", "omit --workers"
-        )
-    if isinstance(method, Method) and isinstance(method.aggregate, Sifting):
+    if not method.one_round and method.aggregate.does("sift"):
         raise ConfigError(
             f"the server of {method.name!r} needs single clients' uploads, which workers do not exchange",
             "omit --workers",
@@ -140,7 +109,7 @@ def check_workers(config: RunConfig, method: AnyMethod, *, shard_tables: bool = 
 
 
 def _download(config: RunConfig, method: AnyMethod) -> Download | None:
-    if not config.download or isinstance(method, ClosedForm):
+    if not config.download or method.one_round:
         return None
     return download_coding(config.download, method, config.seed)
 
@@ -153,7 +122,7 @@ def protection(config: RunConfig, method: Method, clients: ClientData) -> Chain:
     if config.dp:
         check_private(method)
         steps.append(private_rounds(config.dp, method, clients, config.seed))
-    coding = upload_coding(config.upload, config.seed) if config.upload else None
+    coding = upload_coding(config.upload) if config.upload else None
     return Chain(tuple(steps), masked=config.secure_aggregation, coding=coding)
 
 

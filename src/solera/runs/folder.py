@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from solera.core.errors import RunError
@@ -54,10 +54,10 @@ class SavedState:
     personal: Params
 
     @classmethod
-    def read(cls, folder: Path, prefix: str = "", rows: Mapping[str, range] | None = None) -> SavedState:
-        """Read the files that `StateToSave.write` wrote. With `rows`, only these of the named tables."""
+    def read(cls, folder: Path, prefix: str = "") -> SavedState:
+        """Read the files that `StateToSave.write` wrote."""
         try:
-            shared = _read_rows_of(folder / f"{prefix}shared.safetensors", rows or {})
+            shared = load_file(folder / f"{prefix}shared.safetensors")
             personal = load_file(folder / f"{prefix}personal.safetensors")
             return cls(shared, personal | read_rows(folder, prefix))
         except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -214,14 +214,14 @@ class RunFolder:
                 state.write(partial, prefix, before)
             RunFolder(partial)._write("progress.json", progress.model_dump(mode="json"))
 
-    def read_checkpoint(self, rows: Mapping[str, range] | None = None) -> Checkpoint | None:
-        """The latest checkpoint, if there is any. With `rows`, only these of the named shared tables."""
+    def read_checkpoint(self) -> Checkpoint | None:
+        """The latest checkpoint, if there is any."""
         found = self._checkpoints()
         if not found:
             return None
         latest = found[-1]
         progress = RunFolder(latest)._parse("progress.json", RunProgress)
-        last, best = (SavedState.read(latest, prefix, rows) for prefix in ("last-", "best-"))
+        last, best = (SavedState.read(latest, prefix) for prefix in ("last-", "best-"))
         return Checkpoint(progress, last, best)
 
     def finish(self, result: RunResult, state: StateToSave) -> None:
@@ -253,18 +253,6 @@ class RunFolder:
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
-
-
-def _read_rows_of(path: Path, rows: Mapping[str, range]) -> Params:
-    if not rows:
-        return load_file(path)
-    with safe_open(path, "pt") as file:
-        return {
-            name: file.get_slice(name)[rows[name].start : rows[name].stop]
-            if name in rows
-            else file.get_tensor(name)
-            for name in file.keys()  # noqa: SIM118, it is not a mapping
-        }
 
 
 def _line(entry: RoundEntry) -> str:

@@ -16,15 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solera.baselines import Baseline, OnGraph, Refreshing
-from solera.core.choices import SequenceScorer
-from solera.core.item_slices import ItemSlices
 from solera.core.method import Method
 from solera.core.text import counted
-from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history, with_validation
 from solera.engine import OneRound
-from solera.engine.distributed import DistributedSimulation
 from solera.engine.refresh import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
 from solera.evaluate import Evaluation, Score
 from solera.runs.federation import Federation, clients_of
@@ -40,7 +36,7 @@ class SecondTest(NamedTuple):
     """
 
     how: str
-    score: Callable[[], Score | ItemSlices] | None
+    score: Callable[[], Score] | None
 
     def figures(self, first: Evaluation, second: Evaluation | None) -> dict[str, Any]:
         """The fields of a result, from both tests."""
@@ -53,12 +49,11 @@ def second_test(
     federation: Federation,
     split: Split,
     rounds: int,
-    serve: Callable[[Ragged], Score | ItemSlices] | None = None,
 ) -> SecondTest:
-    """The second test of a federation after so many rounds. `serve` scores by histories if it cannot."""
-    if isinstance(federation, OneRound) or isinstance(federation.method.scorer, SequenceScorer):
-        return SecondTest(READ, lambda: (serve or federation.serve)(split.train))
-    if isinstance(federation, DistributedSimulation):
+    """The second test of a federation after so many rounds."""
+    if isinstance(federation, OneRound) or federation.method.scorer.learns_from != "items":
+        return SecondTest(READ, lambda: federation.serve(split.train))
+    if federation.share.ranks:
         return SecondTest("not used: several workers cannot refresh personal leaves yet", None)
     leaves = refreshed_leaves(federation, rounds)
     if not leaves:

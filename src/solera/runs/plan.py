@@ -14,14 +14,12 @@ from numpy.typing import ArrayLike
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from solera.core.arrays import Floats, Ints
-from solera.core.choices import SequenceScorer
 from solera.core.errors import ConfigError
 from solera.data.split import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
 from solera.engine.refresh import refresh_rounds
 from solera.engine.row_store import SPARE
-from solera.engine.summed import summed_training
 from solera.evaluate import Evaluator
 from solera.evaluate.metrics import NAMES
 from solera.runs.environment import used_bytes
@@ -174,7 +172,7 @@ def _seconds(training: Planned) -> dict[str, float]:
     }
     if training.tests_twice:
         found["second test"] = found["test"]
-        if not isinstance(simulation.method.scorer, SequenceScorer):
+        if simulation.method.scorer.learns_from == "items":
             of_all = lengths[training.split.validation.lengths > 0].sum() / max(1, lengths[chosen].sum())
             found["second test"] += refresh_rounds(config.rounds) * a_round * of_all
     return found
@@ -183,7 +181,7 @@ def _seconds(training: Planned) -> dict[str, float]:
 def _train(simulation: Simulation, clients: Ints) -> None:
     """Train some clients as the rounds will, and forget the result."""
     task = simulation.task(0)
-    if not (simulation.adds_up and deque(summed_training(simulation.train, task, clients), maxlen=1)):
+    if not (simulation.adds_up and deque(simulation.train.sums(task, clients), maxlen=1)):
         deque(simulation.train(task, clients), maxlen=0)
 
 

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError, RunError
 from solera.core.method import Method
-from solera.core.neighbours import WEIGHTS, Neighbours
 from solera.core.spec import Leaf
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.streaming import write_batches
 from solera.engine import Simulation
 from solera.engine.serving import best_unseen, newcomer
+from solera.math.neighbours import Neighbours
 from solera.runs.blend import Blended
 from solera.runs.federation import Federation
 

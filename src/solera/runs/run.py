@@ -82,13 +82,6 @@ class Run:
         second = cls.open(path / SECOND, data=first.data)
         return cls(result, first.data, Blended(first, second, settings.weight), path, ())
 
-    @classmethod
-    def finished(cls, path: Path, data: Interactions) -> Run:
-        """Open the folder of a finished run without its model, which may not fit into this process."""
-        folder = RunFolder.open(path)
-        assert folder.result is not None
-        return cls(folder.result, data, None, path, folder.history)
-
     def __repr__(self) -> str:
         """Method, data set and main metrics in one line."""
         return repr(self.result)

@@ -222,7 +222,7 @@ class RunConfig(_Where):
             )
 
     def _check_coded(self, method: AnyMethod) -> None:
-        from solera.coding.settings import check_download, check_upload  # noqa: PLC0415, loads torch
+        from solera.coding import check_download, check_upload  # noqa: PLC0415, loads torch
 
         if self.upload:
             mode = self.dp.mode if self.dp else None
@@ -233,7 +233,7 @@ class RunConfig(_Where):
                     "omit one of them",
                 )
         if self.download:
-            check_download(self.download, method, masked=self.secure_aggregation, private=self.dp is not None)
+            check_download(self.download, method)
 
     def statement(self, method: AnyMethod) -> dict[str, Any] | None:
         """The run's privacy statement, or None. The settings must be resolved."""

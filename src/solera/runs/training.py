@@ -29,15 +29,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, RunError
 from solera.data.attributes import item_attributes
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Part, history, when_asked
 from solera.engine import OneRound, Simulation, Solution, State
-from solera.engine.distributed import DistributedSimulation
-from solera.engine.distributed_sums import DistributedOneRound
 from solera.engine.process import torch_threads
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, Ranking, Score, get, split
@@ -307,7 +304,7 @@ class Training:
             memory=memory,
             attributes=item_attributes(data),
         )
-        if isinstance(self.simulation, DistributedSimulation | DistributedOneRound):
+        if ranks:
             self.evaluator.restrict(self.simulation.share.clients)
         if isinstance(self.simulation, OneRound):
             self.simulation.on_clients = self._on_clients
@@ -495,7 +492,7 @@ class Training:
 
     def _test_with_time(self) -> dict[str, Any]:
         """The figures of a method that reads the time of the request. No other test tells it."""
-        if not (isinstance(self.method, ClosedForm) and self.method.reads_request_time):
+        if not (self.method.one_round and self.method.reads_request_time):
             return {}
         told = self._of_all(
             self.evaluator.test(self.simulation.serve(when_asked(self.split)), self._on_users)
@@ -510,8 +507,8 @@ class Training:
 
     def _saved(self, state: State | Solution) -> StateToSave:
         """A state as it is saved, that of all ranks."""
-        if isinstance(self.simulation, DistributedSimulation):
-            return StateToSave(*self.simulation.gathered(*state.tensors()))
+        if self.ranks and isinstance(state, State):
+            return StateToSave(*self.simulation.share.gathered(*state.tensors(), self.method.tailored))
         return StateToSave(*state.writable())
 
     def _kept(self, state: State | Solution) -> StateToSave:

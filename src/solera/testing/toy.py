@@ -112,7 +112,7 @@ def shuffled(clients: Ints) -> Ints:
     return np.random.default_rng(1).permutation(clients)
 
 
-class Ordered:
+class Ordered(LocalTraining):
     """An engine that receives the clients in another order."""
 
     def __init__(self, train: LocalTraining, order: Order) -> None:
@@ -122,7 +122,7 @@ class Ordered:
         return self._train(task, self._order(clients))
 
 
-class Watched:
+class Watched(LocalTraining):
     """An engine whose results are recorded on their way to the server."""
 
     def __init__(self, train: LocalTraining) -> None:

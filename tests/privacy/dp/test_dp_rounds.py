@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError
-from solera.core.parts import Mean
 from solera.core.protection import RoundChain
 from solera.core.randomness import Purpose, generator
 from solera.core.spec import Home, Leaf
@@ -28,6 +27,7 @@ from solera.engine.local_training import Task
 from solera.engine.server import Server
 from solera.engine.simulation import Simulation
 from solera.methods import build, find
+from solera.methods.parts import Mean
 from solera.runs import AfterRound, RunConfig, StoppedError, train
 
 CPU = torch.device("cpu")

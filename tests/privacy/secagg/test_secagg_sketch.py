@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera.core.sketch import rectangular_from, signs, sketched, sketched_left, symmetric_from
+from solera.math.sketch import rectangular_from, signs, sketched, sketched_left, symmetric_from
 from solera.methods import find
 from solera.privacy.secagg import Part, Stage, make_setup, run_round
 

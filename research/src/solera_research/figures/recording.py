@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from solera.core.arrays import Ints
-from solera.core.choices import Merging, View
+from solera.core.parts import View
 from solera.core.spec import Leaf, Params
 from solera.core.upload import Upload
 from solera.engine import Simulation
@@ -110,6 +110,7 @@ class Recorder:
         after = self._simulation.held(self.users)
         with torch.no_grad():
             weights = self._merging.merged_by(self._before, after)
+        assert weights is not None
         whole = weights.expand(len(self.users), self._simulation.data.n_items, 1)[..., 0]
         return {
             "merging/users": torch.from_numpy(self.users[places]),
@@ -129,9 +130,9 @@ def is_full(number: int, rounds: int) -> bool:
     return number == rounds or str(number).rstrip("0") in {"1", "2", "5"}
 
 
-def merging_view(view: View | None) -> Merging | None:
+def merging_view(view: View | None) -> View | None:
     """The part of a view that merges tables, if there is one."""
-    while view is not None and not isinstance(view, Merging):
+    while view is not None and not view.does("merged_by"):
         view = getattr(view, "inner", None)
     return view
 

@@ -21,7 +21,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observed(LocalTraining):
     """Local training whose uploads an observer sees. Results are unchanged.
 
     Put it around everything that changes an upload on its way: what is inside is not seen. The client half of
@@ -42,7 +42,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Reseeded:
+class Reseeded(LocalTraining):
     """Local training that draws its samples from another seed; what it starts from stays."""
 
     train: LocalTraining

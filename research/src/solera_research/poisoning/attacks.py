@@ -35,7 +35,7 @@ _POPULAR = 20  # items that targets are made to look like
 
 
 @dataclass(frozen=True)
-class Poisoned:
+class Poisoned(LocalTraining):
     """Local training in which clients from number `first` on are malicious, and work together."""
 
     train: LocalTraining

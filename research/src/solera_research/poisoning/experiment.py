@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from solera.core.arrays import Ints
-from solera.core.choices import SequenceScorer, Tailoring
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, closest
 from solera.core.federated import AnyMethod
@@ -154,11 +153,7 @@ def exposure(simulation: Simulation, parts: Split, targets: Ints, top: int = 10)
 
 def _attackable(method: AnyMethod) -> Method:
     """Check that clients of the method send changes of a table shared by all."""
-    if (
-        isinstance(method, ClosedForm)
-        or isinstance(method.aggregate, Tailoring)
-        or isinstance(method.scorer, SequenceScorer)
-    ):
+    if isinstance(method, ClosedForm) or method.aggregate.target or method.scorer.learns_from != "items":
         why = "its clients train no shared item table by steps, or get one each, or are known by history"
         raise ConfigError(f"{method.name!r} cannot be poisoned here: {why}", "use e.g. fedmf or pfedrec")
     if not any(leaf.per_item and leaf.sent_as for leaf in method.leaves):

@@ -9,15 +9,14 @@ import numpy as np
 import torch
 
 from solera.core.arrays import Floats
-from solera.core.closed_form import ClosedForm, SparseSolve
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.neighbours import WEIGHTS
-from solera.core.sketch import places, rectangular_from, signs, symmetric_from
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history
 from solera.engine import OneRound
 from solera.evaluate import Evaluator, split
+from solera.math.sketch import places, rectangular_from, signs, symmetric_from
 from solera.methods import find
 
 VALUE_BYTES = 4  # of a number modulo 2^32
@@ -41,7 +40,7 @@ def sketch_accuracy(
     if not isinstance(method, ClosedForm):
         raise ConfigError(f"{name!r} is not a method of one round", "use fedease or fedslist")
     aggregate = method.aggregate
-    if isinstance(aggregate, SparseSolve):
+    if aggregate.neighbours:
         raise ConfigError("a sketch has no sparse form", "omit -o neighbours=…")
     parts = split(data, "strict")
     evaluator = Evaluator(parts, seed=seed)

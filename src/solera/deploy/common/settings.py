@@ -8,8 +8,8 @@ from pydantic import Field
 
 from solera.core.errors import ConfigError
 from solera.core.frozen import Frozen
-from solera.core.groups import Combination
 from solera.dp.settings import DP
+from solera.math.robust import Combination
 
 
 class Settings(Frozen):

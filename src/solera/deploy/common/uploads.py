@@ -57,7 +57,7 @@ class Bounds:
 
 def declared(method: AnyMethod, dtype: np.dtype[Any]) -> dict[str, tuple[np.dtype[Any], Shape]]:
     """Every array of an upload: its type and shape, with r rows, c clients, m items."""
-    if isinstance(method, ClosedForm):
+    if method.one_round:
         sums = method.update.sums
         blocks: dict[str, tuple[np.dtype[Any], Shape]] = {
             name: (dtype, ("m", sums[of].width or "m")) for name, of, *_ in sum_blocks(method)

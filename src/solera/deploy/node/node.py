@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from solera.core.arrays import Floats
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, DeviceError, SoleraError
 from solera.core.fixed_point import largest_number
 from solera.core.method import Method
@@ -280,7 +279,7 @@ class Node:
         users, histories = cohort.users, cohort.histories
         if not users:
             return Work(None, {}, [])
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             total = sum_for(self.method, self.n_items)
             for client in range(len(histories)):
                 part = contribution_of(self.method, histories, client)
@@ -351,7 +350,7 @@ class Node:
         if total is None:
             return {}
         if isinstance(total, Sum):
-            assert isinstance(self.method, ClosedForm)
+            assert self.method.one_round
             return pack_matrices(self.method, total.of(np.unique(histories.values)), wire)
         if isinstance(total, Totals):
             return pack_sums(total.sums(), wire)

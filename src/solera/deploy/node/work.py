@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import NEIGHBOURS
 from solera.core.errors import DeviceError
 from solera.core.federated import AnyMethod
-from solera.core.method import Method
-from solera.core.neighbours import NEIGHBOURS
-from solera.core.rare_choices import HoldsUsers
 from solera.core.spec import Home
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
@@ -59,7 +56,7 @@ def arrays_to_nodes(
     method: AnyMethod, n_items: int, dtype: np.dtype[Any], round_: int | None
 ) -> dict[str, tuple[np.dtype[Any], Shape]]:
     """What a server sends: every shared leaf that is not derived from others; s slots."""
-    if isinstance(method, ClosedForm):
+    if method.one_round:
         shapes = method.shared_shapes(n_items) if round_ is None else {}
         return {
             SHARED + name: (_IDS if name == NEIGHBOURS else dtype, shape) for name, shape in shapes.items()
@@ -83,7 +80,7 @@ def deployable(method: AnyMethod) -> None:
             f"{method.name!r} draws negatives by popularity, which a device does not know",
             "use the method without popular-negatives",
         )
-    if isinstance(method, Method) and isinstance(method.aggregate, HoldsUsers):
+    if not method.one_round and method.aggregate.held:
         raise DeviceError(
             f"the server of {method.name!r} draws users by their vectors, but a federation draws nodes",
             "use the method without sending user vectors, for fedfast -o users=kept",

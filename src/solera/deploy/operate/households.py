@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.closed_form import NEIGHBOURS
 from solera.core.errors import DataError
-from solera.core.method import Method
-from solera.core.neighbours import NEIGHBOURS
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
@@ -113,7 +112,7 @@ class Households:
 def start_of(bundle: Bundle) -> tuple[Arrays, Arrays]:
     """What a user has before the first round: the shared parameters, and own ones."""
     method, model = method_of(bundle), Model(bundle)
-    if not isinstance(method, Method):
+    if method.one_round:
         shapes = method.shared_shapes(bundle.manifest.items)
         return {
             name: np.zeros(v, np.int32 if name == NEIGHBOURS else np.float32) for name, v in shapes.items()

@@ -80,7 +80,7 @@ def values_of(
     if PEAKS in found:
         found[PEAKS][:] = histogram(peaks)
     if isinstance(total, Sum):
-        assert isinstance(method, ClosedForm)
+        assert method.one_round
         _put_sums(method, n_items, total, found)
     elif total is not None:
         sums = total.sums()

@@ -61,7 +61,7 @@ def add_share(
     method: AnyMethod, n_items: int, encoding: Encoding, vector: Ring, *, sigma: int, draw: Draw
 ) -> None:
     """Noise on all numbers of an encoded sum, in place; what no noise covers becomes zero."""
-    diagonals = _diagonals(method, n_items) if isinstance(method, ClosedForm) else {}
+    diagonals = _diagonals(method, n_items) if method.one_round else {}
     begin = 0
     for part in encoding.parts:
         some = vector[begin : begin + part.length]

@@ -16,7 +16,6 @@ import numpy as np
 
 from solera.core.errors import DeployError
 from solera.core.federated import AnyMethod
-from solera.core.method import Method
 from solera.deploy.common.envelopes import Exchange
 from solera.deploy.common.known_keys import KnownKeys
 from solera.deploy.common.protocol import PROTOCOL, Packet, Reason, RefusalError
@@ -54,7 +53,7 @@ class Edges:
 
     def greet(self, edge: int, packet: Packet, online: Collection[int]) -> None:
         """Take note of an edge and its members."""
-        if isinstance(self._method, Method) and self._method.tailored:
+        if not self._method.one_round and self._method.tailored:
             raise RefusalError(
                 Reason.EDGE,
                 f"{self._method.name!r} sends every user a table of its own, which an edge would see",

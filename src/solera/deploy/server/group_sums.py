@@ -11,9 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from solera.core.arrays import Floats
-from solera.core.closed_form import ClosedForm
-from solera.core.groups import combine
-from solera.core.method import Method
 from solera.core.upload import Sums
 from solera.deploy.common.protocol import RefusalError
 from solera.deploy.secure.influence import median_of, next_bound
@@ -21,6 +18,7 @@ from solera.deploy.secure.masked import PEAKS, contribution_of, sums_of, users_i
 from solera.deploy.secure.shares import covered_sums
 from solera.engine.server import Server
 from solera.engine.sums import Sum
+from solera.math.robust import combine
 
 if TYPE_CHECKING:
     from solera.deploy.server.coordinator import Coordinator
@@ -50,10 +48,10 @@ def take_in(coordinator: Coordinator, server: Server | Sum, sums: list[GroupSum]
     if coordinator.private is not None:  # used as they are: they would not be opened twice
         for each in sums:
             if isinstance(server, Sum):
-                assert isinstance(method, ClosedForm)
+                assert method.one_round
                 server.add(contribution_of(method, n_items, each.values, None))
             else:
-                assert isinstance(method, Method)
+                assert not method.one_round
                 server.merge(covered_sums(method, n_items, each.values))
         return Taken(sum(each.asked for each in sums), {each.place for each in sums})
     if isinstance(server, Sum):
@@ -63,7 +61,7 @@ def take_in(coordinator: Coordinator, server: Server | Sum, sums: list[GroupSum]
 
 def _add(coordinator: Coordinator, server: Sum, sums: list[GroupSum]) -> Taken:
     method, users, taken = coordinator.method, 0, set[int]()
-    assert isinstance(method, ClosedForm)
+    assert method.one_round
     for each in sums:
         try:
             server.add(contribution_of(method, coordinator.n_items, each.values, coordinator.max_norm))
@@ -76,7 +74,7 @@ def _add(coordinator: Coordinator, server: Sum, sums: list[GroupSum]) -> Taken:
 
 def _combine(coordinator: Coordinator, server: Server, sums: list[GroupSum]) -> Taken:
     method, n_items = coordinator.method, coordinator.n_items
-    assert isinstance(method, Method)
+    assert not method.one_round
     users, found, medians, taken = 0, list[Sums](), list[float](), set[int]()
     for each in sums:
         try:

@@ -19,10 +19,8 @@ from functools import partial
 from typing import Any
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError, RunError
 from solera.core.federated import AnyMethod
-from solera.core.method import Method
 from solera.core.text import counted
 from solera.deploy.common.settings import Settings
 from solera.deploy.secure.shares import AlreadyCovered, CoveredRound
@@ -57,11 +55,11 @@ class PrivateFederation:
 
     def choose(self, able: Ints, number: int) -> Ints:
         """Sample the users of a round independently (Poisson sampling)."""
-        return able if isinstance(self._method, ClosedForm) else self._rounds(len(able)).choose(able, number)
+        return able if self._method.one_round else self._rounds(len(able)).choose(able, number)
 
     def begin(self, users: int, number: int) -> PrivateRound | None:
         """What covers a round's total, of so many users who might have been drawn; see `cover`."""
-        if isinstance(self._method, ClosedForm):
+        if self._method.one_round:
             return None
         rounds = self._rounds(users)
         if self.share is None:
@@ -72,13 +70,13 @@ class PrivateFederation:
 
     def cover(self, clients: int) -> Cover | None:
         """The same for a method of one round."""
-        if isinstance(self._method, Method):
+        if not self._method.one_round:
             return None
         total = PrivateSum(self._dp, self._randomness if self.share is None else AlreadyCovered())
         return partial(total.release, channels=self._method.update.sums, clients=clients)
 
     def _rounds(self, users: int) -> PrivateRounds:
-        assert isinstance(self._method, Method)
+        assert not self._method.one_round
         return PrivateRounds(self._dp, self._method.config.clients_per_round, users, self._randomness)
 
 

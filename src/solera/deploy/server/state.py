@@ -6,10 +6,9 @@ import numpy as np
 import torch
 
 from solera.core.arrays import Ints
-from solera.core.closed_form import ClosedForm, Contribution
+from solera.core.closed_form import Contribution
 from solera.core.errors import DivergedError
 from solera.core.method import Method
-from solera.core.neighbours import resized
 from solera.core.protection import RoundChain
 from solera.core.spec import Home, Params
 from solera.core.upload import Sums, Upload
@@ -22,6 +21,7 @@ from solera.dp.rounds import PrivateRound
 from solera.engine import State
 from solera.engine.server import Server, derived, fed_by
 from solera.engine.sums import Cover, Sum, sum_for
+from solera.math.neighbours import resized
 from solera.runs.folder import SavedState
 
 CPU = torch.device("cpu")
@@ -38,19 +38,19 @@ class ServerState:
         model = Model(bundle)
         self.method, self.dtype = model.method, model.dtype
         self.n_items, self._seed = bundle.manifest.items, bundle.manifest.seed
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             self.method.prior.checked()  # the catalogue of a bundle has no attributes
         self.wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
         self.shared: Params = model.shared
         self.held: Params = {}  # tables that clients keep, as far as they have sent them
-        if isinstance(self.method, Method):
+        if not self.method.one_round:
             state = self.initial(self.method, users)
             self.shared = state.shared | state.memory | (self.shared if not self.method.tailored else {})
             self.held = {name: state.personal.tables[name] for name in [fed_by(self.method)] if name}
         if saved:
             self.shared = {n: _grown(v, self.shared.get(n)) for n, v in saved.shared.items()}
             self.held = {n: _grown(v, self.held.get(n)) for n, v in saved.personal.items()}
-            if isinstance(self.method, Method):
+            if not self.method.one_round:
                 self.shared |= derived(self.method, self.shared)
 
     def initial(self, method: Method, users: int) -> State:
@@ -66,7 +66,7 @@ class ServerState:
 
     def make_room(self, users: int) -> None:
         """Add tables for newly enrolled users."""
-        if isinstance(self.method, Method) and self.method.tailored:
+        if not self.method.one_round and self.method.tailored:
             state = self.initial(self.method, users)
             for name in self.method.tailored:
                 self.shared[name] = _grown(self.shared[name], state.shared[name])
@@ -74,7 +74,7 @@ class ServerState:
 
     def erase(self, numbers: list[int]) -> None:
         """Reset the tables of users who have left."""
-        if numbers and isinstance(self.method, Method) and self.method.tailored:
+        if numbers and not self.method.one_round and self.method.tailored:
             state = self.initial(self.method, max(numbers) + 1)
             for name in self.method.tailored:
                 self.shared[name][numbers] = state.shared[name][numbers]
@@ -85,7 +85,7 @@ class ServerState:
         """Discard what clients sent in a round that did not count."""
         if saved and self.held:
             self.held = {n: _grown(v, self.held[n]) for n, v in saved.personal.items()}
-        elif self.held and isinstance(self.method, Method):
+        elif self.held and not self.method.one_round:
             state = self.initial(self.method, users)
             self.held = {name: state.personal.tables[name] for name in self.held}
 
@@ -101,7 +101,7 @@ class ServerState:
         return arrays
 
     def _cut(self, leaf: str, values: torch.Tensor, n_items: int, axis: int) -> torch.Tensor:
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             channels = self.method.scorer.channels
             if self.method.neighbours:
                 return resized(self.shared, n_items, channels)[leaf]
@@ -112,14 +112,14 @@ class ServerState:
 
     def begin(self, private: PrivateRound | None = None) -> Server | Sum:
         """What takes in the uploads of a round, whose total may have to be covered."""
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             return sum_for(self.method, self.n_items)
         protection = RoundChain((private,) if private else ())
         return Server(self.method, self.shared, self.n_items, CPU, protection=protection)
 
     def read(self, arrays: Arrays, bounds: Bounds) -> Read:
         """Check what some clients sent."""
-        if isinstance(self.method, ClosedForm):
+        if self.method.one_round:
             return unpack_matrices(self.method, arrays, bounds)
         unpack = unpack_sums if self.method.sums_alone else unpack_single
         return unpack(self.method, arrays, bounds)
@@ -128,7 +128,7 @@ class ServerState:
         """The largest number of what clients sent, per user; 0 where a bound is known beforehand."""
         if isinstance(sent, Contribution):
             return 0.0
-        assert isinstance(self.method, Method)
+        assert not self.method.one_round
         if isinstance(sent, Sums):
             return sent.peak(self.method.leaves)
         return float(sent[1].peaks(self.method.leaves).max())
@@ -140,7 +140,7 @@ class ServerState:
             server.add(sent)
             return
         assert isinstance(server, Server)
-        assert isinstance(self.method, Method)
+        assert not self.method.one_round
         if isinstance(sent, Sums):
             server.merge(sent)
             return
@@ -157,7 +157,7 @@ class ServerState:
         if isinstance(server, Sum):
             shared = server.solve(CPU, self.dtype, cover)
         else:
-            assert isinstance(self.method, Method)
+            assert not self.method.one_round
             shared = server.conclude(self.held, self.method.context(number, self.n_items, self._seed))
         if not all(bool(torch.isfinite(values).all()) for values in shared.values()):
             raise DivergedError(

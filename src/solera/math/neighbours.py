@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from solera.core.arrays import Ints
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS
 from solera.core.spec import Params
 
-NEIGHBOURS, WEIGHTS = "neighbours", "weights"
 COUNTS, SCALES, SOURCES, LEVELS = COMPACT = ("counts", "scales", "sources", "levels")
 _LEVELS = 127
 _SHORT = 1 << 16  # sources that have numbers of 16 bits

@@ -1,0 +1,1 @@
+"""Mathematics that methods, baselines, engines and devices share. Depends on the core alone."""
