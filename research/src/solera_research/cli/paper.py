@@ -201,9 +201,13 @@ def summary(records: Records = None, json: Json = False) -> None:
         print_json(document(found))
         return
     lines, outside = summarize(found)
-    head = ("settings", "run", "within", "outside", "not run", "not attempted")
     near = f"within {CLOSE} in HR@10 and NDCG@10"
-    table(f"Unique runs, and how many are {near} in all their cells", head, unique_runs(found), leaky=True)
+    table(
+        f"Unique runs, and how many are {near} in all their cells",
+        ("settings", "run", "within", "outside", "not run", "not attempted"),
+        unique_runs(found),
+        leaky=True,
+    )
     head = ("paper", "data set", "cells", "run", "within", "outside", "not run", "cannot")
     table(f"Published cells, and how many are {near}", head, [*lines, total(lines)], leaky=True)
     for each in outside:
