@@ -42,6 +42,10 @@ In both forms, a round changes and sends the rows of all items. As a plug-in it 
 method. `merge_server=code` takes the public code's: a round gives a new table to a tenth of the clients, as
 in the code of FedEA, which preceded FedEM.
 
+With `merge_start` the adapter gives the same ρ to all items at first, as in an initialization that FedEA's
+code has and does not call. The rate of the items is the method's own: `item_rate` of PFedRec is then that of
+a local table, where no mean over clients divides the step.
+
 The plug-in `static-merge` merges with one weight ρ from round `aggregate_from` on, for preliminary
 experiments of two papers. With ρ = 1 the local table is replaced by the shared one; with ρ = 0, or before the
 first merge, clients learn alone. The client's table is served.
@@ -105,7 +109,7 @@ class ElasticMergeConfig(BaseModel):
         default=None,
         gt=0,
         lt=1,
-        description="ρ of every item before the adapter learns; none: as drawn, about ½",
+        description="ρ of every item at first; none: as drawn, about one half",
     )
 
 
