@@ -26,9 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import ClosedForm
 from solera.core.files import write_atomically
+from solera.core.types import Floats, Ints
 from solera.data.datasets import load
 from solera.data.ragged import Ragged, ages
 from solera.data.split import history

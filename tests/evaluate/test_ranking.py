@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solera.core.arrays import Ints
 from solera.core.errors import DivergedError
 from solera.core.randomness import Bits, Purpose, client_keys
+from solera.core.types import Ints
 from solera.data.interactions import IdMap, Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split

@@ -24,8 +24,8 @@ from solera.baselines.popularity import Popularity
 from solera.baselines.sasrec import SASRec, SASRecConfig
 from solera.baselines.slist import SLIST, SLISTConfig
 from solera.baselines.training import Epoch, OnEpoch
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, closest, wrong_options
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 

@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
-from solera.core.arrays import Ints
 from solera.core.errors import DataError
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 

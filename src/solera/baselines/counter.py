@@ -31,7 +31,7 @@ from torch import Tensor
 
 from solera.baselines.popularity import Popularity
 from solera.baselines.training import Epoch, OnEpoch
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
 from solera.data.split import Split

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from solera.baselines.slist import fading_scores
-from solera.core.arrays import Ints
 from solera.core.content import AttributePrior
 from solera.core.errors import DataError
+from solera.core.types import Ints
 from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged
 from solera.data.split import Split

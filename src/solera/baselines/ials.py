@@ -23,10 +23,9 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.baselines.training import Epoch, OnEpoch
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
-from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Frozen, Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 

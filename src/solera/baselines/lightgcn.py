@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, linear, relu
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train, uniform
-from solera.core.arrays import Ints
 from solera.core.context import Widths
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 

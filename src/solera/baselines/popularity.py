@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 

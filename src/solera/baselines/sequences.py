@@ -24,9 +24,9 @@ from torch.nn.functional import embedding
 
 from solera.baselines.clock import Clock
 from solera.baselines.training import Epoch, OnEpoch, TrainedConfig
-from solera.core.arrays import Ints
+from solera.core.leaf import Params
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Params
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split
 from solera.math.losses import gbce_loss, sampled_softmax_loss, softmax_loss

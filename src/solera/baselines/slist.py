@@ -20,11 +20,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.content import AttributePrior
 from solera.core.context import Decays
 from solera.core.errors import DataError
-from solera.core.frozen import Frozen
+from solera.core.types import Floats, Frozen, Ints
 from solera.data.attributes import item_attributes
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.split import Split

@@ -15,8 +15,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Frozen
 from solera.data.sampling import ClientData, sample
 from solera.data.split import Split
 

@@ -22,12 +22,12 @@ import numpy as np
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.content import NO_PRIOR, AttributePrior, ItemAttributes
 from solera.core.errors import DataError
-from solera.core.frozen import Frozen
+from solera.core.leaf import Home, Leaf
+from solera.core.method import Method
 from solera.core.sparse import Rows, bytes_of_total
-from solera.core.spec import Home, Leaf
+from solera.core.types import Floats, Frozen, Ints
 
 NEIGHBOURS, WEIGHTS = "neighbours", "weights"  # a solved model, see `math.neighbours`
 MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
@@ -230,7 +230,7 @@ class ClosedForm:
         """Whether scores depend on when they are asked for."""
         return False if self.timing is None else self.timing.until_next
 
-    one_round: ClassVar[Literal[True]] = True  # tells methods apart; see `federated.AnyMethod`
+    one_round: ClassVar[Literal[True]] = True  # tells methods apart; see `AnyMethod`
     rounds_needed: ClassVar[int] = 1
     client_share: ClassVar[float] = 1.0
     leaves: ClassVar[tuple[Leaf, ...]] = ()
@@ -284,6 +284,9 @@ class ClosedForm:
                 "give -o neighbours=200, which keeps the best neighbours of every item; or keep fewer items "
                 "with --min-interactions",
             )
+
+
+AnyMethod = Method | ClosedForm  # trained or solved in one round, told apart by `one_round`
 
 
 def by_item(sequence: Ints, blocks: Mapping[str, Floats]) -> Contribution:

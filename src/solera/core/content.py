@@ -29,8 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError
+from solera.core.types import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
+from solera.core.types import Ints
 from solera.data.cache import converted
 from solera.data.columns import LARGE
 from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, has_files, user_dirs

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
+from solera.core.types import Ints
 from solera.data.columns import parquet_columns
 from solera.data.table import Table, malformed, read_lines, read_table, read_text
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError
+from solera.core.types import Ints
 from solera.data.columns import text_columns
 
 _DIGITS = r"^(0|[1-9][0-9]*)$"

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from solera import __version__
 from solera.core.errors import BundleError, RunError
 from solera.core.files import replacing_file
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.data.datasets import genres, load
 from solera.data.interactions import Interactions
 from solera.device.bundle import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
 
 _HINT = "choose a method whose aggregate is a mean over all clients, like fedmf"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Ints
 
 
 def choose(able: Ints, share: float, seed: int, round_: int) -> Ints:

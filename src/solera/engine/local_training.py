@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
+from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.parts import Stage
-from solera.core.spec import Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Upload
 from solera.data.sampling import ClientData
 from solera.engine.state import State

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS, Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
+from solera.core.leaf import Params
 from solera.core.protection import SumStep
-from solera.core.spec import Params
 from solera.core.tensor_files import Writable
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.sampling import ClientData
 from solera.engine.ranks import Ranks

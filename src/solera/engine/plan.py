@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import Batch
+from solera.core.leaf import Params
 from solera.core.parts import View
-from solera.core.spec import Params
+from solera.core.types import Ints
 from solera.data.sampling import sample, shuffles
 from solera.engine.local_training import Task
 from solera.engine.padding import Padding

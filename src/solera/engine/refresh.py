@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from copy import copy
 
-from solera.core.arrays import Ints
-from solera.core.spec import Home
+from solera.core.leaf import Home
+from solera.core.types import Ints
 from solera.data.sampling import ClientData
 from solera.engine.simulation import Simulation
 

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from solera.core.spec import Params
+from solera.core.leaf import Params
 
 IN_MEMORY = 2 << 30  # default of the bytes of a leaf's rows above which new segments are mapped files
 SPARE = 0.12  # share of rows that nobody holds any more above which segments are packed again

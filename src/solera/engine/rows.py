@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.parts import Scorer
-from solera.core.spec import Home, Leaf, Params
 from solera.engine.local_training import Task
 from solera.engine.store import TouchedRows
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import Batch, RoundContext
+from solera.core.leaf import INPUTS, Params
 from solera.core.method import Method
 from solera.core.parts import View
-from solera.core.spec import INPUTS, Params
+from solera.core.types import Ints
 from solera.data.sampling import sample
 from solera.engine.local_training import Task
 from solera.engine.padding import Padding

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
 from solera.core.protection import RoundChain
-from solera.core.spec import Home, Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Totals, Upload
 from solera.engine.tailoring import ClientTables, Tailor
 

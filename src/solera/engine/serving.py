@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.federated import AnyMethod
-from solera.core.spec import Params
+from solera.core.closed_form import AnyMethod
+from solera.core.leaf import Params
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.one_round import OneRound

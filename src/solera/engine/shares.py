@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import Contribution
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, rounded
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
 from solera.core.tensor_files import Writable
+from solera.core.types import Ints
 from solera.core.upload import Totals, add_rows
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

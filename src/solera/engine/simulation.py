@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
+from solera.core.leaf import MEMORY, Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.protection import Chain, Download, RoundChain
-from solera.core.spec import MEMORY, Home, Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Upload, upload_bytes
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
-from solera.core.spec import Home, Params
 from solera.core.tensor_files import Writable
 from solera.engine.row_store import IN_MEMORY
 from solera.engine.store import PersonalStore, stored_by_rows

@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
-from solera.core.spec import Home, Leaf, Params
 from solera.core.tensor_files import Writable
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS, Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint
+from solera.core.leaf import Params
 from solera.core.sparse import Rows, Run, SparseTotal
-from solera.core.spec import Params
+from solera.core.types import Floats, Ints
 from solera.engine.ranks import Ranks
 
 Cover = Callable[[dict[str, Tensor]], None]

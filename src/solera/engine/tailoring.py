@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
 from solera.core.parts import Aggregate
+from solera.core.types import Ints
 from solera.engine.ranks import Ranks, added
 from solera.math.mixing import Factored, factored, sketched
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.randomness import Bits, Purpose, below, draws, generator
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 
 SAMPLE = 2  # the stream of samples of users; 0 and 1 are those of validation and test

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import DivergedError
 from solera.core.randomness import Purpose, client_keys
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Part, Split, history
 from solera.evaluate import metrics

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, DataError, closest
+from solera.core.types import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split

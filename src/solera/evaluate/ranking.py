@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.parallel import in_order
+from solera.core.threads import in_order
+from solera.core.types import Floats, Ints
 from solera.data.split import Part, Split
 from solera.evaluate import metrics
 from solera.evaluate.beyond import DIVERSE, NO_ITEMS, Lists, best_items

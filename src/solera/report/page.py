@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from solera.core.templates import render
+from solera.core.text import render
 from solera.report import sections
 from solera.report.chart import Figure
 from solera.report.content import Section

@@ -10,7 +10,7 @@ import polars as pl
 from torch import Tensor
 
 from solera.baselines import BASELINES, SLIST, Baseline, OnEpoch, configure
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Part, Split, history, when_asked

@@ -19,10 +19,9 @@ from typing import Protocol
 from pydantic import ValidationError
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, RunError
 from solera.core.files import creating_folder
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen, Ints
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history
 from solera.evaluate import Evaluator, get

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from solera.coding import download_coding, upload_coding
+from solera.core.closed_form import AnyMethod
 from solera.core.content import ItemAttributes
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.core.protection import Chain, Download, Step
 from solera.data.sampling import ClientData

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from solera.core.templates import render
+from solera.core.text import render
 from solera.runs.result import LEAKY, Progress, RunResult
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.runs.preset import Preset, presets
 
 HOME = "ml-100k"  # the data set whose preset holds where a paper names no other settings

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
+from solera.core.types import Floats, Ints
 from solera.data.split import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES

@@ -13,11 +13,11 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError, RunError
+from solera.core.leaf import Leaf
 from solera.core.method import Method
-from solera.core.spec import Leaf
+from solera.core.types import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.streaming import write_batches

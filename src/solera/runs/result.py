@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from pydantic import ConfigDict, Field, field_validator
 
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.data.split import Split
 from solera.evaluate import Evaluation
 from solera.evaluate.metrics import CUTOFFS

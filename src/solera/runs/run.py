@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import RunError
-from solera.core.federated import AnyMethod
-from solera.core.spec import Home
+from solera.core.leaf import Home
+from solera.core.types import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

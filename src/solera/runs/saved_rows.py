@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from solera.core.files import write_atomically
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.core.tensor_files import write_tensors
 from solera.engine.row_store import RowStore, Segment
 

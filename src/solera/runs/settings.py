@@ -19,7 +19,7 @@ from solera.dp.settings import DP, PaperLaplace
 from solera.evaluate.metrics import ALWAYS, CUTOFFS, NAMES, with_always
 
 if TYPE_CHECKING:
-    from solera.core.federated import AnyMethod
+    from solera.core.closed_form import AnyMethod
 
 ROUNDS = 100  # default for federated training
 TWICE_UP_TO = 100_000  # users who are tested twice, unless told: everybody's parameters are refreshed for it

@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from solera.core.errors import ConfigError, RunError
+from solera.core.threads import torch_threads
 from solera.data.attributes import item_attributes
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Part, history, when_asked
 from solera.engine import OneRound, Simulation, Solution, State
-from solera.engine.process import torch_threads
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, Ranking, Score, get, split
 from solera.evaluate.ranking import CHUNK

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from solera.cli import app
 from solera.core.errors import ConfigError
-from solera.core.spec import Home, Leaf
+from solera.core.leaf import Home, Leaf
 from solera.core.upload import Upload
 from solera.dp.laplace import LaplaceNoise
 from solera.dp.settings import PaperLaplace

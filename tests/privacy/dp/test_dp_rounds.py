@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf
 from solera.core.protection import RoundChain
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Home, Leaf
 from solera.core.upload import Sums, Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf
 from solera.core.method import Method
-from solera.core.spec import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from solera.core.arrays import Ints
-from solera.core.spec import Params
+from solera.core.leaf import Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.rows import start

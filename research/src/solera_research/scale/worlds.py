@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Ints
 from solera.core.files import replacing_file, write_atomically
+from solera.core.types import Ints
 from solera.data import synthetic
 from solera.data.datasets import load
 from solera.data.ragged import Ragged

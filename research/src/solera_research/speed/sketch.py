@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.arrays import Floats
 from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.types import Floats
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history

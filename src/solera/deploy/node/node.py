@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.arrays import Floats
 from solera.core.errors import ConfigError, DeviceError, SoleraError
 from solera.core.fixed_point import largest_number
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
+from solera.core.types import Floats
 from solera.core.upload import PLAIN, Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import NEIGHBOURS
 from solera.core.errors import DataError
+from solera.core.types import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.split import Split, history

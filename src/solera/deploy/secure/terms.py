@@ -20,7 +20,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from solera.core.federated import AnyMethod
+from solera.core.closed_form import AnyMethod
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.deploy.common.protocol import Numbers, Packet, Reason, RefusalError, Step, Version, check_spoken
 from solera.deploy.secure.masked import encoding_of

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.errors import RunError
+from solera.core.types import Ints
 from solera.deploy.common.protocol import Answer, Order, Packet, Reason, RefusalError
 from solera.deploy.common.uploads import Bounds
 from solera.deploy.secure.influence import next_bound

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera.core.upload import Sums
 from solera.deploy.common.protocol import RefusalError
 from solera.deploy.secure.influence import median_of, next_bound

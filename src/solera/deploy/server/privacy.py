@@ -18,10 +18,10 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from solera.core.arrays import Ints
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import ConfigError, RunError
-from solera.core.federated import AnyMethod
 from solera.core.text import counted
+from solera.core.types import Ints
 from solera.deploy.common.settings import Settings
 from solera.deploy.secure.shares import AlreadyCovered, CoveredRound
 from solera.device.policy import Agreement

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera.deploy.common.protocol import Order, Reason
 from solera.deploy.server.state import Read
 from solera.engine.server import Server

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import Contribution
 from solera.core.errors import DivergedError
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
 from solera.core.protection import RoundChain
-from solera.core.spec import Home, Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Upload
 from solera.deploy.common.uploads import Bounds, unpack_matrices, unpack_single, unpack_sums
 from solera.deploy.node.work import OWN, SHARED, arrays_to_nodes

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from solera.core.arrays import Floats
-from solera.core.frozen import Frozen
+from solera.core.types import Floats, Frozen
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.primitives import Ring
 

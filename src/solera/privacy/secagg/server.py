@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera.privacy.secagg import rules, shamir, vss
 from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import is_signed

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera.privacy.secagg.client import Client
 from solera.privacy.secagg.encoding import Encoding, Part
 from solera.privacy.secagg.errors import SecAggError
