@@ -5,18 +5,17 @@ Every function takes the same options as the command of the same name; both are 
 
 from __future__ import annotations
 
-import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
 
 import polars as pl
 
-from solera.core.callable_module import make_callable
-from solera.core.errors import SoleraError, in_python
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.evaluate import Evaluator, Score, split
@@ -60,25 +59,9 @@ __all__ = [
 ]
 
 Data = Interactions | str | Path | Any  # anything that `load` takes or returns
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _in_python(function: Callable[P, R]) -> Callable[P, R]:
-    """Rewrite the hints of errors, so that they name arguments instead of command-line options."""
-
-    @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except SoleraError as error:
-            error.hint = in_python(error.hint)
-            raise
-
-    return called
-
-
-@_in_python
 def load(
     source: Data,
     *,
@@ -106,7 +89,7 @@ def load(
     )
 
 
-def _made_from_settings(function: Callable[P, R]) -> Callable[P, R]:
+def _made_from_settings(function: F) -> F:
     """Show the settings of a run among the function's parameters, and what they mean in its docstring."""
     signature = inspect.signature(function)
     given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -124,7 +107,6 @@ def _made_from_settings(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-@_in_python
 @_made_from_settings
 def train(
     method: str | None = None,
@@ -158,7 +140,7 @@ def train(
     settings = {name: options.pop(name) for name in SETTINGS if name in options}
     for old, new in RENAMED.items():
         if old in options:
-            warnings.warn(f"{old} is now called {new}", FutureWarning, stacklevel=3)
+            warnings.warn(f"{old} is now called {new}", FutureWarning, stacklevel=2)
             settings[new] = options.pop(old)
     interactions: Interactions | None = None
     dataset = None
@@ -194,7 +176,6 @@ def train(
         )
 
 
-@_in_python
 def baseline(
     name: str | None = None,
     data: Data = None,
@@ -230,7 +211,6 @@ def baseline(
     )
 
 
-@_in_python
 def compare(
     methods: Iterable[str],
     data: Data,
@@ -269,7 +249,6 @@ def compare(
     return pl.DataFrame(rows)
 
 
-@_in_python
 def evaluate(
     score: Score, data: Data, *, protocol: str = "strict", cutoffs: Iterable[int] = CUTOFFS, seed: int = 0
 ) -> pl.DataFrame:
@@ -284,7 +263,6 @@ def evaluate(
     return metrics_table({part: Rankings.of(rank(score)) for part, rank in parts.items()})
 
 
-@_in_python
 def report(
     runs: Run | str | Path | Iterable[Run | str | Path],
     output: str | Path = "report.html",
@@ -309,16 +287,17 @@ def report(
     ).written
 
 
-blend = _in_python(blend_runs)
+blend = blend_runs
 
 
-@_in_python
 def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None = None) -> Run:
     """Open the folder of a finished run. Its data are loaded again unless they are given."""
     given = None if data is None else load(data)
     return Run.open(path, data=given, data_dir=None if data_dir is None else Path(data_dir))
 
 
-make_callable("solera.methods", methods)
-make_callable("solera.evaluate", evaluate)
-make_callable("solera.report", report)
+
+# These packages can be called, because importing a package hides a function of the same name.
+for _function in (methods, evaluate, report):
+    _callable = {"__call__": staticmethod(_function)}
+    sys.modules[f"solera.{_function.__name__}"].__class__ = type("CallableModule", (ModuleType,), _callable)
