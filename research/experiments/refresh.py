@@ -20,7 +20,7 @@ from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.split import history, with_validation
 from solera.engine import Simulation, State
-from solera.engine.refresh import refreshed
+from solera.engine.serving import refreshed
 from solera.evaluate import Evaluator, split
 from solera.evaluate.protocols import TEST, get
 from solera.runs import RunConfig

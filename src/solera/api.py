@@ -296,7 +296,6 @@ def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None
     return Run.open(path, data=given, data_dir=None if data_dir is None else Path(data_dir))
 
 
-
 # These packages can be called, because importing a package hides a function of the same name.
 for _function in (methods, evaluate, report):
     _callable = {"__call__": staticmethod(_function)}

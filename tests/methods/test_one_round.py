@@ -17,8 +17,7 @@ from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.dp.supported import check as check_private
-from solera.engine.one_round import OneRound
-from solera.engine.sums import _mirror, sum_for
+from solera.engine.one_round import OneRound, _mirror, sum_for
 from solera.evaluate import split
 from solera.math.neighbours import Neighbours
 from solera.methods import find

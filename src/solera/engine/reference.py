@@ -22,8 +22,7 @@ from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.data.sampling import sample, shuffles
 from solera.engine.block import train_block
-from solera.engine.local_training import ClientResult, LocalTraining, Task
-from solera.engine.rows import Trained, settled, start
+from solera.engine.local_training import ClientResult, LocalTraining, Task, Trained, settled, start
 from solera.engine.store import TouchedRows
 from solera.engine.windows import single_gradients
 

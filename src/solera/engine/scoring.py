@@ -12,8 +12,7 @@ from torch import Tensor
 from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.types import Ints
-from solera.engine.padding import Padding
-from solera.engine.row_store import row_keys
+from solera.engine.row_store import Padding, row_keys
 from solera.engine.store import PersonalStore
 
 

@@ -2,7 +2,7 @@
 
 Test items are ranked once with models that know training items alone, and once with models that also know
 the validation item. A model that scores by histories reads it. A model with trained personal parameters has
-them refreshed on the device (`engine.refresh`). A graph gets it as an edge. The validation item is no
+them refreshed on the device (`engine.serving`). A graph gets it as an edge. The validation item is no
 candidate in either test.
 """
 
@@ -21,7 +21,7 @@ from solera.core.text import counted
 from solera.data.sampling import ClientData
 from solera.data.split import Split, history, with_validation
 from solera.engine import OneRound
-from solera.engine.refresh import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
+from solera.engine.serving import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
 from solera.evaluate import Evaluation, Score
 from solera.runs.federation import Federation, clients_of
 from solera.runs.result import READ, Tested

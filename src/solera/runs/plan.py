@@ -18,8 +18,8 @@ from solera.core.types import Floats, Ints
 from solera.data.split import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
-from solera.engine.refresh import refresh_rounds
 from solera.engine.row_store import SPARE
+from solera.engine.serving import refresh_rounds
 from solera.evaluate import Evaluator
 from solera.evaluate.metrics import NAMES
 from solera.runs.environment import used_bytes

@@ -47,9 +47,8 @@ from solera.device.tensors import Arrays
 from solera.dp.mechanism import Clip
 from solera.dp.supported import check as check_private
 from solera.engine import BlockTraining, Simulation
-from solera.engine.one_round import contribution_of
+from solera.engine.one_round import Sum, clipped, contribution_of, sum_for
 from solera.engine.server import derived
-from solera.engine.sums import Sum, clipped, sum_for
 from solera.privacy.secagg import SecAggError
 
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Order
 from solera.deploy.common.uploads import Shape
 from solera.device.tensors import Arrays
-from solera.engine.sums import Sum
+from solera.engine.one_round import Sum
 
 Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
 _IDS = np.dtype("<i4")

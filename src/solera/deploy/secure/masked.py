@@ -31,7 +31,7 @@ from solera.core.upload import Sums, Totals
 from solera.deploy.common.protocol import Reason, RefusalError
 from solera.deploy.common.uploads import check_largest, norm_of
 from solera.deploy.secure.influence import BUCKETS, histogram
-from solera.engine.sums import Sum
+from solera.engine.one_round import Sum
 from solera.privacy.secagg import Encoding, Part
 
 Values = dict[str, Floats]

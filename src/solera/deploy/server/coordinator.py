@@ -24,7 +24,7 @@ from solera.deploy.server.federation import FederationServer
 from solera.deploy.server.openings import Opening
 from solera.deploy.server.round import Reply, Round
 from solera.device.tensors import Arrays
-from solera.engine.choosing import choose
+from solera.engine.simulation import choose
 
 
 class Coordinator(FederationServer):

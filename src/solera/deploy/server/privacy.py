@@ -33,7 +33,7 @@ from solera.dp.one_round import PrivateSum
 from solera.dp.rounds import PrivateRound, PrivateRounds
 from solera.dp.settings import DP
 from solera.dp.supported import check as check_private
-from solera.engine.sums import Cover
+from solera.engine.one_round import Cover
 
 DISTRIBUTED = "--dp epsilon=8,delta=1e-5,mode=distributed"  # for example
 _ROUNDING = 1 + 1e-10  # of a sum in doubles; `PrivateRound` itself is not as strict

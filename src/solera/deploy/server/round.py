@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from solera.core.types import Ints
 from solera.deploy.common.protocol import Order, Reason
 from solera.deploy.server.state import Read
+from solera.engine.one_round import Sum
 from solera.engine.server import Server
-from solera.engine.sums import Sum
 from solera.privacy.secagg import Encoding
 
 

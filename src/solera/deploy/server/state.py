@@ -19,8 +19,8 @@ from solera.device.model import Model
 from solera.device.tensors import Arrays
 from solera.dp.rounds import PrivateRound
 from solera.engine import State
+from solera.engine.one_round import Cover, Sum, sum_for
 from solera.engine.server import Server, derived, fed_by
-from solera.engine.sums import Cover, Sum, sum_for
 from solera.math.neighbours import resized
 from solera.runs.folder import SavedState
 
