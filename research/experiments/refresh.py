@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from solera.data.datasets import load
-from solera.data.interactions import Interactions
-from solera.data.split import history, with_validation
+from solera.data.interactions import Interactions, history, with_validation
 from solera.engine import Simulation, State
 from solera.engine.serving import refreshed
 from solera.evaluate import Evaluator, split

@@ -14,9 +14,8 @@ from solera.baselines import HSTU, ESASRec, ESASRecConfig, HSTUConfig, SASRec, S
 from solera.baselines.clock import Clock
 from solera.baselines.sequences import BestEpoch, SequenceModel, Validation, groups, rate_at, windows
 from solera.core.errors import DataError
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
-from solera.data.split import Split, history
 from solera.evaluate import Evaluator, split
 from solera.math.transformer import Transformer
 

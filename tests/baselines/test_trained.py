@@ -24,9 +24,9 @@ from solera.baselines import (
 from solera.baselines.lightgcn import adjacency, propagate
 from solera.baselines.training import Draws, normal
 from solera.core.errors import DataError
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
-from solera.data.split import Split
 from solera.evaluate import Evaluator, split
 
 Trained = type[MF] | type[NCF] | type[LightGCN] | type[CentRAP]

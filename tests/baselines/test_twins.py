@@ -14,9 +14,8 @@ from solera.baselines import BASELINES, SLIST, Ease, SLISTConfig, configure
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError
 from solera.data.datasets import load
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, history
 from solera.data.ragged import Ragged
-from solera.data.split import history
 from solera.evaluate import split
 from solera.methods import find
 from solera.runs import RunConfig, train

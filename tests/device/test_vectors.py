@@ -109,7 +109,7 @@ def test_compact_weights_with_genres(trained, data, keys, tmp_path, monkeypatch)
 
 
 def test_genres_of_movielens_files(tmp_path):
-    from solera.data.genres import flagged_genres, genres_at
+    from solera.data.readers import flagged_genres, genres_at
 
     films = tmp_path / "movies.dat"
     films.write_text("1::Toy Story (1995)::Animation|Children's|Comedy\n2::Amélie::\n3::Short\n", "latin-1")

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from solera.core.errors import DivergedError
 from solera.core.randomness import Bits, Purpose, client_keys
 from solera.core.types import Ints
-from solera.data.interactions import IdMap, Interactions
+from solera.data.interactions import IdMap, Interactions, Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 from solera.evaluate import PROTOCOLS, Evaluation, Evaluator, Score, ranking, split
 from solera.evaluate.drawing import sample_unmet, spread_by_activity
 

@@ -13,7 +13,7 @@ import solera
 from in_process import solera as command
 from made_ratings import random_histories
 from solera.core.errors import ConfigError, RunError
-from solera.data.split import history
+from solera.data.interactions import history
 from solera.runs import Run
 from solera.runs.blend import WEIGHTS, mixed, standardised
 

@@ -9,7 +9,7 @@ import torch
 from made_ratings import write_ratings
 from solera.baselines import BASELINES, OnGraph, Refreshing, configure
 from solera.data.datasets import load
-from solera.data.split import with_validation
+from solera.data.interactions import with_validation
 from solera.evaluate import Evaluator, split
 from solera.runs import RunConfig, train
 from solera.runs.baseline import run_baseline

@@ -21,10 +21,9 @@ from solera.baselines.counter import Counter, CounterConfig, found_by_counting
 from solera.core.errors import ConfigError
 from solera.core.threads import torch_threads
 from solera.core.types import Floats, Ints
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import sample
-from solera.data.split import Split, history
 from solera.engine import Simulation
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.methods import build

@@ -26,8 +26,8 @@ from solera.baselines.slist import SLIST, SLISTConfig
 from solera.baselines.training import Epoch, OnEpoch
 from solera.core.errors import ConfigError, closest, wrong_options
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class Baseline(Protocol):

@@ -28,8 +28,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
 from solera.core.errors import DataError
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from solera.core.errors import DataError
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class Clock:

@@ -32,9 +32,9 @@ from torch import Tensor
 from solera.baselines.popularity import Popularity
 from solera.baselines.training import Epoch, OnEpoch
 from solera.core.types import Floats, Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
-from solera.data.split import Split
 
 _AT = 10
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from solera.baselines.sequences import SequenceConfig, SequenceModel, fit
 from solera.baselines.training import OnEpoch
-from solera.data.split import Split
+from solera.data.interactions import Split
 
 
 class ESASRecConfig(SequenceConfig):

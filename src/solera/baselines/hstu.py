@@ -17,7 +17,7 @@ from pydantic import ValidationInfo, field_validator
 from solera.baselines.clock import Clock
 from solera.baselines.sequences import SequenceConfig, SequenceModel, fit
 from solera.baselines.training import OnEpoch
-from solera.data.split import Split
+from solera.data.interactions import Split
 
 
 class HSTUConfig(SequenceConfig):

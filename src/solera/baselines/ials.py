@@ -26,8 +26,8 @@ from solera.baselines.training import Epoch, OnEpoch
 from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
 from solera.core.types import Frozen, Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class IALSConfig(Frozen):

@@ -25,8 +25,8 @@ from torch.nn.functional import embedding, logsigmoid
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class LightGCNConfig(TrainedConfig):

@@ -19,8 +19,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class MFConfig(TrainedConfig):

@@ -24,8 +24,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding, lin
 from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train, uniform
 from solera.core.context import Widths
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 CHUNK = 1_000_000  # scores computed at once; the first layer holds this many times its width
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class Popularity:

@@ -27,8 +27,8 @@ from solera.baselines.training import Epoch, OnEpoch, TrainedConfig
 from solera.core.leaf import Params
 from solera.core.randomness import Purpose, generator
 from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 from solera.math.losses import gbce_loss, sampled_softmax_loss, softmax_loss
 from solera.math.transformer import BlockName, Dropout, Transformer, divides_width, states
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from solera.core.randomness import Purpose, generator
 from solera.core.types import Frozen
+from solera.data.interactions import Split
 from solera.data.sampling import ClientData, sample
-from solera.data.split import Split
 
 Columns = tuple[Tensor, Tensor, Tensor]
 

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from solera.core.errors import DataError, closest
 from solera.core.types import Ints
-from solera.data.cache import converted
-from solera.data.columns import LARGE
-from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, has_files, user_dirs
-from solera.data.genres import Genres
+from solera.data.files import ENVIRONMENT, Place, cache_dir, converted, download, find, has_files, user_dirs
 from solera.data.interactions import Interactions, Origin, time_unit
-from solera.data.readers import SUFFIXES, read_own
+from solera.data.readers import SUFFIXES, Genres, is_frame, read_frame, read_own
 from solera.data.registry import LEAST, REGISTRY, DataSet, Form
-from solera.data.subsets import parse
+from solera.data.table import LARGE
+
+_FORM = re.compile(r"(?P<of>users|items)=(?P<first>[1-9]\d*)-(?P<last>[1-9]\d*)")
+_EXAMPLE = "write ml-1m@users=1-500 or ml-1m@items=1-1000"
+
+
+class Subset(NamedTuple):
+    """The users or items from one rank to another, both included; the first rank is 1."""
+
+    of: str
+    first: int
+    last: int
+
+    def take(self, data: Interactions) -> Interactions:
+        """The interactions of these users, or with these items."""
+        column, size = (data.users, data.n_users) if self.of == "users" else (data.items, data.n_items)
+        if self.last > size:
+            raise DataError(f"{data.name!r} has {size:,} {self.of}, not {self.last:,}", _EXAMPLE)
+        ranked = np.argsort(-np.bincount(column, minlength=size), kind="stable")
+        chosen = np.zeros(size, dtype=np.bool_)
+        chosen[ranked[self.first - 1 : self.last]] = True
+        return data.select(chosen[column]).renumbered()
+
+
+def subset_of(name: str) -> tuple[str, Subset | None]:
+    """The data set of a name, and the part of it that the name asks for, if any."""
+    base, at, text = name.partition("@")
+    if not at:
+        return name, None
+    found = _FORM.fullmatch(text)
+    if found is None or int(found["first"]) > int(found["last"]):
+        raise DataError(f"{text!r} is not a part of a data set", _EXAMPLE)
+    return base, Subset(found["of"], int(found["first"]), int(found["last"]))
 
 
 def names() -> list[str]:
@@ -37,7 +67,7 @@ def info(name: str) -> DataSet:
 
 def available(name: str, data_dir: Path | None = None) -> Place:
     """Where a data set would be loaded from at present."""
-    entry = info(parse(name)[0])
+    entry = info(subset_of(name)[0])
     return find(entry.home, [form.files for form in entry.forms], entry.archive is not None, data_dir)
 
 
@@ -65,7 +95,7 @@ def load(
         data = _load_own(Path(given), columns, LEAST if min_interactions is None else min_interactions)
         given = str(Path(given).resolve())
     else:
-        base, subset = parse(given)
+        base, subset = subset_of(given)
         entry = info(base)
         if columns:
             raise DataError(f"the columns of {given!r} are already known", "omit columns")
@@ -77,8 +107,6 @@ def load(
 
 
 def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Interactions:
-    from solera.data.frames import is_frame, read_frame  # noqa: PLC0415 - most runs read files
-
     if not is_frame(source):
         raise DataError(
             f"{type(source).__name__} cannot be loaded as a data set",
@@ -92,7 +120,7 @@ def genres(source: str, data_dir: str | Path | None = None) -> Genres:
     """The genres of a data set's items by id; empty if its files give none."""
     if _looks_like_path(source) and source not in REGISTRY:
         return {}
-    folder, form = _locate(info(parse(source)[0]), None if data_dir is None else Path(data_dir))
+    folder, form = _locate(info(subset_of(source)[0]), None if data_dir is None else Path(data_dir))
     known = form.attributes
     if not known or not known.genres or not (folder / known.file).is_file():
         return {}

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 from solera.evaluate.prepared import N_NEGATIVES
 from solera.evaluate.protocols import get, split
 from solera.evaluate.ranking import Evaluator

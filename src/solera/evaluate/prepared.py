@@ -14,8 +14,8 @@ from torch import Tensor
 from solera.core.errors import DivergedError
 from solera.core.randomness import Purpose, client_keys
 from solera.core.types import Floats, Ints
+from solera.data.interactions import Part, Split, history
 from solera.data.ragged import Ragged
-from solera.data.split import Part, Split, history
 from solera.evaluate import metrics
 from solera.evaluate.drawing import sample_unmet, spread_by_activity
 

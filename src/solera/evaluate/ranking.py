@@ -12,7 +12,7 @@ from torch import Tensor
 
 from solera.core.threads import in_order
 from solera.core.types import Floats, Ints
-from solera.data.split import Part, Split
+from solera.data.interactions import Part, Split
 from solera.evaluate import metrics
 from solera.evaluate.beyond import DIVERSE, NO_ITEMS, Lists, best_items
 from solera.evaluate.drawing import spread_by_activity

@@ -22,8 +22,8 @@ from torch import Tensor
 from solera.core.errors import ConfigError, RunError
 from solera.core.files import creating_folder
 from solera.core.types import Frozen, Ints
+from solera.data.interactions import Split, history
 from solera.data.ragged import Ragged
-from solera.data.split import Split, history
 from solera.evaluate import Evaluator, get
 from solera.runs.result import READ, Rankings, RunResult, Tested
 from solera.runs.settings import VALIDATED

@@ -13,8 +13,8 @@ from solera.core.content import ItemAttributes
 from solera.core.errors import ConfigError
 from solera.core.method import Method
 from solera.core.protection import Chain, Download, Step
+from solera.data.interactions import Split
 from solera.data.sampling import ClientData
-from solera.data.split import Split
 from solera.dp.laplace import LaplaceNoise
 from solera.dp.noise import Seeded
 from solera.dp.one_round import PrivateSum

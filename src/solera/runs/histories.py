@@ -18,8 +18,8 @@ import numpy as np
 from solera.baselines import Baseline, OnGraph, Refreshing
 from solera.core.method import Method
 from solera.core.text import counted
+from solera.data.interactions import Split, history, with_validation
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history, with_validation
 from solera.engine import OneRound
 from solera.engine.serving import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
 from solera.evaluate import Evaluation, Score

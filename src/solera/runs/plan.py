@@ -15,7 +15,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from solera.core.errors import ConfigError
 from solera.core.types import Floats, Ints
-from solera.data.split import Split, history
+from solera.data.interactions import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
 from solera.engine.row_store import SPARE

@@ -20,7 +20,7 @@ from solera.core.method import Method
 from solera.core.types import Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
-from solera.data.streaming import write_batches
+from solera.data.table import write_batches
 from solera.engine import Simulation
 from solera.engine.serving import best_unseen, newcomer
 from solera.math.neighbours import Neighbours

@@ -9,7 +9,7 @@ import polars as pl
 from pydantic import ConfigDict, Field, field_validator
 
 from solera.core.types import Frozen
-from solera.data.split import Split
+from solera.data.interactions import Split
 from solera.evaluate import Evaluation
 from solera.evaluate.metrics import CUTOFFS
 

@@ -14,10 +14,9 @@ from solera.core.closed_form import AnyMethod
 from solera.core.errors import RunError
 from solera.core.leaf import Home
 from solera.core.types import Ints
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.runs.blend import BLEND, FIRST, SECOND, Blended, read_blend
 from solera.runs.federation import Federation, federation

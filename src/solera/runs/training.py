@@ -31,10 +31,8 @@ from torch import Tensor
 
 from solera.core.errors import ConfigError, RunError
 from solera.core.threads import torch_threads
-from solera.data.attributes import item_attributes
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Part, history, when_asked
 from solera.data.ragged import Ragged
-from solera.data.split import Part, history, when_asked
 from solera.engine import OneRound, Simulation, Solution, State
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, Ranking, Score, get, split
@@ -302,7 +300,7 @@ class Training:
             device,
             ranks=ranks,
             memory=memory,
-            attributes=item_attributes(data),
+            attributes=data.attributes,
         )
         if ranks:
             self.evaluator.restrict(self.simulation.share.clients)

@@ -19,8 +19,7 @@ from solera.bench.entries import Entry, Matrix
 from solera.bench.records import Record, read
 from solera.bench.statistics import Spread, spread
 from solera.core.errors import ConfigError, SoleraError, closest
-from solera.data.datasets import available, info, load
-from solera.data.subsets import parse
+from solera.data.datasets import available, info, load, subset_of
 from solera.runs.costs import SINGLE
 from solera.runs.paper_rows import PROTOCOL, DataName
 from solera.runs.preset import Preset
@@ -296,7 +295,7 @@ def counted(
     known: bool = False,
 ) -> int | None:
     """A number of a data set; None if it needs data that are not here. `known` is without any data."""
-    name, subset = parse(dataset.name)
+    name, subset = subset_of(dataset.name)
     if not name:
         return None
     if not (subset or bounds or dataset.min_interactions):

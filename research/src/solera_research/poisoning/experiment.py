@@ -19,10 +19,9 @@ from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
 from solera.core.threads import torch_threads
 from solera.core.types import Frozen, Ints
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history
 from solera.engine import BlockTraining, Simulation
 from solera.engine.local_training import LocalTraining
 from solera.evaluate import Evaluator, split

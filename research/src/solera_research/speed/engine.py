@@ -11,9 +11,8 @@ import torch
 
 from solera.core.method import Method
 from solera.core.threads import torch_threads
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split
 from solera.data.sampling import ClientData
-from solera.data.split import Split
 from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.engine.local_training import LocalTraining
 from solera.evaluate import split

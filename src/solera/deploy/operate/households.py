@@ -13,9 +13,8 @@ from torch import Tensor
 from solera.core.closed_form import NEIGHBOURS
 from solera.core.errors import DataError
 from solera.core.types import Ints
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
-from solera.data.split import Split, history
 from solera.device.bundle import Bundle
 from solera.device.dates import DAY
 from solera.device.device import Device

@@ -39,7 +39,7 @@ class ServerState:
         self.method, self.dtype = model.method, model.dtype
         self.n_items, self._seed = bundle.manifest.items, bundle.manifest.seed
         if self.method.one_round:
-            self.method.prior.checked()  # the catalogue of a bundle has no attributes
+            _ = self.method.prior  # refuses options of attributes: the catalogue of a bundle has none
         self.wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
         self.shared: Params = model.shared
         self.held: Params = {}  # tables that clients keep, as far as they have sent them

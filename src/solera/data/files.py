@@ -1,8 +1,4 @@
-"""Data sets converted once into arrays on disk. Later loads map them into memory, where processes share them.
-
-A converted data set is found by the content of its files and by how they are read. The cache can be deleted
-at any time; it is written again at the next load.
-"""
+"""Find a data set's files: in the user's folder, then in the cache, then at the publisher."""
 
 from __future__ import annotations
 
@@ -10,18 +6,108 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
+from solera.core.errors import DataError
 from solera.core.files import write_atomically
-from solera.data.fetch import cache_dir
 from solera.data.interactions import IdMap, Interactions
+
+ENVIRONMENT = "SOLERA_DATA"
+Place = Literal["folder", "cache", "download", "by hand"]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A publisher's zip file and its expected hash ("md5:…" or "sha256:…")."""
+
+    url: str
+    checksum: str
+
+
+def cache_dir() -> Path:
+    """The folder where downloads are kept."""
+    return Path(platformdirs.user_cache_dir("solera"))
+
+
+def user_dirs(data_dir: Path | None) -> list[Path]:
+    """The user's folders in search order: the given one, then the one from the environment."""
+    if data_dir and not data_dir.is_dir():
+        raise DataError(f"the data folder {data_dir} does not exist", "check --data-dir")
+    named = os.environ.get(ENVIRONMENT)
+    return [Path(d) for d in (data_dir, named) if d]
+
+
+def find(name: str, layouts: Sequence[Sequence[str]], archive: bool, data_dir: Path | None = None) -> Place:
+    """Where a data set would be loaded from at present. The files of one layout make it complete."""
+    if any(has_files(root / name, files) for root in user_dirs(data_dir) for files in layouts):
+        return "folder"
+    if any(has_files(cache_dir() / name, files) for files in layouts):
+        return "cache"
+    return "download" if archive else "by hand"
+
+
+def has_files(folder: Path, files: Sequence[str]) -> bool:
+    """Whether all of these files are in the folder."""
+    return all((folder / file).is_file() for file in files)
+
+
+def download(name: str, archive: Archive, wanted: Sequence[str]) -> None:
+    """Download an archive and put the wanted files into the cache, in the given order."""
+    home = cache_dir() / name
+    home.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=f".{name}-") as scratch:
+            members = _unpack(_retrieve(name, archive, Path(scratch)), Path(scratch))
+            # Each file appears complete or not at all, despite interruptions and parallel processes.
+            for file in wanted:
+                if file in members:
+                    members[file].replace(home / file)
+    finally:
+        with contextlib.suppress(OSError):
+            home.rmdir()  # removes only an empty folder
+
+
+def _retrieve(name: str, archive: Archive, folder: Path) -> Path:
+    import pooch  # noqa: PLC0415 - slow to load, and most calls download nothing
+
+    pooch.get_logger().setLevel("WARNING")  # otherwise it would announce the scratch folder
+    try:
+        file = pooch.retrieve(archive.url, archive.checksum, fname="archive.zip", path=folder)
+    except ValueError:
+        raise DataError(
+            f"{archive.url} does not have the expected checksum {archive.checksum}",
+            "try again; if that does not help, the publisher has changed the file: download it by hand and "
+            f"put its files into <dir>/{name}/, with --data-dir <dir> or {ENVIRONMENT}=<dir>",
+        ) from None
+    except OSError as error:
+        raise DataError(
+            f"cannot download {archive.url}: {error}",
+            f"check the network, or put the files into <dir>/{name}/, with --data-dir <dir> or "
+            f"{ENVIRONMENT}=<dir>",
+        ) from None
+    return Path(file)
+
+
+def _unpack(archive: Path, folder: Path) -> dict[str, Path]:
+    """Extract the archive's files under their base names, so that no path can point outside the folder."""
+    members = {}
+    with zipfile.ZipFile(archive) as zipped:
+        for number, member in enumerate(m for m in zipped.namelist() if not m.endswith("/")):
+            members[member.rpartition("/")[2]] = folder / str(number)
+            (folder / str(number)).write_bytes(zipped.read(member))
+    return members
+
 
 FORMAT = 2  # raise it when a reader or `Interactions.from_columns` returns something else for the same file
 _LOG = logging.getLogger(__name__)
