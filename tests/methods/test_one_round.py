@@ -16,7 +16,7 @@ from solera.core.fixed_point import check_summable
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.dp.supported import check as check_private
+from solera.dp.settings import check_private
 from solera.engine.one_round import OneRound, _mirror, sum_for
 from solera.evaluate import split
 from solera.math.neighbours import Neighbours

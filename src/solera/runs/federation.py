@@ -19,8 +19,7 @@ from solera.dp.laplace import LaplaceNoise
 from solera.dp.noise import Seeded
 from solera.dp.one_round import PrivateSum
 from solera.dp.rounds import PrivateRounds
-from solera.dp.settings import DP
-from solera.dp.supported import check as check_private
+from solera.dp.settings import DP, check_private
 from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
 from solera.engine.local_training import LocalTraining
 from solera.engine.ranks import Ranks

@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from solera.core.errors import ConfigError, closest
 from solera.core.text import key_values
 from solera.dp.accounting import Releases
-from solera.dp.guarantee import guarantee
-from solera.dp.settings import DP, PaperLaplace
+from solera.dp.settings import DP, PaperLaplace, guarantee
 from solera.evaluate.metrics import ALWAYS, CUTOFFS, NAMES, with_always
 
 if TYPE_CHECKING:
@@ -207,9 +206,9 @@ class RunConfig(_Where):
         return resolved
 
     def _check_private(self, method: AnyMethod) -> None:
-        from solera.dp.supported import check  # noqa: PLC0415, loads torch
+        from solera.dp.settings import check_private  # noqa: PLC0415, loads torch
 
-        check(method)
+        check_private(method)
         if self.patience is not None:
             raise ConfigError(
                 "--patience stops training based on users' data, which the --dp guarantee does not cover",

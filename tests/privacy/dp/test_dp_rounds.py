@@ -20,8 +20,7 @@ from solera.data.sampling import ClientData
 from solera.dp.accounting import Releases
 from solera.dp.noise import Seeded, SeededNoise, System, SystemNoise
 from solera.dp.rounds import CLIP, PrivateRounds
-from solera.dp.settings import DP
-from solera.dp.supported import check
+from solera.dp.settings import DP, check_private
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import Task
 from solera.engine.server import Server
@@ -166,7 +165,7 @@ def test_sources_are_standard_normal(noise) -> None:
 )
 def test_refused_with_a_reason(name: str, plugins: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        check(build(name, {}, plugins))
+        check_private(build(name, {}, plugins))
     config = RunConfig(method=name, plugins=tuple(plugins), dataset="x", dp=DP(noise=1, delta=1e-5))
     with pytest.raises(ConfigError, match=why):
         config.resolved()

@@ -45,7 +45,7 @@ from solera.device.outbox import BECAUSE
 from solera.device.policy import Policy
 from solera.device.tensors import Arrays
 from solera.dp.mechanism import Clip
-from solera.dp.supported import check as check_private
+from solera.dp.settings import check_private
 from solera.engine import BlockTraining, Simulation
 from solera.engine.one_round import Sum, clipped, contribution_of, sum_for
 from solera.engine.server import derived
