@@ -23,7 +23,12 @@ _EXAMPLE = "write ml-1m@users=1-500 or ml-1m@items=1-1000"
 
 
 class Subset(NamedTuple):
-    """The users or items from one rank to another, both included; the first rank is 1."""
+    """The users or items from one rank to another, both included; the first rank is 1.
+
+    ml-1m@users=1-500 is what the 500 most active users of ml-1m did. Users are ranked by their number of
+    interactions, and items by how many they are in. Of equals, the one with the smaller number in the data
+    set comes first. The others are left out, and the rest is renumbered.
+    """
 
     of: str
     first: int
@@ -85,7 +90,7 @@ def load(
     the cache; otherwise it is downloaded. Users with fewer than `min_interactions` rows are left out: None
     uses the papers' own number for the data set, 0 keeps everybody. `columns` names the columns of your own
     file or table, as in {"user": "who", "item": "what"}. `name` is the name of a table in results ("table").
-    A name may ask for a part of a data set, as in ml-1m@users=1-500 (see `subsets`).
+    A name may ask for a part of a data set, as in ml-1m@users=1-500 (see `Subset`).
     """
     if not isinstance(source, str | Path):
         least = LEAST if min_interactions is None else min_interactions

@@ -1,4 +1,4 @@
-"""Find a data set's files: in the user's folder, then in the cache, then at the publisher."""
+"""Files of data sets: in the user's folder, in the cache, at the publisher, and converted for later loads."""
 
 from __future__ import annotations
 
@@ -119,7 +119,9 @@ def converted(
 ) -> Interactions:
     """The interactions in these files, from the cache, or read and then put there.
 
-    `how` has all that decides what `read` makes of the files.
+    `how` has all that decides what `read` makes of the files. A converted data set is arrays on disk that
+    later loads map into memory, where processes share them. It is found by the content of its files and by
+    how they are read, and may be deleted at any time.
     """
     place = converted_dir() / _key(files, how)
     if (found := _open(place)) is not None:

@@ -1,4 +1,4 @@
-"""User–item interactions with times: the data type that all other packages read."""
+"""User–item interactions with times: the data type that all other packages read. And their split."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from solera.core.errors import ConfigError, closest
 from solera.core.text import key_values
 from solera.dp.accounting import Releases
-from solera.dp.settings import DP, PaperLaplace, guarantee
+from solera.dp.settings import DP, PaperLaplace, check_private, guarantee
 from solera.evaluate.metrics import ALWAYS, CUTOFFS, NAMES, with_always
 
 if TYPE_CHECKING:
@@ -206,8 +206,6 @@ class RunConfig(_Where):
         return resolved
 
     def _check_private(self, method: AnyMethod) -> None:
-        from solera.dp.settings import check_private  # noqa: PLC0415, loads torch
-
         check_private(method)
         if self.patience is not None:
             raise ConfigError(
