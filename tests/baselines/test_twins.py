@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from made_ratings import write_ratings
-from solera.baselines import BASELINES, SLIST, Ease, SLISTConfig, configure
+from solera.baselines import BASELINES, SLIST, Ease, configure
+from solera.baselines.slist import SLISTConfig
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError
 from solera.data.datasets import load

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closed_forms import closed_form
-from solera.baselines import Ease, EaseConfig
+from solera.baselines import Ease
+from solera.baselines.ease import EaseConfig
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, DataError
 from solera.core.fixed_point import check_summable

@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.baselines.slist import fading_scores
+from solera.baselines.training import Baseline
 from solera.core.content import AttributeOptions
 from solera.core.errors import DataError
 from solera.core.types import Ints
@@ -41,7 +42,7 @@ class EaseConfig(AttributeOptions):
     """Days of a step of recency, by the times of items; 0: a step is a position."""
 
 
-class Ease:
+class Ease(Baseline):
     """A fitted EASE: `weights` is B, [n_items, n_items]."""
 
     def __init__(self, weights: Tensor, recency: float = 1.0, timing: Timing | None = None) -> None:

@@ -20,6 +20,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from solera.baselines.training import Baseline
 from solera.core.content import AttributeOptions
 from solera.core.context import Decays
 from solera.core.errors import DataError
@@ -64,7 +65,7 @@ class SLISTConfig(AttributeOptions):
         return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
 
 
-class SLIST:
+class SLIST(Baseline):
     """A fitted SLIST: `weights` is B, [decays · n_items, n_items]."""
 
     def __init__(self, weights: Tensor, decays: tuple[float, ...], timing: Timing | None = None) -> None:
