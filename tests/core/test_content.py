@@ -63,7 +63,6 @@ def test_no_weight_is_no_prior():
     prior = AttributePrior(0.0, 0.0, 0, attributes([0], [0], [1]))
     assert prior.spread(weights, torch.tensor([1.0, 0.0, 0.0])) is weights
     assert prior.ridge(weights) is None
-    assert AttributePrior().checked() is None
 
 
 def dense_ridge(known, rho):

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import platformdirs
@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from solera.core.errors import DataError
 from solera.core.files import write_atomically
-from solera.data.interactions import IdMap, Interactions
+
+if TYPE_CHECKING:
+    from solera.data.interactions import Interactions
 
 ENVIRONMENT = "SOLERA_DATA"
 Place = Literal["folder", "cache", "download", "by hand"]
@@ -191,6 +193,8 @@ def _store(place: Path, data: Interactions) -> None:
 
 
 def _open(place: Path) -> Interactions | None:
+    from solera.data.interactions import IdMap, Interactions  # noqa: PLC0415, loads polars
+
     try:
         about = json.loads((place / _ABOUT).read_text(encoding="utf-8"))
         arrays = {
