@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict
 
 from solera.core.types import Floats
 from solera.privacy.secagg import rules, shamir, vss
-from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import is_signed
 from solera.privacy.secagg.messages import (
     Advertisement,
@@ -27,6 +26,7 @@ from solera.privacy.secagg.messages import (
 )
 from solera.privacy.secagg.primitives import (
     Ring,
+    SecAggError,
     agree,
     commitment,
     mask,

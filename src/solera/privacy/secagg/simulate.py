@@ -13,12 +13,11 @@ from pydantic import ValidationError
 
 from solera.core.types import Floats
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.encoding import Encoding, Part
-from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import Identity, new_identity, public_identity
+from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
-from solera.privacy.secagg.setup import Setup
+from solera.privacy.secagg.setup import Encoding, Part, Setup
 
 Values = Mapping[str, ArrayLike]
 
