@@ -29,7 +29,6 @@ class Series:
     y: Sequence[float]
     x: Sequence[float] = ()
     bounds: Sequence[tuple[float, float]] | None = None  # of an interval around every y
-    names: Sequence[str] | None = None  # of the points
     colour: int = 0
     key: str = ""  # what the legend switches: series of one run have one key in all figures
     leaky: bool = False
@@ -81,7 +80,6 @@ def series_of(
     *,
     x: Sequence[float] = (),
     bounds: Sequence[tuple[float, float]] | None = None,
-    names: Sequence[str] | None = None,
     ring: int | None = None,
 ) -> Series:
     """Series of one run, with its colour and name; hidden together with the run."""
@@ -90,7 +88,6 @@ def series_of(
         y,
         x,
         bounds,
-        names,
         colour=run.number,
         key=f"run{run.number}",
         leaky=run.leaky,
@@ -163,13 +160,8 @@ def short(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def joined_names(names: Iterable[str]) -> str:
-    """Names in one attribute of a page, as its script takes them apart."""
-    return escape("|".join(name.replace("|", "/") for name in names))
-
-
 def joined_values(values: Iterable[float]) -> str:
-    """The same of numbers."""
+    """Numbers in one attribute of a page, as its script takes them apart."""
     return " ".join(short(value).replace(",", "") for value in values)
 
 
@@ -290,10 +282,8 @@ def _marks(chart: Chart, each: Series, x: Scale, y: Scale, classes: str) -> Iter
         path, shape = "".join(f"M{a:.1f},{b:.1f}h0" for a, b in places), "dots"
     else:
         path, shape = "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in places), "line"
-    joined = joined_names(each.names or ())
-    names = f' data-n="{joined}"' if joined else ""
     xs, ys = joined_values(each.x), joined_values(each.y)
-    yield f'<path class="{shape} {classes}" d="{path}" data-x="{xs}" data-y="{ys}"{names}/>'
+    yield f'<path class="{shape} {classes}" d="{path}" data-x="{xs}" data-y="{ys}"/>'
     if each.ring is not None:
         a, b = places[each.ring]
         yield f'<circle class="ring {classes}" cx="{a:.1f}" cy="{b:.1f}" r="5"/>'
