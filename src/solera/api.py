@@ -9,31 +9,31 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 import polars as pl
 
+from solera.baselines import BASELINES
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.evaluate import Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS
-from solera.methods import find, register
+from solera.methods import PLUGINS, find, names, register
 from solera.report import write_report
 from solera.runs.baseline import BaselineRun, run_baseline
-from solera.runs.blending import blend_runs, folder_of
-from solera.runs.listing import datasets, methods, presets
-from solera.runs.notebook import in_notebook, notebook_progress
+from solera.runs.blend import blend_runs as blend
+from solera.runs.blend import folder_of
+from solera.runs.callbacks import Notebook, Tracking, in_notebook
 from solera.runs.plan import parse_memory
 from solera.runs.presets import chosen_names, run_settings
 from solera.runs.presets import preset as find_preset
+from solera.runs.presets import presets as known_presets
 from solera.runs.result import Progress, Rankings, RoundEntry, RunResult, metrics_table
 from solera.runs.run import Run
 from solera.runs.settings import RENAMED, SETTINGS, RunConfig
-from solera.runs.tracking import Tracking
-from solera.runs.training import AfterRound, Callback
+from solera.runs.training import Callback
 from solera.runs.training import train as train_run
 
 __all__ = [
@@ -60,6 +60,29 @@ __all__ = [
 
 Data = Interactions | str | Path | Any  # anything that `load` takes or returns
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def methods() -> pl.DataFrame:
+    """A table of all methods, their parts and their papers, followed by the plug-ins for `plugins`."""
+    rows = [{"name": name, **find(name).choices, "paper": find(name).paper} for name in names()]
+    rows += [{"name": f"+{name}", "paper": plugin.about} for name, plugin in PLUGINS.items()]
+    rows += [{"name": name, "paper": "centralized baseline"} for name in BASELINES]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def datasets() -> pl.DataFrame:
+    """A table of the data sets that can be loaded by name, and where each would be loaded from."""
+    return pl.DataFrame([{"name": name, "from": known_data.available(name)} for name in known_data.names()])
+
+
+def presets() -> pl.DataFrame:
+    """A table of presets: published rows, and the best settings from equal tuning."""
+    return pl.DataFrame(
+        [
+            {"name": each.name, "method": each.full_method, "dataset": each.dataset, "source": each.source}
+            for each in known_presets().values()
+        ]
+    )
 
 
 def load(
@@ -160,20 +183,19 @@ def train(
             min_interactions=config.min_interactions,
             columns=config.columns,
         )
-    listed = [*callbacks, *([Tracking(mlflow, config)] if mlflow else [])]
-    title = f"{config.full_method} on {interactions.name}"
-    shown = notebook_progress(title) if progress and in_notebook() else nullcontext()
-    with shown as show:
-        return train_run(
-            config,
-            interactions,
-            out=None if out is None else Path(out),
-            resume=resume,
-            threads=threads,
-            device=device,
-            memory=parse_memory(memory) if memory else None,
-            callbacks=[AfterRound(show), *listed] if show else listed,
-        )
+    listed: list[Callback] = [*callbacks, *([Tracking(mlflow, config)] if mlflow else [])]
+    if progress and in_notebook():
+        listed.insert(0, Notebook(f"{config.full_method} on {interactions.name}"))
+    return train_run(
+        config,
+        interactions,
+        out=None if out is None else Path(out),
+        resume=resume,
+        threads=threads,
+        device=device,
+        memory=parse_memory(memory) if memory else None,
+        callbacks=listed,
+    )
 
 
 def baseline(
@@ -285,9 +307,6 @@ def report(
         use_data=not no_data,
         data_dir=None if data_dir is None else Path(data_dir),
     ).written
-
-
-blend = blend_runs
 
 
 def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None = None) -> Run:

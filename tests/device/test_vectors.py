@@ -18,7 +18,8 @@ from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.publish import export, start
 from solera.device.vectors import vectors_of
-from solera.runs.blend import BlendSettings, write_blend
+from solera.runs.blend import write_blend
+from solera.runs.run import BlendSettings
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "compact"])

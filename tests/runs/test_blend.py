@@ -15,7 +15,8 @@ from made_ratings import random_histories
 from solera.core.errors import ConfigError, RunError
 from solera.data.interactions import history
 from solera.runs import Run
-from solera.runs.blend import WEIGHTS, mixed, standardised
+from solera.runs.blend import WEIGHTS
+from solera.runs.recommending import mixed, standardised
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from solera.engine.serving import best_unseen, newcomer
 from solera.math.neighbours import LEVELS, Neighbours, resized
 from solera.methods import find, names
 from solera.methods.fedhist import FadingHistory
-from solera.runs.blend import mixed
+from solera.runs.recommending import mixed
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 
 from solera.core.errors import ConfigError, closest
 from solera.core.types import Frozen
-from solera.runs.paper_rows import DataName, PaperRows, paper_rows
+from solera.runs.presets import DataName, PaperRows, paper_rows
 
 _DASH = "–"
 
@@ -93,7 +93,7 @@ class PaperTable(Frozen):
 
 
 class Paper(Frozen):
-    """The tables and figures of a paper. How its rows are run is in `solera.runs.paper_rows`."""
+    """The tables and figures of a paper. How its rows are run is in `solera.runs.presets`."""
 
     key: str
     name: str

@@ -21,8 +21,7 @@ from solera.bench.statistics import Spread, spread
 from solera.core.errors import ConfigError, SoleraError, closest
 from solera.data.datasets import available, info, load, subset_of
 from solera.runs.costs import SINGLE
-from solera.runs.paper_rows import PROTOCOL, DataName
-from solera.runs.preset import Preset
+from solera.runs.presets import PROTOCOL, DataName, Preset
 from solera.runs.settings import BaselineConfig, RunConfig
 from solera_research.papers import Paper, PaperTable, Published
 
