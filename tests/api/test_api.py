@@ -111,7 +111,7 @@ def test_a_run_on_a_file_is_opened(rows, tmp_path):
         ({"rounds": -1}, "rounds is -1", "rounds"),
         ({"rounds": 1.5}, "rounds is 1.5", "rounds"),
         ({"seed": -1}, "seed is -1", "seed"),
-        ({"engine": "blok"}, "engine is 'blok'", "engine"),
+        ({"precision": "halb"}, "precision is 'halb'", "precision"),
         ({"protocol": "strikt"}, "protocol is 'strikt'", "protocol"),
         ({"learning": 1}, "has no option 'learning'", "learning_rate"),
         ({"rounds": 2, "patience": 1, "dp": "epsilon=8,delta=1e-5"}, "patience", "patience"),

@@ -20,8 +20,7 @@ from solera.dp.noise import Seeded
 from solera.dp.one_round import PrivateSum
 from solera.dp.rounds import PrivateRounds
 from solera.dp.settings import DP, check_private
-from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
-from solera.engine.local_training import LocalTraining
+from solera.engine import BlockTraining, OneRound, Simulation
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
 from solera.runs.settings import RunConfig
@@ -78,11 +77,10 @@ def federation(
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
             ranks=ranks,
         )
-    train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     return Simulation(
         method,
         clients,
-        train,
+        BlockTraining(threads),
         seed=config.seed,
         device=place,
         dtype=dtype,

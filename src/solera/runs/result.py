@@ -120,7 +120,7 @@ class RunResult(Frozen):
     seconds_to_fit: float | None = None  # of a baseline
     peak_bytes: int | None = None
     bytes: Bytes | None = None
-    engine: str | None = None
+    engine: str | None = None  # of version 0.2, which had a choice
     precision: str | None = None
     secure_aggregation: bool | None = None
     upload: str | None = None  # how uploads and downloads are coded, as on the command line

@@ -65,8 +65,9 @@ class _Where(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _old_names(cls, given: Any) -> Any:
+        """As 0.2 wrote them. Its `engine` changed no result."""
         if isinstance(given, Mapping):
-            return {RENAMED.get(key, key): value for key, value in given.items()}
+            return {RENAMED.get(key, key): value for key, value in given.items() if key != "engine"}
         return given
 
 
@@ -81,9 +82,6 @@ class RunConfig(_Where):
     rounds: int = Field(default=ROUNDS, ge=1, description="Rounds of federated training (default 100).")
     patience: int | None = Field(
         default=None, ge=1, description="End after so many rounds that are no better on validation."
-    )
-    engine: Literal["block", "reference"] = Field(
-        default="block", description="The fast one, or the specification."
     )
     precision: Literal["single", "double"] = Field(default="single", description="Of all numbers.")
     secure_aggregation: bool = Field(

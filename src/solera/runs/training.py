@@ -457,7 +457,6 @@ class Training:
             peak_bytes=peak_bytes(),
             bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
             options=self.config.options,
-            engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
             upload=self.config.upload,

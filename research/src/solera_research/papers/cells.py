@@ -21,7 +21,7 @@ from solera.bench.statistics import Spread, spread
 from solera.core.errors import ConfigError, SoleraError, closest
 from solera.data.datasets import available, info, load, subset_of
 from solera.runs.costs import SINGLE
-from solera.runs.presets import PROTOCOL, DataName, Preset
+from solera.runs.presets import PAPER_PROTOCOL, DataName, Preset
 from solera.runs.settings import BaselineConfig, RunConfig
 from solera_research.papers import Paper, PaperTable, Published
 
@@ -143,7 +143,7 @@ class Stored:
 
     def _read(self, dataset: str) -> Iterator[Record]:
         for folder in self._folders:
-            for path in sorted((folder / dataset).glob(f"*--{PROTOCOL}--s*.json")):
+            for path in sorted((folder / dataset).glob(f"*--{PAPER_PROTOCOL}--s*.json")):
                 if not path.name.endswith(".failed.json"):
                     yield read(path)
 
