@@ -78,7 +78,7 @@ def test_programs_of_research_count_as_source(tmp_path, monkeypatch):
     me = ("-c", "user.name=a", "-c", "user.email=b")
     for command in (("init", "-q"), ("add", "."), (*me, "commit", "-qm", "c")):
         subprocess.run(["git", "-C", tmp_path, *command], check=True)
-    monkeypatch.setattr(machine.solera, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr("solera.__file__", str(package / "__init__.py"))
     assert machine.source()[1] is False
     (tmp_path / "notes.md").touch()
     assert machine.source()[1] is False

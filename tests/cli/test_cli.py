@@ -78,8 +78,8 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "solera train --help",
         ),
         (
-            ("train", "fedmf", "--data", "ml-100k", "--engine", "warp"),
-            "'--engine': 'warp' is not one of 'block', 'reference'",
+            ("train", "fedmf", "--data", "ml-100k", "--precision", "half"),
+            "'--precision': 'half' is not one of 'single', 'double'",
             "solera train --help",
         ),
         (("train", "fedmf"), "the data set is missing", "--data ml-100k"),

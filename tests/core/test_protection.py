@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.protection import Chain, RoundStep
-from solera.core.spec import Home, Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from solera.core import sparse
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS
+from solera.core.leaf import Params
 from solera.core.sparse import Rows, SparseTotal
-from solera.core.spec import Params
 from solera.math import sparse_ridge
 from solera.math.neighbours import Neighbours, resized
 from solera.math.sparse_ridge import chosen, diagonal, of_rows, of_upper, solved

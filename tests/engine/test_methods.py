@@ -7,9 +7,9 @@ import pytest
 from torch import Tensor
 
 from solera.core.context import RoundContext
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Move, Scorer, Sgd, Stage, Update, View
-from solera.core.spec import Home, Leaf, Params
 from solera.testing import MethodConformance
 
 

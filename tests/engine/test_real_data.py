@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.threads import torch_threads
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import LocalTraining
-from solera.engine.process import torch_threads
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import Simulation
 from solera.evaluate import split

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closed_forms import closed_form
-from solera.baselines import Ease, EaseConfig
+from solera.baselines import Ease
+from solera.baselines.ease import EaseConfig
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, DataError
 from solera.core.fixed_point import check_summable
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.dp.supported import check as check_private
-from solera.engine.one_round import OneRound
-from solera.engine.sums import _mirror, sum_for
+from solera.dp.settings import check_private
+from solera.engine.one_round import OneRound, _mirror, sum_for
 from solera.evaluate import split
 from solera.math.neighbours import Neighbours
 from solera.methods import find

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError
-from solera.core.spec import Home, Leaf
+from solera.core.leaf import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.engine.server import Server
 from solera.math.robust import bound_norms, cap_rows, krum, trimmed_mean, trimmed_totals

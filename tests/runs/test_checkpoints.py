@@ -11,8 +11,8 @@ from made_ratings import write_ratings
 from solera.data.datasets import load
 from solera.engine.row_store import RowStore
 from solera.runs import StoppedError, train
+from solera.runs.folder import read_rows, write_rows
 from solera.runs.presets import run_settings
-from solera.runs.saved_rows import read_rows, write_rows
 
 
 def put(store: RowStore, clients: list[int], value: float) -> None:

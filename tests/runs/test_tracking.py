@@ -12,7 +12,7 @@ import pytest
 from made_ratings import write_ratings
 from solera.data.datasets import load
 from solera.runs import RunConfig, RunFolder, StoppedError, train
-from solera.runs.tracking import Tracking
+from solera.runs.callbacks import Tracking
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 mlflow = pytest.importorskip("mlflow")

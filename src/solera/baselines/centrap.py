@@ -25,11 +25,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, refresh, train
 from solera.core.errors import DataError
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 
@@ -47,8 +47,10 @@ class CentRAPConfig(TrainedConfig):
     """μ, FedRAP's v2: weight of |C|."""
 
 
-class CentRAP:
+class CentRAP(Baseline):
     """A fitted CentRAP: W [n_users, d], b [n_users], C [n_items, d] and D [n_users · n_items, d]."""
+
+    refreshes = "users' parameters refreshed in {epochs} epochs"
 
     def __init__(
         self, of_users: tuple[Tensor, Tensor], shared: Tensor, own: Tensor, config: CentRAPConfig, seed: int

@@ -22,13 +22,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.baselines.training import Epoch, OnEpoch
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Epoch, OnEpoch
 from solera.core.errors import ConfigError
-from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Frozen, Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class IALSConfig(Frozen):
@@ -44,7 +43,7 @@ class IALSConfig(Frozen):
     """Times that all users and then all items are solved for."""
 
 
-class IALS:
+class IALS(Baseline):
     """A fitted iALS. `model` is the library's model."""
 
     def __init__(self, model: Any) -> None:

@@ -23,10 +23,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, train
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class LightGCNConfig(TrainedConfig):
@@ -42,8 +42,10 @@ class LightGCNConfig(TrainedConfig):
     """Negatives drawn per positive, anew every epoch."""
 
 
-class LightGCN:
+class LightGCN(Baseline):
     """A fitted LightGCN: E⁰ as `nodes`, and E as `users`, [n_users, d], and `items`, [n_items, d]."""
+
+    refreshes = "added to the graph"
 
     def __init__(self, nodes: Tensor, graph: Tensor, n_users: int, layers: int) -> None:
         self.nodes = nodes
@@ -74,7 +76,7 @@ class LightGCN:
         train(loss, Draws(split, config.negatives, seed).pairs, [optimizer], config, on_epoch)
         return cls(start.detach(), graph, n_users, config.layers)
 
-    def on_graph_of(self, split: Split) -> LightGCN:
+    def refreshed(self, split: Split, epochs: int = 0) -> LightGCN:
         """The same E⁰, spread over the training items of a split."""
         graph = adjacency(split.train, split.data.n_items)
         return LightGCN(self.nodes, graph, split.data.n_users, self.layers)

@@ -1,4 +1,4 @@
-"""Common parts of the trained baselines: options, samples of an epoch, and the loop over mini-batches.
+"""What baselines are, and common parts of the trained ones: options, samples, and the loop over batches.
 
 The samples are those of the federated methods, with an epoch in place of a round: every training item once,
 and for each of them newly drawn negatives that the protocol allows. Only the order differs, because all
@@ -8,17 +8,18 @@ users' samples are shuffled together. No epoch is selected: the model after the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Frozen, Ints
+from solera.data.interactions import Split
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
-from solera.data.split import Split
 
 Columns = tuple[Tensor, Tensor, Tensor]
 
@@ -32,6 +33,23 @@ class Epoch(NamedTuple):
 
 
 OnEpoch = Callable[[Epoch], None]
+
+
+class Baseline:
+    """A fitted baseline."""
+
+    refreshes: ClassVar[str] = ""  # how newer items reach a model that does not read them in a history
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """Scores [len(users), n_items]. `history` is what each user of the data has at that time."""
+        raise NotImplementedError
+
+    def refreshed(self, split: Split, epochs: int) -> Baseline:
+        """The model that also knows newer training items of a split, if `refreshes` says how.
+
+        These are the items it was trained on and newer ones. The model itself does not change.
+        """
+        raise NotImplementedError
 
 
 class TrainedConfig(Frozen):

@@ -18,7 +18,7 @@ from pydantic import Field
 from solera.bench.entries import PLACE, Entry, is_recorded
 from solera.bench.records import RunRequest
 from solera.core.errors import ConfigError
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 
 
 class BlendTable(Frozen):

@@ -10,8 +10,8 @@ import numpy as np
 
 from solera.bench.records import Failure, History, Record
 from solera.bench.statistics import Spread, spread
-from solera.core.arrays import Floats
 from solera.core.errors import RunError
+from solera.core.types import Floats
 from solera.runs.result import LEAKY, Tested
 
 NOT_RUN, FAILED = "not run", "failed"

@@ -20,9 +20,9 @@ from solera.data.interactions import Interactions
 from solera.evaluate import split
 from solera.runs import AfterRound, Progress, Run, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import BaselineRun, run_baseline, validate_baseline
-from solera.runs.blend import FIRST, SECOND
-from solera.runs.blending import blend_runs
+from solera.runs.blend import blend_runs
 from solera.runs.environment import environment, peak_bytes
+from solera.runs.run import FIRST, SECOND
 from solera.runs.settings import BaselineConfig
 from solera.runs.training import validate_rounds
 

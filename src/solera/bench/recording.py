@@ -10,8 +10,7 @@ from solera.bench.machine import anonymous
 from solera.bench.records import Code, Record, RunRequest, asked
 from solera.bench.statistics import by_activity, by_ratings
 from solera.core.errors import ConfigError, RunError
-from solera.data.interactions import Interactions
-from solera.data.split import Split
+from solera.data.interactions import Interactions, Split
 from solera.evaluate import Evaluation
 from solera.methods import find
 from solera.runs import Run, RunFolder

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solera.bench.records import UserGroup
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 from solera.evaluate import Evaluation
 
 RESAMPLES = 2000

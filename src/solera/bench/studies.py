@@ -13,7 +13,7 @@ from pydantic import Field
 from solera.bench.records import Code, RunRequest, read_as
 from solera.bench.trials import Trial, best
 from solera.core.errors import RunError
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 
 
 class Rejected(Frozen):

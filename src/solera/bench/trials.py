@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from solera.bench.records import RunRequest, UserGroup
 from solera.core.errors import SoleraError
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.runs import StoppedError
 from solera.runs.result import Metrics
 

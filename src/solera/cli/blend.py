@@ -30,7 +30,7 @@ def blend(
 
     Example: solera blend central:slist/beauty central:sasrec/beauty
     """
-    from solera.runs.blending import blend_runs
+    from solera.runs.blend import blend_runs
 
     run = blend_runs(first, second, out=out_dir, data_dir=data_dir)
     if json:

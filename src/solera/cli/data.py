@@ -30,7 +30,7 @@ def list_(data_dir: DataDir = None, json: Json = False) -> None:
 
     Example: solera data list
     """
-    from solera.data.fetch import find
+    from solera.data.files import find
 
     known = catalogue()["datasets"]
     places = [find(each["folder"], each["layouts"], each["archive"], data_dir) for each in known]
@@ -92,8 +92,8 @@ def clear(json: Json = False) -> None:
 
     Example: solera data clear
     """
-    from solera.data.cache import clear as delete
-    from solera.data.cache import converted_dir
+    from solera.data.files import clear as delete
+    from solera.data.files import converted_dir
 
     folder, size = converted_dir(), delete()
     if json:

@@ -17,7 +17,7 @@ def doctor(json: Json = False) -> None:
     import torch
 
     from solera.data.datasets import available, names
-    from solera.data.fetch import ENVIRONMENT, cache_dir
+    from solera.data.files import ENVIRONMENT, cache_dir
     from solera.runs.environment import environment, package_version
 
     found: dict[str, Any] = environment(

@@ -110,8 +110,8 @@ def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figur
     from solera.bench.runner import make_plan, run_matrix
     from solera.bench.sweep import shown
     from solera.bench.trials import best
+    from solera.report.page import write_page
     from solera.report.sweep import sweep_figures, sweep_page
-    from solera.report.writing import write_page
 
     study = asked.begin()
     plan = make_plan(asked.matrix, retry_failed=True)

@@ -84,11 +84,11 @@ def train(
     Example: solera train fedhist --data ml-1m --upload int8
     """
     from solera.data.datasets import load
+    from solera.runs.callbacks import Tracking
     from solera.runs.federation import check_workers
     from solera.runs.plan import parse_memory
     from solera.runs.presets import preset as find_preset
     from solera.runs.presets import run_settings
-    from solera.runs.tracking import Tracking
     from solera.runs.training import check_folder
     from solera.runs.training import plan as plan_run
     from solera.runs.training import train as train_run

@@ -17,9 +17,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import Channels, Contribution
-from solera.core.spec import Leaf, Params
+from solera.core.leaf import Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Totals, Upload
 
 

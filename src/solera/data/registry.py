@@ -6,10 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from solera.data.attributes import read_attributes
-from solera.data.fetch import Archive
-from solera.data.genres import Genres, flagged_genres, genres_at
-from solera.data.readers import Rows, delimited, read_baskets, read_lists, read_sequences, titles
+from solera.data.files import Archive
+from solera.data.readers import (
+    Genres,
+    Rows,
+    delimited,
+    flagged_genres,
+    genres_at,
+    read_attributes,
+    read_baskets,
+    read_lists,
+    read_sequences,
+    titles,
+)
 
 LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to train on
 

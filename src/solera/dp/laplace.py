@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Leaf, Params
 from solera.core.protection import RoundStep
 from solera.core.randomness import Bits, Purpose, client_keys, draws, mix
-from solera.core.spec import Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.dp.settings import PaperLaplace
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import torch
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
+from solera.core.leaf import Leaf, Params
 from solera.core.protection import RoundStep
-from solera.core.spec import Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Totals, Upload
 from solera.dp.mechanism import Clip, Gaussian
 from solera.dp.noise import Noise, Randomness

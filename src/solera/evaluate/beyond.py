@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 
 K = 10

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
+from solera.core.types import Floats, Ints
 
 NAMES = ("hr", "ndcg", "mrr", "recall")
 CUTOFFS = (5, 10, 20, 50)

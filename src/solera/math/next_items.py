@@ -30,8 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.content import AttributePrior
+from solera.core.types import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 
 Signs = NDArray[np.int8]
 

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError, create_model
 
-from solera.core.closed_form import ClosedForm, ClosedFormConfig
+from solera.core.closed_form import AnyMethod, ClosedForm, ClosedFormConfig
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest, wrong_options
-from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr

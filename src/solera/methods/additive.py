@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import Batch, RoundContext
+from solera.core.context import Batch, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Move, Stage, Update
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.methods.parts import Around, require_shared_table
 
 OWN = "own"

@@ -31,13 +31,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Move, Stage, Update, View
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.methods.parts import BinaryCrossEntropy, Dot, Mean
 

@@ -36,10 +36,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows
+from solera.core.types import Floats, Ints
 from solera.math.linear import without_diagonal
 from solera.math.next_items import Timing
 from solera.math.sketch import of_items, symmetric_from

@@ -66,13 +66,12 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext, Widths
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled, Widths
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Move, Stage, Update
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.math.mixing import onto_simplex, squared_distances
 from solera.methods.parts import (

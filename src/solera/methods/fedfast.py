@@ -33,12 +33,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.math.mixing import clusters
 from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean

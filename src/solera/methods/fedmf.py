@@ -20,10 +20,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from solera.core.context import MethodConfig
+from solera.core.context import MethodConfig, Schedule, Scheduled
 from solera.core.method import Method
 from solera.core.parts import Adam, Sgd
-from solera.core.schedule import Schedule, Scheduled
 from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean, ThreeRates
 
 

@@ -24,11 +24,10 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import Leaf
 from solera.core.method import Method
 from solera.core.parts import Adam, Move, Stage, Update
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Leaf
 from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Mean
 
 

@@ -30,12 +30,11 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import ITEMS, MEMORY, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate, Drop, Loss, Move, Scorer, Sgd, Stage, Update, View
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, MEMORY, Leaf, Params
 from solera.core.upload import Totals
 from solera.math.losses import cross_entropy
 from solera.math.transformer import BlockName, Transformer, divides_width, states

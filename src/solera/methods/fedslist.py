@@ -55,11 +55,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve, by_item
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.context import Decays
 from solera.core.sparse import Rows
+from solera.core.types import Floats, Ints
 from solera.math.next_items import Timing, memory_products, next_item_weights, next_products
 from solera.math.sparse_ridge import diagonal, of_rows, solved
 

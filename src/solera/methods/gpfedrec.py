@@ -34,9 +34,9 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.core.context import MethodConfig, RoundContext, Widths
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate, Scorer
-from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.math.mixing import cosines
 from solera.methods.parts import BinaryCrossEntropy, ItemTable, Mean, PersonalLinear, ThreeRates

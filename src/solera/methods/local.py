@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from solera.core.context import MethodConfig
+from solera.core.context import MethodConfig, Schedule, Scheduled
+from solera.core.leaf import Home
 from solera.core.method import Method
 from solera.core.parts import Adam
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home
 from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Nothing
 
 

@@ -17,9 +17,9 @@ from torch.nn.functional import logsigmoid
 
 from solera.core.context import Batch, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Loss, Move, Scorer, Sgd, Stage, Update, View
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.core.upload import Totals
 
 _PIECE_ROWS = 65_536  # of a table that are averaged at a time

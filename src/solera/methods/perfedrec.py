@@ -40,11 +40,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.methods.fedfast import ClusterMean
 from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean

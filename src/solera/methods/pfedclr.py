@@ -26,12 +26,11 @@ from typing import Literal
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Move, Stage, Update, View
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Kept, Mean, require_shared_table
 
 PAPER = "Chen et al. 2025, calibration"

@@ -25,9 +25,9 @@ from pydantic import BaseModel, Field
 
 from solera.core.context import MethodConfig, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS
 from solera.core.method import Method
 from solera.core.parts import Move, Sgd, Stage, Update
-from solera.core.spec import ITEMS
 from solera.methods.parts import (
     BinaryCrossEntropy,
     ItemTable,

@@ -59,12 +59,11 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Move, Sgd, Stage, Update, View
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.methods.fedrap import Additive
 from solera.methods.parts import (
     LOCAL,

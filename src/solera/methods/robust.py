@@ -40,9 +40,9 @@ from torch import Tensor
 
 from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
+from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
-from solera.core.spec import Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.math.robust import bound_norms, cap_rows, combine, cut_peaks, krum, trimmed_totals
 from solera.methods.parts import Mean

@@ -30,12 +30,11 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import RoundContext
+from solera.core.context import RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Params
 from solera.core.upload import Totals
 from solera.methods.parts import Mean
 

@@ -15,13 +15,9 @@ from solera.bench.studies import Study
 from solera.bench.sweep import shown
 from solera.bench.trials import Trial
 from solera.evaluate import get
-from solera.report.chart import Chart, Figure, Series, by_x, fits_log
-from solera.report.content import Row, RowGroup, Section, Table, Text, named, number
-from solera.report.figures.by_option import METRICS, Measured, against
-from solera.report.figures.headline import RANKINGS
-from solera.report.page import document
-from solera.report.sections import LEAKY
-from solera.report.svg import COLOURS
+from solera.report.chart import COLOURS, Chart, Figure, Series, by_x, fits_log
+from solera.report.figures import METRICS, RANKINGS, Measured, against
+from solera.report.page import LEAKY, Row, RowGroup, Section, Table, Text, document, named, number
 
 ENDS = ("finished", "pruned")
 

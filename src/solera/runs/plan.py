@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
-from solera.data.split import Split, history
+from solera.core.types import Floats, Ints
+from solera.data.interactions import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
-from solera.engine.refresh import refresh_rounds
 from solera.engine.row_store import SPARE
+from solera.engine.serving import refresh_rounds
 from solera.evaluate import Evaluator
 from solera.evaluate.metrics import NAMES
 from solera.runs.environment import used_bytes

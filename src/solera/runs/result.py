@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from pydantic import ConfigDict, Field, field_validator
 
-from solera.core.frozen import Frozen
-from solera.data.split import Split
+from solera.core.text import render
+from solera.core.types import Frozen
+from solera.data.interactions import Split
 from solera.evaluate import Evaluation
 from solera.evaluate.metrics import CUTOFFS
 
@@ -119,7 +120,7 @@ class RunResult(Frozen):
     seconds_to_fit: float | None = None  # of a baseline
     peak_bytes: int | None = None
     bytes: Bytes | None = None
-    engine: str | None = None
+    engine: str | None = None  # of version 0.2, which had a choice
     precision: str | None = None
     secure_aggregation: bool | None = None
     upload: str | None = None  # how uploads and downloads are coded, as on the command line
@@ -195,6 +196,17 @@ class RunResult(Frozen):
         return (
             f"<{self.method} on {self.dataset} ({self.protocol}{leaky}): "
             f"test HR@10 {test['hr@10']:.4f}, NDCG@10 {test['ndcg@10']:.4f}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The same table for a notebook, as the command line prints it. A leaky protocol is marked in red."""
+        return render(
+            "solera.runs",
+            "result.html",
+            title=self.title,
+            warning=LEAKY if self.leaky else "",
+            metrics=self.shown,
+            rows=self.rows,
         )
 
     @property

@@ -30,12 +30,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from solera.core.errors import ConfigError, RunError
-from solera.data.attributes import item_attributes
-from solera.data.interactions import Interactions
+from solera.core.threads import torch_threads
+from solera.data.interactions import Interactions, Part, history, when_asked
 from solera.data.ragged import Ragged
-from solera.data.split import Part, history, when_asked
 from solera.engine import OneRound, Simulation, Solution, State
-from solera.engine.process import torch_threads
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, Ranking, Score, get, split
 from solera.evaluate.ranking import CHUNK
@@ -302,7 +300,7 @@ class Training:
             device,
             ranks=ranks,
             memory=memory,
-            attributes=item_attributes(data),
+            attributes=data.attributes,
         )
         if ranks:
             self.evaluator.restrict(self.simulation.share.clients)
@@ -459,7 +457,6 @@ class Training:
             peak_bytes=peak_bytes(),
             bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
             options=self.config.options,
-            engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
             upload=self.config.upload,

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.local_training import ClientResult, LocalTraining, Task

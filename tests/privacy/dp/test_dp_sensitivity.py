@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf
 from solera.core.method import Method
-from solera.core.spec import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.dp.mechanism import Clip, Gaussian, norms
-from solera.dp.supported import check
+from solera.dp.settings import check_private
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import Task
 from solera.engine.simulation import Simulation
@@ -34,7 +34,7 @@ OWN: dict[str, dict[str, Any]] = {"fedsasrec": {"local_epochs": 1, "layers": 1}}
 
 def fit(name: str) -> bool:
     try:
-        check(find(name))
+        check_private(find(name))
     except ConfigError:
         return False
     return True

@@ -13,7 +13,7 @@ from parties import led_to
 
 from solera.privacy.secagg import Client, SecAggError, Setup, Stage
 from solera.privacy.secagg import messages as m
-from solera.privacy.secagg.wire import Reader
+from solera.privacy.secagg.messages import Reader
 
 QUICK, MANY = 2_000, 100_000
 KINDS = (

@@ -44,7 +44,7 @@ def scale(
     Example: solera bench scale --only u1e6
     """
     from solera.bench.machine import check_committed
-    from solera.data.fetch import cache_dir
+    from solera.data.files import cache_dir
     from solera.runs import StoppedError
     from solera_research.scale.measure import FailedError, measure, todo
     from solera_research.scale.points import FULL, QUICK, chosen, points

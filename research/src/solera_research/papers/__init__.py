@@ -26,8 +26,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from solera.core.errors import ConfigError, closest
-from solera.core.frozen import Frozen
-from solera.runs.paper_rows import DataName, PaperRows, paper_rows
+from solera.core.types import Frozen
+from solera.runs.presets import DataName, PaperRows, paper_rows
 
 _DASH = "–"
 
@@ -107,7 +107,7 @@ class PaperTable(Frozen):
 
 
 class Paper(Frozen):
-    """The tables and figures of a paper. How its rows are run is in `solera.runs.paper_rows`."""
+    """The tables and figures of a paper. How its rows are run is in `solera.runs.presets`."""
 
     key: str
     name: str

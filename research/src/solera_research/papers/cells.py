@@ -19,11 +19,9 @@ from solera.bench.entries import Entry, Matrix
 from solera.bench.records import Record, read
 from solera.bench.statistics import Spread, spread
 from solera.core.errors import ConfigError, SoleraError, closest
-from solera.data.datasets import available, info, load
-from solera.data.subsets import parse
+from solera.data.datasets import available, info, load, subset_of
 from solera.runs.costs import SINGLE
-from solera.runs.paper_rows import PROTOCOL, DataName
-from solera.runs.preset import Preset
+from solera.runs.presets import PAPER_PROTOCOL, DataName, Preset
 from solera.runs.settings import BaselineConfig, RunConfig
 from solera_research.papers import Paper, PaperTable, Published
 
@@ -145,7 +143,7 @@ class Stored:
 
     def _read(self, dataset: str) -> Iterator[Record]:
         for folder in self._folders:
-            for path in sorted((folder / dataset).glob(f"*--{PROTOCOL}--s*.json")):
+            for path in sorted((folder / dataset).glob(f"*--{PAPER_PROTOCOL}--s*.json")):
                 if not path.name.endswith(".failed.json"):
                     yield read(path)
 
@@ -303,7 +301,7 @@ def counted(
     known: bool = False,
 ) -> int | None:
     """A number of a data set; None if it needs data that are not here. `known` is without any data."""
-    name, subset = parse(dataset.name)
+    name, subset = subset_of(dataset.name)
     if not name:
         return None
     if not (subset or bounds or dataset.min_interactions):

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.arrays import Floats
 from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import ConfigError
-from solera.data.interactions import Interactions
+from solera.core.types import Floats
+from solera.data.interactions import Interactions, Split, history
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history
 from solera.engine import OneRound
 from solera.evaluate import Evaluator, split
 from solera.math.sketch import places, rectangular_from, signs, symmetric_from

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.encoding import Encoding, Part
-from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import Identity, new_identity, public_identity
+from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
-from solera.privacy.secagg.setup import Setup
+from solera.privacy.secagg.setup import Encoding, Part, Setup
 
 Values = Mapping[str, ArrayLike]
 

@@ -1,4 +1,4 @@
-"""Train a transformer on everybody's histories and score by it: SASRec, eSASRec and HSTU.
+"""Transformers on everybody's histories: SASRec, eSASRec and HSTU, with blocks of `math.transformer`.
 
 Every epoch takes one window of at most max_length + 1 items from every user's training items: of a longer
 history the latest window in one half of the epochs, and one from anywhere in the other. The state after t
@@ -14,23 +14,82 @@ items have no other use.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from solera.baselines.clock import Clock
-from solera.baselines.training import Epoch, OnEpoch, TrainedConfig
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Epoch, OnEpoch, TrainedConfig
+from solera.core.errors import DataError
+from solera.core.leaf import Params
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Params
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 from solera.math.losses import gbce_loss, sampled_softmax_loss, softmax_loss
 from solera.math.transformer import BlockName, Dropout, Transformer, divides_width, states
+
+
+class Clock:
+    """When the items of a history were met and the next one is asked for, for networks with intervals.
+
+    A state is asked for at the time of the last item it has seen. With `request_time`, it is asked for at the
+    time of the request instead: in training that of the item to predict, in evaluation that of the held-out
+    one.
+    """
+
+    def __init__(self, split: Split, *, request_time: bool) -> None:
+        data = split.data
+        if data.times is None or not data.one_clock:
+            raise DataError(
+                f"{data.name!r} has no times, only the order of each user's rows",
+                "use -o time=none, or a data set with times",
+            )
+        keys = data.users.astype(np.int64) * data.n_items + data.items
+        order = np.argsort(keys, kind="stable")  # the first of a repeated pair comes first
+        self.request_time = request_time
+        self._split, self._keys, self._times = split, keys[order], data.times[order]
+
+    def times(self, users: Ints, histories: Ragged) -> Tensor:
+        """The time of every item, where row r of the histories belongs to users[r]; and one time more."""
+        found = self._at(np.repeat(users, histories.lengths), histories.values)
+        return torch.from_numpy(np.append(found, 0))
+
+    def requests(self, users: Ints, histories: Ragged) -> Tensor:
+        """The time of the held-out item that follows each history; 0 if there is none.
+
+        After a history that lacks the validation item, it is the time of that item.
+        """
+        train, validation, test = (
+            part.take(users) for part in (self._split.train, self._split.validation, self._split.test)
+        )
+        follows = np.where(histories.lengths > train.lengths, validation.lengths, 0)
+        held = validation.concat(test)
+        found = np.zeros(len(users), dtype=np.int64)
+        some = follows < held.lengths
+        found[some] = self._at(users[some], held.values[(held.offsets[:-1] + follows)[some]])
+        return torch.from_numpy(found)
+
+    def in_training(self, times: Tensor) -> dict[str, Tensor]:
+        """Arguments of `states` for windows, all of whose items but the last are read."""
+        places = torch.cat([times[:, :1], times[:, :-1]], 1)
+        return {"times": places, "asked": times if self.request_time else places}
+
+    def in_service(self, times: Tensor, lengths: Tensor, requests: Tensor) -> dict[str, Tensor]:
+        """Arguments of `states` for histories, all of whose items are read, padded to the longest."""
+        asked = torch.cat([times, requests[:, None]], 1).scatter(1, lengths[:, None], requests[:, None])
+        begin = torch.where(lengths > 0, asked[:, 0], requests)
+        places = torch.cat([begin[:, None], times], 1)
+        return {"times": places, "asked": asked if self.request_time else places}
+
+    def _at(self, users: Ints, items: Ints) -> Ints:
+        keys = users.astype(np.int64) * self._split.data.n_items + items
+        found: Ints = self._times[np.searchsorted(self._keys, keys)]
+        return found
+
 
 GROUP = 64  # histories that run through the network together
 VALIDATED = 3000  # users at most whose validation items choose the epoch
@@ -73,20 +132,98 @@ class SequenceConfig(TrainedConfig):
 
     _heads = field_validator("heads")(divides_width)
 
-    def network(self, block: BlockName, perceptron: int = 1, *, intervals: bool = False) -> Transformer:
-        """A network of these blocks, with the sizes of the settings."""
-        return Transformer(
-            block, self.embedding_size, self.layers, self.heads, self.max_length, perceptron, intervals
-        )
+    block: ClassVar[BlockName] = "sasrec"
+
+    def clock(self, split: Split) -> Clock | None:
+        """The times of a split's interactions, if they are used."""
+        return None
+
+    def network(self, *, intervals: bool) -> Transformer:
+        """A network of the block, with the sizes of the settings."""
+        sizes = self.embedding_size, self.layers, self.heads, self.max_length
+        return Transformer(self.block, *sizes, getattr(self, "perceptron", 1), intervals)
 
 
-class SequenceModel:
+class SASRecConfig(SequenceConfig):
+    """SASRec: self-attention over a history, oldest first, that predicts the next item at every position.
+
+    Kang & McAuley, "Self-Attentive Sequential Recommendation" (ICDM 2018). The loss is not the paper's binary
+    cross-entropy against one negative but, by default, the softmax over all items, which is stronger
+    (Klenitskiy & Vasilev, "Turning Dross Into Gold Loss", RecSys 2023). With the loss `gbce` it is gSASRec
+    (Petrov & Macdonald, RecSys 2023).
+    """
+
+    perceptron: int = Field(default=4, ge=1)
+    """Width of the perceptron in a block, in multiples of embedding_size."""
+
+
+class ESASRecConfig(SASRecConfig):
+    """eSASRec: SASRec with gated residuals, gated perceptrons and a sampled softmax.
+
+    Tikhonovich et al., "eSASRec: Enhancing Transformer-based Recommendations in a Modular Fashion" (RecSys
+    2025), with LinkedIn's blocks (Borisyuk et al., "From Features to Transformers", 2025).
+    """
+
+    block: ClassVar[BlockName] = "ligr"
+    loss: Literal["softmax", "sampled", "gbce"] = "sampled"
+    """softmax over all items, or over sampled ones, or generalized binary cross-entropy."""
+
+
+class HSTUConfig(SequenceConfig):
+    """HSTU: attention whose weights do not sum to one, gated, with biases for distances and time intervals.
+
+    Zhai et al., "Actions Speak Louder than Words: Trillion-Parameter Sequential Transducers for Generative
+    Recommendations" (ICML 2024). The public code knows the time of the request, which is that of the held-out
+    item, and biases attention by the time from each item to it. Here that is `time=intervals` with
+    `request_time=true`. Without the latter, an interval ends at the last item seen, which every other model
+    knows as well.
+    """
+
+    block: ClassVar[BlockName] = "hstu"
+    time: Literal["none", "intervals"] = "none"
+    """Whether attention is biased by the time between two items."""
+    request_time: bool = False
+    """Whether the time of the request is known; needs `time=intervals`."""
+
+    @field_validator("request_time")
+    @classmethod
+    def _needs_intervals(cls, request_time: bool, info: ValidationInfo) -> bool:
+        if request_time and info.data.get("time") != "intervals":
+            raise ValueError("needs time=intervals")
+        return request_time
+
+    def clock(self, split: Split) -> Clock | None:
+        """The times of a split's interactions, if they are used."""
+        return Clock(split, request_time=self.request_time) if self.time == "intervals" else None
+
+
+class SequenceModel(Baseline):
     """A fitted transformer."""
 
     def __init__(self, network: Transformer, params: Params, clock: Clock | None = None) -> None:
         self.network = network
         self.params = params
         self.clock = clock
+
+    @classmethod
+    def fit(
+        cls, split: Split, config: SequenceConfig, seed: int = 0, on_epoch: OnEpoch | None = None
+    ) -> SequenceModel:
+        """Train on all users' training items, until validation items are ranked no better."""
+        clock = config.clock(split)
+        network = config.network(intervals=clock is not None)
+        training = Training(split, network, config, seed, clock)
+        model = SequenceModel(network, training.params, clock)
+        best, validation = BestEpoch(training.params, config.patience), Validation(split, seed)
+        for epoch in range(1, config.epochs + 1):
+            loss = training.epoch(epoch)
+            if on_epoch:
+                on_epoch(Epoch(epoch, config.epochs, loss))
+            if epoch % EVERY == 0 or epoch == config.epochs:
+                best.offer(epoch, validation.ndcg(model))
+                if best.is_over(epoch):
+                    break
+        return SequenceModel(network, best.params, clock)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """⟨h, E_i⟩ for all items, where h is the state after the last item of the history."""
@@ -175,30 +312,6 @@ class Training:
         when = self._clock.in_training(self._times[places]) if self._clock else {}
         after = states(params, self._network, self._row[window[:, :-1]], drop=self._drop, **when)
         return after[predicts], window[predicts]
-
-
-def fit(
-    split: Split,
-    network: Transformer,
-    config: SequenceConfig,
-    *,
-    seed: int = 0,
-    on_epoch: OnEpoch | None = None,
-    clock: Clock | None = None,
-) -> Params:
-    """Train a network and return the parameters of the best epoch."""
-    training = Training(split, network, config, seed, clock)
-    model = SequenceModel(network, training.params, clock)
-    best, validation = BestEpoch(training.params, config.patience), Validation(split, seed)
-    for epoch in range(1, config.epochs + 1):
-        loss = training.epoch(epoch)
-        if on_epoch:
-            on_epoch(Epoch(epoch, config.epochs, loss))
-        if epoch % EVERY == 0 or epoch == config.epochs:
-            best.offer(epoch, validation.ndcg(model))
-            if best.is_over(epoch):
-                break
-    return best.params
 
 
 class BestEpoch:

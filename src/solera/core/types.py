@@ -1,8 +1,15 @@
-"""The base of settings, results and records."""
+"""NumPy arrays, named by what they hold, and the base of settings, results and records."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
+
+Ints = NDArray[np.integer[Any]]  # indices and counts, of 32 or 64 bits
+Floats = NDArray[np.float64]
 
 
 class Frozen(BaseModel):

@@ -1,17 +1,16 @@
-"""Track runs in MLflow, in addition to their folders: settings, metrics per round, result, and JSON files.
-
-Needs the extra `mlflow`. A folder gets its own database, which `mlflow ui` of the full package shows.
-"""
+"""Callbacks that come with the package: runs tracked in MLflow, and progress below a notebook cell."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from solera.core.errors import ConfigError
+from solera.core.text import render
 from solera.runs.environment import package_version
 from solera.runs.folder import RunFolder
 from solera.runs.result import Progress, RoundEntry, flat
@@ -24,7 +23,11 @@ FILES = ("config.json", "environment.json", "history.jsonl", "result.json")
 
 
 class Tracking(Callback):
-    """Logs a run to MLflow: a folder, or the URI of a server or database."""
+    """Logs a run to MLflow, in addition to its folder: settings, metrics per round, result, and JSON files.
+
+    `place` is a folder, or the URI of a server or database. Needs the extra `mlflow`. A folder gets its own
+    database, which `mlflow ui` of the full package shows.
+    """
 
     def __init__(self, place: str, config: RunConfig) -> None:
         if package_version("mlflow-skinny") is None and package_version("mlflow") is None:
@@ -93,3 +96,36 @@ def _store(place: str) -> tuple[str, str | None]:
     except OSError as error:
         raise ConfigError(f"{place} cannot be created: {error.strerror}", "give another --mlflow") from None
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+
+
+def in_notebook() -> bool:
+    """Whether output appears below a notebook cell. Does not import IPython."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+class Notebook(Callback):
+    """Shows a progress bar below a notebook cell, which disappears at the end."""
+
+    def __init__(self, title: str) -> None:
+        from IPython.display import HTML, display  # noqa: PLC0415 - only notebooks have it
+
+        self._title, self._html = title, HTML
+        self._handle = display(HTML(self._bar(None)), display_id=True)
+
+    def _bar(self, done: Progress | None) -> str:
+        """Finished rounds, loss and the validation metric; before the first round, only the title."""
+        return render("solera.runs", "progress.html", title=self._title, done=done)
+
+    def after_round(self, done: Progress) -> None:
+        """Show a finished round."""
+        self._handle.update(self._html(self._bar(done)))
+
+    def on_end(self, run: Run) -> None:
+        """Clear the bar."""
+        self._handle.update(self._html(""))
+
+    def on_failure(self, error: BaseException) -> None:
+        """Clear the bar."""
+        self._handle.update(self._html(""))
