@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from solera.bench.machine import anonymous
-from solera.bench.statistics import SHOWN
 from solera.evaluate import get
 from solera.report.content import Row, RowGroup, Table, Text, comparison, named, number, size
 from solera.report.figures.headline import RANKINGS
 from solera.report.recorded import Recorded, data_name
+from solera.study.provenance import anonymous
+from solera.study.statistics import SHOWN
 
 LEAKY = "LEAKY: held-out items can be told from the training negatives; do not compare with honest figures"
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from solera.bench.records import UserGroup
-from solera.bench.statistics import SHOWN, Interval, by_activity, interval
 from solera.core.errors import RunError
 from solera.data.interactions import Interactions
 from solera.runs import Run, RunResult
 from solera.runs.baseline import validate_baseline
 from solera.runs.result import RANKINGS, Ranking, Rankings
+from solera.study.records import UserGroup
+from solera.study.statistics import SHOWN, Interval, by_activity, interval
 
 _CLOSE = 0.002  # what rounding on another machine may do to a mean
 

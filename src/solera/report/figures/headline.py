@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from solera.bench.statistics import SHOWN
 from solera.report.chart import Cell, Chart, Figure, series_of
 from solera.report.recorded import Recorded
 from solera.runs.result import Ranking
+from solera.study.statistics import SHOWN
 
 ONE_OF_EACH: dict[Ranking, str] = {"full": "ndcg@10", "sampled99": "hr@10"}  # where there is room for one
 RANKINGS: dict[Ranking, str] = {"full": "whole catalogue", "sampled99": "99 sampled negatives"}
