@@ -30,10 +30,10 @@ ALLOWED = {
     "privacy": {"core"},
     "deploy": {"core", "math", "data", "methods", "engine", "evaluate", "runs", "device", "privacy", "dp"},
     "service": {"core", "device", "deploy"},
-    "bench": LIBRARY | {"runs", "dp"},
-    "report": {"core", "data", "evaluate", "runs", "bench"},
+    "study": LIBRARY | {"runs", "dp"},
+    "report": {"core", "data", "evaluate", "runs", "study"},
     "api": LIBRARY | {"runs", "dp", "report"},
-    "cli": LIBRARY | {"runs", "api", "bench", "device", "service", "deploy", "privacy", "dp", "report"},
+    "cli": LIBRARY | {"runs", "api", "study", "device", "service", "deploy", "privacy", "dp", "report"},
 }
 # Rooms in rooms: each may use those before it.
 WITHIN = {
@@ -80,9 +80,9 @@ from .store import x
 from ..core.spec import Leaf
 from .. import data
 def f():
-    from solera.bench.records import y
+    from solera.study.records import y
 """
-    assert rooms(imports(source, ["solera", "engine"])) == {"cli", "runs", "engine", "core", "data", "bench"}
+    assert rooms(imports(source, ["solera", "engine"])) == {"cli", "runs", "engine", "core", "data", "study"}
 
 
 def test_every_room_is_known() -> None:
@@ -139,7 +139,7 @@ def test_files_form_no_circle() -> None:
 
 def test_only_the_outer_rooms_know_of_runs() -> None:
     users = {room_of(file) for file in FILES if "runs" in rooms(imported_by(file))}
-    assert users <= {"runs", "api", "cli", "bench", "device", "deploy", "report"}
+    assert users <= {"runs", "api", "cli", "study", "device", "deploy", "report"}
 
 
 def test_nothing_knows_of_research() -> None:

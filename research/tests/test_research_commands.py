@@ -12,10 +12,10 @@ from typer.main import get_command
 
 from in_process import solera
 from made_ratings import write_ratings
-from solera.bench import machine
 from solera.cli import app
 from solera.cli.lazy import Lazy, subcommands
 from solera.methods.robust import DEFENCES
+from solera.study import provenance
 from solera_research.cli.poison import Attack, Defence
 from solera_research.poisoning.attacks import ATTACKS
 
@@ -61,7 +61,7 @@ def test_what_can_be_chosen_is_what_there_is():
 )
 def test_no_record_of_a_source_with_uncommitted_changes(args, pytestconfig, monkeypatch, tmp_path):
     """Neither is anything trained first: there are no data here."""
-    monkeypatch.setattr(machine, "source", lambda: ("c0ffee", True))
+    monkeypatch.setattr(provenance, "source", lambda: provenance.Code(commit="c0ffee", dirty=True))
     monkeypatch.setenv("SOLERA_DATA", str(tmp_path))
     (tmp_path / "filmtrust").mkdir()
     (tmp_path / "filmtrust" / "ratings.txt").write_text("1 2 3\n")
@@ -79,13 +79,13 @@ def test_programs_of_research_count_as_source(tmp_path, monkeypatch):
     for command in (("init", "-q"), ("add", "."), (*me, "commit", "-qm", "c")):
         subprocess.run(["git", "-C", tmp_path, *command], check=True)
     monkeypatch.setattr("solera.__file__", str(package / "__init__.py"))
-    assert machine.source()[1] is False
+    assert provenance.source().dirty is False
     (tmp_path / "notes.md").touch()
-    assert machine.source()[1] is False
+    assert provenance.source().dirty is False
     program = tmp_path / "research" / "experiments" / "new.py"
     program.parent.mkdir(parents=True)
     program.touch()
-    assert machine.source()[1] is True
+    assert provenance.source().dirty is True
 
 
 @pytest.mark.parametrize(

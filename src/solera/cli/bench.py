@@ -14,8 +14,8 @@ from solera.cli.options import DataDir
 from solera.cli.output import Json, help_if_alone, out, print_json, table
 
 if TYPE_CHECKING:
-    from solera.bench.entries import Matrix
-    from solera.bench.runner import Plan, Status
+    from solera.study.matrix import Matrix
+    from solera.study.runner import Plan, Status
 
 
 class _Bench(Pluggable):
@@ -51,8 +51,7 @@ def run(
 
     Example: solera bench run matrix.toml --jobs 2
     """
-    from solera.bench.entries import Tuning
-    from solera.bench.matrix import read_matrix
+    from solera.study.matrix import Tuning, read_matrix
 
     asked = read_matrix(matrix, data_dir)
     if any(isinstance(entry, Tuning) for entry in asked.entries):
@@ -77,11 +76,11 @@ def tune(
 
     Example: solera bench tune matrix.toml --jobs 2
     """
-    from solera.bench.matrix import read_tuning
+    from solera.study.matrix import read_tuning
 
     _check_optuna()
     asked = read_tuning(matrix)
-    following = f"solera bench presets --tuning {asked.results}"
+    following = f"solera bench presets --tuning {asked.tuning}"
     _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
 
 
@@ -105,11 +104,11 @@ def budgets(
 
     Example: solera bench budgets --tuning tuning
     """
-    from solera.bench.budgets import COLUMNS, narrow, spent
-    from solera.bench.studies import read_studies
     from solera.core.errors import RunError
+    from solera.study.records import Store
+    from solera.study.trials import Study, narrow, spent
 
-    rows = sorted(map(spent, read_studies(tuning)), key=lambda row: row[:2])
+    rows = sorted(map(spent, Store(tuning, Study).all()), key=lambda row: row[:2])
     if not rows:
         raise RunError(f"no studies in {tuning}", "solera bench tune MATRIX makes some")
     if json:
@@ -117,7 +116,20 @@ def budgets(
     else:
         for (dataset, protocol), some in groupby(rows, lambda row: row[:2]):
             shown = list(some)
-            table(f"{dataset}, {protocol}", COLUMNS, (row.cells() for row in shown))
+            columns = ("method", "trials", "failed", "passes", "seconds", "given", "chosen")
+            cells = (
+                (
+                    row.label,
+                    row.trials,
+                    row.failed,
+                    round(row.passes),
+                    round(row.seconds),
+                    row.given,
+                    row.ndcg,
+                )
+                for row in shown
+            )
+            table(f"{dataset}, {protocol}", columns, cells)
             if sentence := narrow(shown):
                 out.print(sentence, highlight=False)
 
@@ -137,13 +149,14 @@ def presets(
 
     Example: solera bench presets --tuning tuning -o presets.toml
     """
-    from solera.bench.best import presets_of
-    from solera.bench.studies import read_studies
     from solera.core.errors import RunError
+    from solera.study.presets import presets_of
+    from solera.study.records import Store
+    from solera.study.trials import Study
 
     studies = []
     for folder in tuning or [Path("tuning")]:
-        found = read_studies(folder)
+        found = Store(folder, Study).all()
         if not found:
             raise RunError(f"no studies in {folder}", "solera bench tune MATRIX makes some")
         studies += found
@@ -165,7 +178,7 @@ def _run(
     data_dir: Path | None,
     json: bool,
 ) -> None:
-    from solera.bench.runner import make_plan, run_matrix
+    from solera.study.runner import make_plan, run_matrix
 
     plan = make_plan(asked, retry_failed=retry_failed, replace=replace)
     if dry_run:
@@ -182,7 +195,7 @@ def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
     rows = [
         {
             "run": str(entry),
-            "record": str(matrix.record(entry)),
+            "record": entry.asked.name,
             "state": states.get(id(entry), "failed before"),
         }
         for entry in matrix.entries
@@ -190,24 +203,29 @@ def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
     if json:
         print_json(rows)
         return
-    table(f"Records in {matrix.results}", ("state", "run"), ((row["state"], row["run"]) for row in rows))
+    table(f"Records in {_where(matrix)}", ("state", "run"), ((row["state"], row["run"]) for row in rows))
     out.print(f"{len(plan.todo)} of {len(rows)} to run", highlight=False)
+
+
+def _where(matrix: Matrix) -> Path:
+    """Where its records are."""
+    return matrix.store(matrix.entries[0]).path if matrix.entries else matrix.results
 
 
 def show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None:
     """Say what was made and what failed; exit with 1 if something failed."""
-    failed = [{"record": str(matrix.record(entry)), "error": error} for entry, error in status.failed]
+    failed = [{"record": entry.asked.name, "error": error} for entry, error in status.failed]
     if json:
         found: dict[str, Any] = {
-            "results": str(matrix.results),
+            "results": str(_where(matrix)),
             "runs": status.total,
             "records": status.done,
-            "made_now": [str(matrix.record(each.entry)) for each in status.finished if each.succeeded],
+            "made_now": [each.entry.asked.name for each in status.finished if each.succeeded],
             "failed": failed,
         }
         print_json(found)
     else:
-        out.print(f"{status.done} of {status.total} records in {matrix.results}", highlight=False)
+        out.print(f"{status.done} of {status.total} records in {_where(matrix)}", highlight=False)
         for entry, error in status.failed:
             out.print(
                 f"failed: {entry} · {error}", style="red", highlight=False, markup=False, soft_wrap=True
@@ -232,12 +250,13 @@ def tables(
 
     Example: solera bench tables --results results -o docs/tables
     """
-    from solera.bench.blocks import blocks
-    from solera.bench.records import read_all, read_failures
-    from solera.bench.tables import make_tables
     from solera.core.errors import RunError
+    from solera.study.compare import boards
+    from solera.study.records import Record, Store
+    from solera.study.tables import make_tables
 
-    found = blocks(read_all(results), read_failures(results))
+    store = Store(results, Record)
+    found = boards(store.all(), list(store.failures().values()))
     if not found:
         raise RunError(f"no records in {results}", "solera bench run MATRIX makes some")
     written = [path for made in make_tables(found) for path in made.write(output)]

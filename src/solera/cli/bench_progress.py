@@ -16,7 +16,7 @@ from rich.text import Text
 from solera.cli.output import err
 
 if TYPE_CHECKING:
-    from solera.bench.runner import Finished, Running, Status
+    from solera.study.runner import Finished, Running, Status
 
 _SECONDS = 30.0  # between lines about what runs, where there is no terminal
 
@@ -81,7 +81,7 @@ class _Lines:
 
 def _ended(each: Finished) -> str:
     how = "done" if each.succeeded else "failed"
-    return f"{how}: {each.entry} · {each.outcome} · {each.seconds:.0f} s"
+    return f"{how}: {each.entry} · {each.outcome.text} · {each.seconds:.0f} s"
 
 
 def _live(status: Status, summary: str) -> Group:

@@ -13,8 +13,8 @@ from solera.cli.output import Json, out, print_json, table
 from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:
-    from solera.bench.records import Record
     from solera.runs.result import Tested
+    from solera.study.records import Record
 
 
 def compare(
@@ -49,14 +49,14 @@ def compare(
 
     Example: solera compare fedmf pfedrec fedease --data ml-100k --rounds 10
     """
-    from solera.bench.compared import compared
-    from solera.bench.records import read
-    from solera.bench.runner import make_plan, run_matrix
     from solera.core.errors import RunError
     from solera.evaluate import get
+    from solera.study.matrix import side_by_side
+    from solera.study.records import Record, Store
+    from solera.study.runner import make_plan, run_matrix
 
     folder = out_dir or Path("compared") / f"{Path(data).stem}-{protocol}-r{rounds}-s{seed}"
-    matrix = compared(
+    matrix = side_by_side(
         methods,
         [name.strip() for name in baselines.split(",") if name.strip()],
         folder,
@@ -74,7 +74,8 @@ def compare(
     with matrix_progress("runs") as on_change:
         status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
     raise_if_stopped(status, f"runs in {folder}")
-    records = [read(path) for entry in matrix.entries if (path := matrix.record(entry)).exists()]
+    made = Store(folder, Record).listed()
+    records = [made[entry.asked.name] for entry in matrix.entries if entry.asked.name in made]
     records.sort(key=lambda record: -record.result.validation.full["ndcg@10"])
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]
     if json:

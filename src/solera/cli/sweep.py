@@ -14,10 +14,10 @@ from solera.cli.output import Json, out, print_json, table
 from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
-    from solera.bench.runner import Status
-    from solera.bench.studies import Study
-    from solera.bench.sweep import Sweep
     from solera.runs import RunConfig
+    from solera.study.runner import Status
+    from solera.study.sweep import Sweep
+    from solera.study.trials import Study
 
 SHOWN = 10  # trials in the table
 
@@ -73,12 +73,12 @@ def sweep(
 
     Example: solera sweep fedmf --data ml-100k -s learning_rate=1e-4..1 --trials 30
     """
-    from solera.bench.axes import is_grid, read_space
-    from solera.bench.sweep import Sweep, check_size
     from solera.core.errors import ConfigError
     from solera.runs.environment import package_version
     from solera.runs.presets import run_settings
     from solera.runs.settings import usual_rounds
+    from solera.study.search_space import is_grid, read_space
+    from solera.study.sweep import Sweep, check_size
 
     options = parse_pairs(option or [], "-o local_epochs=2")
     config = run_settings(method, data, plugins=plugin or [], options=options, resolve=False, **settings)
@@ -98,7 +98,7 @@ def sweep(
 
 def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
     """Default folder. The same command gets the same folder, so that it continues."""
-    from solera.bench.records import slug
+    from solera.study.records import slug
 
     name = "-".join([config.full_method, Path(config.dataset).stem, *axes])
     rest = "" if config.protocol == "strict" else f"-{config.protocol}"
@@ -107,26 +107,27 @@ def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
 
 def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: bool, json: bool) -> None:
     """Run the missing trials, then write the preset and the page."""
-    from solera.bench.runner import make_plan, run_matrix
-    from solera.bench.sweep import shown
-    from solera.bench.trials import best
     from solera.report.page import write_page
     from solera.report.sweep import sweep_figures, sweep_page
+    from solera.study.runner import make_plan, run_matrix
+    from solera.study.sweep import shown
+    from solera.study.trials import best
 
-    study = asked.begin()
+    asked.begin()
+    study = asked.study()
     plan = make_plan(asked.matrix, retry_failed=True)
     told = len(plan.recorded)
 
     def so_far(status: Status) -> str:
         nonlocal study, told
         if status.done > told:
-            study, told = asked.save(), status.done
+            study, told = asked.study(), status.done
         found = best(study.trials)
         return f"best so far: {shown(found.options)} · validation NDCG@10 {found.ndcg:.4f}" if found else ""
 
     with matrix_progress("trials", so_far) as on_change:
         status = run_matrix(asked.matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
-    study = asked.save()
+    study = asked.study()
     raise_if_stopped(status, f"trials in {asked.folder}")
     made = sweep_figures(study)
     page = write_page(asked.folder / "sweep.html", sweep_page(study, made), made if figures else {})

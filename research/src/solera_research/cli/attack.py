@@ -79,10 +79,10 @@ def attack(
 
     Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks
     """
-    from solera.bench.machine import check_committed
     from solera.data.datasets import load
     from solera.runs import RunFolder
     from solera.runs.presets import run_settings
+    from solera.study.provenance import check_committed
     from solera_research.inference.experiment import attack as run_attack
     from solera_research.inference.records import write
 

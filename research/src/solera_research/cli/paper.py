@@ -25,7 +25,7 @@ from solera.cli.output import Json, help_if_alone, out, print_json, table
 from solera.cli.progress import step_progress
 
 if TYPE_CHECKING:
-    from solera.bench.runner import Plan
+    from solera.study.runner import Plan
     from solera_research.papers import Paper, PaperTable
     from solera_research.papers.cells import Cell
 
@@ -117,7 +117,7 @@ def run(
 
     Example: solera paper run pfedrec/table-1 --seeds 5 --plan
     """
-    from solera.bench.runner import make_plan, run_matrix
+    from solera.study.runner import make_plan, run_matrix
     from solera_research.papers import find_table
     from solera_research.papers.cells import RECORDS, Stored, folders, missing_runs, select
 

@@ -43,9 +43,9 @@ def scale(
 
     Example: solera bench scale --only u1e6
     """
-    from solera.bench.machine import check_committed
     from solera.data.files import cache_dir
     from solera.runs import StoppedError
+    from solera.study.provenance import check_committed
     from solera_research.scale.measure import FailedError, measure, todo
     from solera_research.scale.points import FULL, QUICK, chosen, points
     from solera_research.scale.records import path_of
