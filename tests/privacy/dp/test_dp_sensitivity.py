@@ -51,18 +51,11 @@ def test_which_methods_may() -> None:
         "fedmf",
         "fedncf",
         "fedrap",
-        "fedrap-c",
-        "fedrap-l2",
-        "fedrap-no",
         "fedrecon",
         "fedsasrec",
         "pfedclr",
-        "pfedclr-af",
-        "pfedclr-cf",
         "pfedrec",
         "plgc",
-        "plgc-dlgm",
-        "plgc-err",
     ]
     assert all(fit(name) for name in ONE_ROUND)
 
