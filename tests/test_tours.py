@@ -86,7 +86,7 @@ class Follower:
 
 
 @pytest.fixture
-def follower(tmp_path, monkeypatch, capsys, no_own_methods) -> Follower:
+def follower(tmp_path, monkeypatch, capsys, nothing_of_ones_own) -> Follower:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from solera.baselines import configure
+from solera.baselines import BASELINES, configure
 from solera.core.errors import ConfigError, closest
 from solera.runs.paper_rows import row_preset, row_presets
 from solera.runs.preset import Preset, presets
@@ -87,6 +87,16 @@ def run_settings(
     if "rounds" not in content:
         config = config.model_copy(update={"rounds": usual_rounds(config.built)})
     return config.resolved() if resolve else config
+
+
+def methods_and_baselines(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The methods and presets among names, and the centralized baselines: the usual ones if none is named."""
+    listed = list(names)
+    baselines = [name for name in listed if name in BASELINES]
+    methods = [name for name in listed if name not in BASELINES]
+    if baselines or any(":" in name and _find(name).baseline for name in methods):
+        return methods, baselines
+    return methods, ["popularity", "ease"]
 
 
 def baseline_settings(
