@@ -11,7 +11,7 @@ import typer
 from solera.cli.lazy import Pluggable
 from solera.cli.options import DataDir
 from solera.cli.output import Answer, Line, Table, answers, help_if_alone
-from solera.cli.progress import matrix_progress, raise_if_stopped
+from solera.cli.progress import run_shown
 
 if TYPE_CHECKING:
     from solera.bench.entries import Matrix
@@ -64,7 +64,7 @@ def run(
     """
     from solera.bench.entries import Tuning
     from solera.bench.matrix import read_matrix, read_tuning
-    from solera.bench.runner import make_plan, run_matrix
+    from solera.bench.runner import make_plan
 
     if tune_only:
         _check_optuna()
@@ -78,10 +78,7 @@ def run(
     plan = make_plan(asked, retry_failed=retry_failed, replace=replace)
     if dry_run:
         return _planned(asked, plan)
-    with matrix_progress() as on_change:
-        status = run_matrix(asked, plan, jobs=jobs, data_dir=data_dir, on_change=on_change)
-    raise_if_stopped(status, "records")
-    return ended(asked, status, following)
+    return ended(asked, run_shown(asked, plan, "records", jobs=jobs, data_dir=data_dir), following)
 
 
 def _check_optuna() -> None:

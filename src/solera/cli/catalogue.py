@@ -34,6 +34,7 @@ def _read() -> dict[str, list[dict[str, Any]]]:
 
 def made() -> dict[str, list[dict[str, Any]]]:
     """The same, asked of the package."""
+    from solera.baselines import BASELINES
     from solera.data.registry import known_datasets
     from solera.methods import PLUGINS, find, names
     from solera.runs.presets import presets
@@ -44,6 +45,7 @@ def made() -> dict[str, list[dict[str, Any]]]:
             for name in names()
         ],
         "plugins": [{"name": name, "about": plugin.about} for name, plugin in PLUGINS.items()],
+        "baselines": [{"name": name} for name in BASELINES],
         "presets": [
             entry.model_dump(mode="json") | {"full_method": entry.full_method} for entry in presets().values()
         ],
@@ -81,6 +83,11 @@ def method_names(incomplete: str) -> list[str]:
 def plugin_names(incomplete: str) -> list[str]:
     """Names of plug-ins that begin so."""
     return _beginning("plugins", incomplete)
+
+
+def baseline_names(incomplete: str) -> list[str]:
+    """Names of centralized baselines that begin so."""
+    return _beginning("baselines", incomplete)
 
 
 def dataset_names(incomplete: str) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 from solera.cli.options import Columns, Data, DataDir, MinInteractions, ProtocolName, Seed, parse_columns
 from solera.cli.output import Answer, Line, Table, answers, err
-from solera.cli.progress import matrix_progress, raise_if_stopped
+from solera.cli.progress import run_shown
 from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ def compare(
     """
     from solera.bench.compared import compared
     from solera.bench.records import read
-    from solera.bench.runner import make_plan, run_matrix
+    from solera.bench.runner import make_plan
     from solera.core.errors import RunError
-    from solera.evaluate import get
     from solera.runs.presets import methods_and_baselines
 
     if baselines is None:
@@ -78,29 +77,26 @@ def compare(
         plan = make_plan(matrix, retry_failed=True)
     except RunError as error:
         raise RunError(error.message, "give another --out, or remove that folder") from None
-    with matrix_progress("runs") as on_change:
-        status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
-    raise_if_stopped(status, f"runs in {folder}")
+    status = run_shown(matrix, plan, f"runs in {folder}", jobs=workers, data_dir=data_dir)
     records = [read(path) for entry in matrix.entries if (path := matrix.record(entry)).exists()]
-    records.sort(key=lambda record: -record.result.validation.full["ndcg@10"])
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]
+    return side_by_side(records, failed, folder)
+
+
+def side_by_side(records: list[Record], failed: list[dict[str, str]], folder: Path) -> Answer:
+    """What records of one data set say of each other, those first that are best on validation."""
+    records = sorted(records, key=lambda record: -record.result.validation.full["ndcg@10"])
     gap = _gap(records)
-    return Answer(
-        {
-            "out": str(folder),
-            "runs": [_row(record, gap) for record in records],
-            "failed": failed,
-        },
-        [
-            *([_table(records, gap, leaky=get(protocol).leaky)] if records else []),
-            *(Line(f"failed: {each['run']} · {each['error']}", "red") for each in failed),
-            _gains(records, gap),
-            "train, + val.: test NDCG of models that know training items alone, and the validation item too",
-            "KiB up: of a client in a round",
-            Line(f"records: {folder}"),
-        ],
-        failed=bool(failed),
-    )
+    shown: list[Table | Line | str] = [
+        *([_table(records, gap)] if records else []),
+        *(Line(f"failed: {each['run']} · {each['error']}", "red") for each in failed),
+        _gains(records, gap),
+        "train, + val.: test NDCG of models that know training items alone, and the validation item too",
+        "KiB up: of a client in a round",
+        Line(f"records: {folder}"),
+    ]
+    rows = [_row(record, gap) for record in records]
+    return Answer({"out": str(folder), "runs": rows, "failed": failed}, shown, failed=bool(failed))
 
 
 def _ndcg(record: Record) -> float:
@@ -152,7 +148,7 @@ def _row(record: Record, gap: tuple[Record, Record] | None) -> dict[str, Any]:
     }
 
 
-def _table(records: list[Record], gap: tuple[Record, Record] | None, *, leaky: bool) -> Table:
+def _table(records: list[Record], gap: tuple[Record, Record] | None) -> Table:
     first = records[0]
     columns = ("at 10", "val. NDCG", "test NDCG", "test HR", "gap closed, %", "s", "KiB up")
     rows = []
@@ -175,5 +171,5 @@ def _table(records: list[Record], gap: tuple[Record, Record] | None, *, leaky: b
         f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
         (*columns, "val. HR", "train", "+ val."),
         rows,
-        leaky,
+        first.result.leaky,
     )

@@ -23,7 +23,7 @@ def methods(
         bool, typer.Option("--presets", help="List settings by name, for --preset, instead.")
     ] = False,
 ) -> Answer:
-    """List the methods and their five choices, the options of one method, or the presets.
+    """List methods, their five choices, plug-ins and baselines; the options of one method; or the presets.
 
     Presets are settings of published results, and the best settings found by equal tuning.
 
@@ -49,6 +49,7 @@ def methods(
         [
             Table.of("Methods and their five choices", listed, columns),
             Table.of("Plug-ins, for any method they fit", catalogue()["plugins"], plugins),
+            f"Centralized baselines: {', '.join(entry['name'] for entry in catalogue()['baselines'])}",
         ],
     )
 

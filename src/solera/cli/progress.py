@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from solera.cli.output import err
 
 if TYPE_CHECKING:
     from solera.baselines import Epoch
-    from solera.bench.runner import Finished, Running, Status
+    from solera.bench.entries import Matrix
+    from solera.bench.runner import Plan, Running, Status
     from solera.runs.training import Callback, Training
 
 _SECONDS = 5.0  # between lines where there is no terminal
@@ -128,40 +128,45 @@ def _loss(done: Epoch) -> str:
     return "" if done.loss is None else f"loss {done.loss:.4f}"
 
 
-@contextmanager
-def matrix_progress(
-    what: str = "records", more: Callable[[Status], str] = lambda _: ""
-) -> Iterator[Callable[[Status], None]]:
-    """Return a callback that updates the progress display. `more` is shown next to the progress."""
+def run_shown(
+    matrix: Matrix,
+    plan: Plan,
+    what: str,
+    *,
+    jobs: int | None,
+    data_dir: Path | None,
+    more: Callable[[Status], str] = lambda _: "",
+) -> Status:
+    """Run what is missing of a matrix and show the progress. `more` is said beside it.
+
+    Raises an error that says how to continue, if it was interrupted.
+    """
+    from solera.bench.runner import run_matrix
+    from solera.runs import StoppedError
 
     def summary(status: Status) -> str:
         return " · ".join(filter(None, (_summary(status, what), more(status))))
 
     lines = _MatrixLines(summary)
-    if not err.is_terminal:
-        yield lines
-        return
-    with Live(console=err, transient=True, auto_refresh=False) as live:
+    with Live(console=err, transient=True, auto_refresh=False) if err.is_terminal else nullcontext() as live:
 
         def update(status: Status) -> None:
             lines.finished(status)
-            live.update(_live(status, summary(status)), refresh=True)
+            if live:
+                live.update(Text("\n".join(lines.now(status))), refresh=True)
+            else:
+                lines.now_and_then(status)
 
-        yield update
-
-
-def raise_if_stopped(status: Status, what: str) -> None:
-    """Raise an error that says how to continue, if the matrix was interrupted."""
-    from solera.runs import StoppedError
-
+        status = run_matrix(matrix, plan, jobs=jobs, data_dir=data_dir, on_change=update)
     if status.stopping and status.done < status.total:
         raise StoppedError(
             f"stopped with {status.done} of {status.total} {what}", "run the same command again to continue"
         )
+    return status
 
 
 class _MatrixLines:
-    """Print a line for every finished run, and from time to time one about the active runs."""
+    """A line for every finished run, and lines about those that run."""
 
     def __init__(self, summary: Callable[[Status], str]) -> None:
         self._summary = summary
@@ -169,43 +174,28 @@ class _MatrixLines:
         self._last = time.monotonic()
         self._said_stopping = False
 
-    def __call__(self, status: Status) -> None:
-        self.finished(status)
+    def finished(self, status: Status) -> None:
+        for each in status.finished[self._told :]:
+            how = "done" if each.succeeded else "failed"
+            _say(f"{how}: {each.entry} · {each.outcome} · {each.seconds:.0f} s")
+        self._told = len(status.finished)
+
+    def now(self, status: Status) -> list[str]:
+        return [self._summary(status), *(f"  {run.entry} · {_step(run)}" for run in status.running)]
+
+    def now_and_then(self, status: Status) -> None:
         now = time.monotonic()
         if status.stopping and not self._said_stopping:
             self._said_stopping = True
-            err.print(self._summary(status), highlight=False, soft_wrap=True)
+            _say(self._summary(status))
         if now - self._last >= _MATRIX_SECONDS:
             self._last = now
-            for line in (
-                self._summary(status),
-                *(f"  {run.entry} · {_matrix_step(run)}" for run in status.running),
-            ):
-                err.print(line, highlight=False, soft_wrap=True)
-
-    def finished(self, status: Status) -> None:
-        for each in status.finished[self._told :]:
-            err.print(_ended(each), highlight=False, soft_wrap=True, markup=False)
-        self._told = len(status.finished)
+            for line in self.now(status):
+                _say(line)
 
 
-def _ended(each: Finished) -> str:
-    how = "done" if each.succeeded else "failed"
-    return f"{how}: {each.entry} · {each.outcome} · {each.seconds:.0f} s"
-
-
-def _live(status: Status, summary: str) -> Group:
-    table = Table(box=None, pad_edge=False)
-    for column in ("method", "data set", "protocol", "seed", "round", "validation NDCG@10"):
-        table.add_column(column, justify="left" if column in ("method", "data set", "protocol") else "right")
-    for run in status.running:
-        entry, step = run.entry, run.step
-        rounds = f"{step.done}/{step.total}" if step else "…"
-        figure = f"{step.validation:.4f}" if step and step.validation is not None else ""
-        table.add_row(
-            entry.title, entry.asked.dataset, entry.config.protocol, str(entry.config.seed), rounds, figure
-        )
-    return Group(table, Text(summary, style="bold"))
+def _say(line: str) -> None:
+    err.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _summary(status: Status, what: str) -> str:
@@ -220,7 +210,7 @@ def _summary(status: Status, what: str) -> str:
     return " · ".join(parts)
 
 
-def _matrix_step(run: Running) -> str:
+def _step(run: Running) -> str:
     if run.step is None:
         return "beginning"
     figure = "" if run.step.validation is None else f" · validation NDCG@10 {run.step.validation:.4f}"

@@ -10,7 +10,7 @@ import typer
 from solera.cli.catalogue import method_names
 from solera.cli.options import Data, DataDir, Options, Plugins, parse_pairs
 from solera.cli.output import Answer, Line, Table, answers
-from solera.cli.progress import matrix_progress, raise_if_stopped
+from solera.cli.progress import run_shown
 from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
 
 def _run(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: bool) -> Answer:
     """Run the missing trials, then write the preset and the page."""
-    from solera.bench.runner import make_plan, run_matrix
+    from solera.bench.runner import make_plan
     from solera.bench.sweep import shown
     from solera.bench.trials import best
     from solera.report.sweep import sweep_figures, sweep_page
@@ -124,10 +124,11 @@ def _run(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: b
         found = best(study.trials)
         return f"best so far: {shown(found.options)} · validation NDCG@10 {found.ndcg:.4f}" if found else ""
 
-    with matrix_progress("trials", so_far) as on_change:
-        status = run_matrix(asked.matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
-    study = asked.save()
-    raise_if_stopped(status, f"trials in {asked.folder}")
+    what = f"trials in {asked.folder}"
+    try:
+        status = run_shown(asked.matrix, plan, what, jobs=workers, data_dir=data_dir, more=so_far)
+    finally:
+        study = asked.save()
     made = sweep_figures(study)
     page = write_page(asked.folder / "sweep.html", sweep_page(study, made), made if figures else {})
     written = [asked.write_best(study), *page]

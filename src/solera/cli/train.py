@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,20 +32,6 @@ if TYPE_CHECKING:
     from solera.runs.training import Training
 
 USUAL_CUTOFFS = "5,10,20,50"
-Baseline = Literal[
-    "popularity",
-    "counter",
-    "ease",
-    "slist",
-    "ials",
-    "mf",
-    "ncf",
-    "lightgcn",
-    "centrap",
-    "sasrec",
-    "esasrec",
-    "hstu",
-]
 
 
 @answers
@@ -167,7 +153,12 @@ def train(
 @takes_settings("protocol", "cutoffs", "seed", "min_interactions", "columns")
 def baseline(
     name: Annotated[
-        Baseline | None, typer.Argument(metavar="[NAME]", help=", ".join(get_args(Baseline)))
+        str | None,
+        typer.Argument(
+            help="A baseline; `solera methods` lists them.",
+            show_default=False,
+            autocompletion=catalogue.baseline_names,
+        ),
     ] = None,
     data: OptionalData = None,
     preset: PresetName = None,

@@ -32,7 +32,7 @@ def preset(name: str) -> Preset:
         hint = (
             closest(name, row_presets())
             if "@" in name
-            else f"{closest(name, list(presets()))}; solera presets lists them"
+            else f"{closest(name, list(presets()))}; solera methods --presets lists them"
         )
         raise ConfigError(f"unknown preset {name!r}", hint)
     return found

@@ -22,7 +22,7 @@ from solera.cli.options import (
     parse_pairs,
 )
 from solera.cli.output import Answer, Line, Table, answers, err, help_if_alone
-from solera.cli.progress import matrix_progress, raise_if_stopped, step_progress
+from solera.cli.progress import run_shown, step_progress
 
 if TYPE_CHECKING:
     from solera.bench.runner import Plan
@@ -86,7 +86,7 @@ def run(
 
     Example: solera paper run pfedrec/table-1 --seeds 5 --plan
     """
-    from solera.bench.runner import make_plan, run_matrix
+    from solera.bench.runner import make_plan
     from solera_research.papers import find_table
     from solera_research.papers.cells import RECORDS, Stored, folders, missing_runs, select
 
@@ -100,9 +100,7 @@ def run(
     if plan:
         return _planned(made, left_out)
     err.print(_plan_line(made, left_out), highlight=False)
-    with matrix_progress() as on_change:
-        status = run_matrix(matrix, made, jobs=jobs, data_dir=data_dir, on_change=on_change)
-    raise_if_stopped(status, "records")
+    status = run_shown(matrix, made, "records", jobs=jobs, data_dir=data_dir)
     return ended(matrix, status, f"solera paper show {paper.key}/{found.id}")
 
 
