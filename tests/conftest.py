@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -25,12 +26,16 @@ def dataset() -> Callable[[str], Interactions]:
 
 
 @pytest.fixture
-def no_own_methods(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No file of one's own is known, and what a test registers is forgotten."""
+def nothing_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file of one's own is known, and the methods, data sets and metrics of a test are forgotten."""
+    from solera.data.registry import REGISTRY
+    from solera.evaluate.metrics import METRICS
     from solera.methods import METHODS
 
-    before = dict(METHODS)
-    monkeypatch.delenv("SOLERA_METHODS", raising=False)
+    registries: tuple[dict[str, Any], ...] = (METHODS, REGISTRY, METRICS)
+    before = [dict(each) for each in registries]
+    monkeypatch.delenv("SOLERA_IMPORT", raising=False)
     yield
-    METHODS.clear()
-    METHODS.update(before)
+    for each, content in zip(registries, before, strict=True):
+        each.clear()
+        each.update(content)

@@ -168,7 +168,8 @@ def test_the_command_line_loads_nothing_heavy_before_it_knows_what_to_do() -> No
 
 
 @pytest.mark.parametrize(
-    "command", [["methods"], ["methods", "fedmf", "--json"], ["presets"], ["data", "list"], ["--version"]]
+    "command",
+    [["methods"], ["methods", "fedmf", "--json"], ["methods", "--presets"], ["data", "list"], ["--version"]],
 )
 def test_commands_that_compute_nothing_load_no_torch(command: list[str]) -> None:
     code = f"""

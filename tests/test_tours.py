@@ -19,7 +19,15 @@ import pytest
 from in_process import solera
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("start.md", "explained.md", "faq.md", "tours/add-a-method.md", "tours/privacy.md")
+PAGES = (
+    "start.md",
+    "explained.md",
+    "faq.md",
+    "tours/add-a-method.md",
+    "tours/add-a-dataset.md",
+    "tours/add-a-metric.md",
+    "tours/privacy.md",
+)
 BLOCK = re.compile(r'^```(console|python)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 # What is not followed: installing, which is done already, and measuring, which takes minutes.
 LEFT_OUT = ("pip install", "python -m venv", "solera bench")
@@ -86,7 +94,7 @@ class Follower:
 
 
 @pytest.fixture
-def follower(tmp_path, monkeypatch, capsys, no_own_methods) -> Follower:
+def follower(tmp_path, monkeypatch, capsys, nothing_of_ones_own) -> Follower:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
@@ -104,10 +112,18 @@ def check(page: str, follower: Follower) -> None:
             assert "LEAKY" in said["solera data audit ml-100k --protocol paper"]
             assert "elastic-merge" in said["solera methods"]
         case "faq.md":
-            assert "paper:fedrap/ml-100k" in said["solera presets"]
+            assert "paper:fedrap/ml-100k" in said["solera methods --presets"]
         case "tours/add-a-method.md":
-            assert "plus bias" in said["solera --methods fedbias.py methods fedbias"]
+            assert "plus bias" in said["solera --import fedbias.py methods fedbias"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
+        case "tours/add-a-dataset.md":
+            assert "plays of a music club" in said["solera --import club.py data list"]
+            assert any("60 users, 40 items" in text for line, text in said.items() if "import club" in line)
+            assert "club under strict" in said["solera --import club.py data audit club"]
+        case "tours/add-a-metric.md":
+            trained = next(text for line, text in said.items() if "--metric precision@5" in line)
+            assert "precision@5" in trained and "precision@10" in trained
+            assert "precision@10" in said["solera --import precision.py baseline popularity --data ml-100k"]
         case "tours/privacy.md":
             assert "ε = 8" in "".join(text for line, text in said.items() if "--dp" in line)
             assert len(list(Path("audit").rglob("*.json"))) == 3

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         open_run,
         presets,
         register,
+        register_dataset,
+        register_method,
+        register_metric,
         report,
         train,
     )
@@ -58,6 +61,9 @@ __all__ = [
     "open_run",
     "presets",
     "register",
+    "register_dataset",
+    "register_method",
+    "register_metric",
     "report",
     "train",
 ]

@@ -176,7 +176,7 @@ REFUSED = {
     "edge start": ["edge start keys --superlink localhost:9 --ca keys/ca.pem --key missing"],
 }
 LOOKS = [
-    *("methods", "presets", "doctor", "data list", "data audit", "bundle show"),
+    *("methods", "doctor", "data list", "data audit", "bundle show"),
     *("device recommend", "device outbox", "device status", "device token list", "federation status"),
 ]
 OWN = ["fleet", "data clear", "device open"]  # folders of their own, a service

@@ -15,11 +15,11 @@ import torch
 
 import solera
 from solera import api
-from solera.cli.baseline import baseline as baseline_command
 from solera.cli.compare import compare as compare_command
 from solera.cli.recommend import recommend as recommend_command
 from solera.cli.recommend import similar as similar_command
 from solera.cli.report import report as report_command
+from solera.cli.train import baseline as baseline_command
 from solera.cli.train import train as train_command
 from solera.core.errors import in_python
 from solera.runs import recommending

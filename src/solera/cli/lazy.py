@@ -1,11 +1,5 @@
 """Commands that are imported when they are called, Solera's own and those of other packages.
 
-Other packages add theirs by entry points of the group `solera.commands`:
-
-    [project.entry-points."solera.commands"]
-    hello = "my_package.cli:hello"          # `solera hello`: a function or a `typer.Typer`
-    "bench.hello" = "my_package.cli:hello"  # `solera bench hello`
-
 `solera --help` reads their sources and imports none. A plug-in cannot replace a command of Solera.
 """
 
@@ -13,8 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -22,8 +16,22 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ENTRY_POINTS = "solera.commands"
+from solera.cli.output import err
+from solera.core import extensions
+
 PLUGINS = "Plug-ins"
+
+
+@cache
+def _statements(module: str) -> list[ast.stmt] | None:
+    """What stands in the source of a module; None if there is none."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
 
 
 class Place(NamedTuple):
@@ -36,13 +44,10 @@ class Place(NamedTuple):
     def about(self) -> str:
         """The first paragraph of its help, read from the source without importing it."""
         module, _, name = self.where.partition(":")
-        try:
-            spec = find_spec(module)
-        except ModuleNotFoundError:
-            spec = None
-        if spec is None or spec.origin is None:
+        statements = _statements(module)
+        if statements is None:
             return "Cannot be imported."
-        for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        for node in statements:
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 return (ast.get_docstring(node) or "").partition("\n\n")[0]
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
@@ -93,6 +98,7 @@ class Pluggable(TyperGroup):
     """A group with commands that are imported when they are called."""
 
     own: ClassVar[dict[str, Place]] = {}
+    renamed: ClassVar[dict[str, str]] = {}  # former commands, which work for one version
     prefix = ""  # of the entry points' names
 
     def __init__(self, *args: Any, **given: Any) -> None:
@@ -100,8 +106,15 @@ class Pluggable(TyperGroup):
         for name, place in (*self.own.items(), *self._plugins()):
             self.commands.setdefault(name, Lazy(name, place))
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, also by its former name."""
+        if now := self.renamed.get(args[0]):
+            err.print(f"[yellow]warning:[/] {args[0]} is now {now}", highlight=False)
+            args = [*now.split(), *args[1:]]
+        return super().resolve_command(ctx, args)
+
     def _plugins(self) -> Iterator[tuple[str, Place]]:
-        for entry in sorted(entry_points(group=ENTRY_POINTS)):
+        for entry in extensions.entries("commands"):
             name = entry.name.removeprefix(self.prefix)
             if entry.name.startswith(self.prefix) and "." not in name:
                 yield name, Place(entry.value, PLUGINS)

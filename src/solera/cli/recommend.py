@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli.options import DataDir
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import open_progress
 
 if TYPE_CHECKING:
-    from solera.runs import Recommendation
+    from solera.runs import Recommendation, Run
 
 RunPath = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 HowMany = Annotated[int, typer.Option("-k", help="How many items.", min=1)]
 
 
+@answers
 def recommend(
     run: RunPath,
     user: Annotated[
@@ -39,8 +40,7 @@ def recommend(
         Path | None, typer.Option("-o", "--output", help="Write to this .parquet or .csv file instead.")
     ] = None,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Recommend items that a user has not interacted with yet.
 
     Example: solera recommend runs/fedmf-ml-100k-strict-s0 --user 196 -k 10
@@ -77,37 +77,32 @@ def recommend(
                 on_users=lambda done, total: update(done, total, ""),
             )
         users = opened.data.n_users if user is None else len(user)
-        if json:
-            print_json({"run": str(run), "users": users, "k": k, "written": str(output)})
-        else:
-            out.print(f"recommendations for {users} users: {output}", highlight=False)
-        return
+        return Answer(
+            {"run": str(run), "users": users, "k": k, "written": str(output)},
+            [Line(f"recommendations for {users} users: {output}")],
+        )
     if history is not None:
         items = [item.strip() for item in history.split(",") if item.strip()]
         found = opened.recommend_for(items, k, only=only, without=hidden)
-        if json:
-            print_json({"run": str(run), "history": items, "items": _entries(found)})
-        else:
-            _print("For this history", found, opened.result.leaky)
-        return
-    listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
-    if json:
-        entries = [{"user": each, "items": _entries(found)} for each, found in listed]
-        print_json(
-            {"run": str(run), **entries[0]} if len(entries) == 1 else {"run": str(run), "users": entries}
+        return Answer(
+            {"run": str(run), "history": items, "items": _entries(found)},
+            [_table("For this history", found, opened)],
         )
-        return
-    for each, found in listed:
-        _print(f"For user {each}", found, opened.result.leaky)
+    listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
+    entries = [{"user": each, "items": _entries(found)} for each, found in listed]
+    return Answer(
+        {"run": str(run), **entries[0]} if len(entries) == 1 else {"run": str(run), "users": entries},
+        [_table(f"For user {each}", found, opened) for each, found in listed],
+    )
 
 
+@answers
 def similar(
     run: RunPath,
     item: Annotated[str, typer.Argument(help="An item's id, as in the data set.")],
     k: HowMany = 10,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """List the items most similar to one, by cosine of item vectors or by weights of a closed-form method.
 
     Example: solera similar runs/fedease-ml-100k-strict-s0 50 -k 5
@@ -117,16 +112,13 @@ def similar(
     opened = Run.open(run, data_dir=data_dir)
     found = opened.similar(item, k)
     title = f"Like {opened.data.title(opened.data.item_map.index(item, 'item')) or item}"
-    if json:
-        print_json({"run": str(run), "item": item, "items": _entries(found)})
-    else:
-        _print(title, found, opened.result.leaky)
+    return Answer({"run": str(run), "item": item, "items": _entries(found)}, [_table(title, found, opened)])
 
 
 def _entries(found: list[Recommendation]) -> list[dict[str, Any]]:
     return [item._asdict() for item in found]
 
 
-def _print(title: str, found: list[Recommendation], leaky: bool) -> None:
+def _table(title: str, found: list[Recommendation], run: Run) -> Table:
     rows = ((item.rank, item.item, item.title, item.score) for item in found)
-    table(title, ("#", "item", "title", "score"), rows, leaky=leaky)
+    return Table(title, ("#", "item", "title", "score"), rows, run.result.leaky)
