@@ -49,6 +49,8 @@ NEW = (
     "self.train_ratings.groupby('userId')['itemId'].apply(lambda x: self.item_pool - set(x))"
     ".rename('negative_items').reset_index()"
 )
+AT_LEAST = {"amazon-video": 10}  # ratings of a user, as in the code of FedRAP and FedEM
+NUMBERS = {"ml-100k": (943, 1682), "amazon-video": (8072, 11830)}  # of users and items, in PFedRec's code
 ADAPTIONS = [
     "calls that move a tensor or a model to a GPU do nothing",
     "sets are turned into tuples before random.sample, as Python did itself up to 3.10",
@@ -126,6 +128,7 @@ def main() -> None:
     kind.add_argument("--after", action="store_true", help="with the line changed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--every", type=int, default=1, help="of so many users, take the first")
     parser.add_argument("--plain", action="store_true", help="without what only saves time; no record")
     asked = parser.parse_args()
     asked.data = asked.ratings.resolve().parent.name
@@ -136,8 +139,9 @@ def main() -> None:
     if asked.plain:
         print(text)
         return
-    path = EXPERIMENTS / f"records/authors/{asked.data}/{asked.method}--"
-    path = path.with_name(f"{path.name}{'after' if asked.after else 'before'}--s{asked.seed}.json")
+    folder = asked.data + (f"-{asked.every}" if asked.every > 1 else "")
+    name = f"{asked.method}--{'after' if asked.after else 'before'}--s{asked.seed}.json"
+    path = EXPERIMENTS / "records" / "authors" / folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
 
@@ -147,10 +151,11 @@ def run(asked: argparse.Namespace, code: Code, work: Path) -> dict[str, Any]:
     shutil.copytree(asked.checkout, work, ignore=shutil.ignore_patterns(".git"))
     line = change(work, code, write=asked.after)
     name = code.names.get(asked.data, asked.data)
-    users, items = place(asked.ratings, asked.data, work / code.folder / name / "ratings.dat")
-    train = work / "train.py"
-    if asked.data == "amazon-video":  # PFedRec's and GPFedRec's code has its numbers of all users and items
-        train.write_text(re.sub(r"\b11830\b", str(items), re.sub(r"\b8072\b", str(users), train.read_text())))
+    sizes = place(asked.ratings, asked.data, work / code.folder / name / "ratings.dat", asked.every)
+    if code.folder == "data":
+        train = work / "train.py"
+        for old, new in zip(NUMBERS[asked.data], sizes, strict=True):
+            train.write_text(re.sub(rf"\b{old}\b", str(new), train.read_text("utf-8")), "utf-8")
     for folder in ("log", "logs", "sh_result", "results"):
         (work / folder).mkdir(exist_ok=True)
     adapt(asked.seed, plain=asked.plain)
@@ -171,7 +176,7 @@ def run(asked: argparse.Namespace, code: Code, work: Path) -> dict[str, Any]:
         "repository": f"https://github.com/{code.repository}",
         "commit": next(each["commit"] for each in listed if each["name"] == code.repository),
         "method": asked.method,
-        "dataset": asked.data,
+        "dataset": asked.data + (f", one user of {asked.every}" if asked.every > 1 else ""),
         "seed": asked.seed,
         "change": {"file": code.sampler, "line": line, "new": NEW} if asked.after else None,
         "adaptions": [*ADAPTIONS, *([] if asked.plain else [FASTER])],
@@ -179,7 +184,7 @@ def run(asked: argparse.Namespace, code: Code, work: Path) -> dict[str, Any]:
             "arguments": " ".join(sys.argv[1:]),
             "source": "the README's command, else the code's defaults",
         },
-        "data": "users with 10 or more ratings" if asked.data == "amazon-video" else "all",
+        "data": f"users with {AT_LEAST.get(asked.data, 1)} or more ratings, one of {asked.every}",
         "rounds": asked.rounds,
         "chosen_round": chosen + 1,
         "chosen_by": code.chosen_by,
@@ -207,15 +212,14 @@ def change(work: Path, code: Code, *, write: bool) -> int:
     return text[: found.start()].count(b"\n") + 1
 
 
-def place(ratings: Path, data: str, goal: Path) -> tuple[int, int]:
+def place(ratings: Path, data: str, goal: Path, every: int) -> tuple[int, int]:
     """Put the ratings where the code looks for them; the numbers of users and items."""
-    rows = pd.read_csv(ratings, sep=" " if data == "filmtrust" else ",", header=None)
+    gap = " " if data == "filmtrust" else ","
+    rows = pd.read_csv(ratings, sep=gap, header=None)
+    rows = rows[rows.groupby(0)[1].transform("size") >= AT_LEAST.get(data, 1)]
+    rows = rows[rows[0].isin(rows[0].drop_duplicates().sort_values()[::every])]
     goal.parent.mkdir(parents=True, exist_ok=True)
-    if data == "amazon-video":  # as FedRAP's and FedEM's code filter themselves
-        rows = rows[rows.groupby(0)[1].transform("size") >= 10]
-        rows.to_csv(goal, header=False, index=False)
-    elif ratings.resolve() != goal.resolve():
-        shutil.copyfile(ratings, goal)
+    rows.to_csv(goal, sep=gap, header=False, index=False)
     return rows[0].nunique(), rows[1].nunique()
 
 
