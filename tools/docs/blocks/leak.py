@@ -116,16 +116,15 @@ def authors(leak: Leak) -> str:
         grouped.setdefault((run["method"], run["dataset"]), {}).setdefault(kind, []).append(run)
     rows = []
     for (method, dataset), runs in sorted(grouped.items()):
-        both = [run for kind in _KINDS for run in runs.get(kind, [])]
-        changed = {f"`{run['change']['file']}:{run['change']['line']}`" for run in both if run["change"]}
-        rounds = min(run["rounds"] for run in both)
-        cells = [_mean(runs.get(kind, []), rounds) for kind in _KINDS]
-        rows.append((method, dataset, ", ".join(changed) or "–", str(rounds), *cells))
+        if len(runs) < len(_KINDS):
+            continue
+        changed = runs["after"][0]["change"]
+        rounds = min(run["rounds"] for kind in _KINDS for run in runs[kind])
+        place = f"`{changed['file']}:{changed['line']}`"
+        rows.append((method, dataset, place, str(rounds), *(_mean(runs[kind], rounds) for kind in _KINDS)))
     return table(("code", "data", "line", "after round", *_KINDS), rows)
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], rounds: int) -> str:
-    if not runs:
-        return "–"
     mean = {key: sum(run["by_round"][key][rounds - 1] for run in runs) / len(runs) for key in _METRICS}
     return _pair(mean) + (f" ({len(runs)} seeds)" if len(runs) > 1 else "")
