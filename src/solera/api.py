@@ -19,6 +19,7 @@ from solera.core.callable_module import make_callable
 from solera.core.errors import SoleraError, in_python
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
+from solera.estimators import NAMES, estimator, load_model
 from solera.evaluate import Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS
 from solera.methods import find, register
@@ -49,8 +50,10 @@ __all__ = [
     "blend",
     "compare",
     "datasets",
+    "estimator",
     "evaluate",
     "load",
+    "load_model",
     "methods",
     "open_run",
     "presets",
@@ -322,3 +325,10 @@ def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None
 make_callable("solera.methods", methods)
 make_callable("solera.evaluate", evaluate)
 make_callable("solera.report", report)
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a method or baseline: `FedEASE`, `EASE`."""
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return estimator(NAMES[name])

@@ -77,6 +77,8 @@ class OneRound:
         self.share = share_of(ranks, data.train.lengths)
         self.protection = protection
         self.state = Solution()
+        self.keeps_totals = False  # after a round, so that `update` can go on from `totals`
+        self.totals: Sum | None = None
         self.on_clients: Callable[[int, int], None] | None = None  # called with the clients done, and all
 
     def run_round(self, round_: int) -> RoundResult:
@@ -95,6 +97,8 @@ class OneRound:
         sent = self.share.counted(sent)
         if self.protection and self.protection.dense:
             sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
+        if self.keeps_totals:
+            self.totals = totals.grown(self.data.n_items)
         begin = time.perf_counter()
         cover = self._cover(len(clients))
         self.state = Solution(
@@ -105,6 +109,23 @@ class OneRound:
         if masked:
             up = sum(lengths(self.method, self.data.n_items).values()) * masked.bits / 8
         return RoundResult(round_, len(clients), 0.0, up, down, seconds)
+
+    def update(self, earlier: OneRound, changed: Ints) -> None:
+        """Solve from the totals of an earlier federation, whose other clients have the same histories.
+
+        What the `changed` clients had sent is taken out of the totals and what they send now is added.
+        Clients and items that are new come after the earlier ones.
+        """
+        assert earlier.totals is not None
+        totals = earlier.totals.grown(self.data.n_items)
+        for client in changed.tolist():
+            if client < earlier.data.n_clients and earlier.data.train.lengths[client]:
+                before = contribution_of(self.method, earlier.data.train, client)
+                totals.add(Contribution(before.items, {n: -block for n, block in before.blocks.items()}))
+            totals.add(contribution_of(self.method, self.data.train, client))
+        self.totals = totals
+        solved = totals.grown(self.data.n_items).solve(self._device, self._dtype)
+        self.state = Solution(solved)
 
     def _collect(self, clients: Ints, change: Change | None) -> tuple[Sum, int]:
         """The total of the clients' contributions, each changed, and how many numbers they send."""

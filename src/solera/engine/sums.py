@@ -42,6 +42,18 @@ class Sum:
         """Add the totals of all ranks on the first one. Those of the others are used up."""
         raise NotImplementedError
 
+    def grown(self, n_items: int) -> Sum:
+        """A copy for so many items; the new ones come last."""
+        raise NotImplementedError
+
+    def tensors(self) -> Params:
+        """The totals as named tensors, ready to be saved."""
+        raise NotImplementedError
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        raise NotImplementedError
+
 
 class DenseSum(Sum):
     """The total in matrices of items × items. A symmetric sum only fills the upper channels."""
@@ -85,6 +97,22 @@ class DenseSum(Sum):
         """Add the totals of all ranks on the first one."""
         for total in self._totals.values():
             ranks.add_on_first(torch.from_numpy(total))
+
+    def grown(self, n_items: int) -> DenseSum:
+        """A copy for so many items; the new ones come last."""
+        larger = DenseSum(self._method, n_items)
+        larger.restore(self.tensors())
+        return larger
+
+    def tensors(self) -> Params:
+        """The totals as named tensors."""
+        return {name: torch.from_numpy(total) for name, total in self._totals.items()}
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        for name, total in self._totals.items():
+            found = tensors[name].numpy()
+            total[tuple(slice(size) for size in found.shape)] += found
 
 
 class SparseSum(Sum):
@@ -142,6 +170,28 @@ class SparseSum(Sum):
             sent = {"keys": torch.from_numpy(own.keys), "values": torch.from_numpy(own.values)}
             for found in ranks.sent_to_first(sent):
                 total.add_run(Run(found["keys"].numpy(), found["values"].numpy()))
+
+    def grown(self, n_items: int) -> SparseSum:
+        """A copy for so many items; the new ones come last."""
+        larger = SparseSum(self._method, n_items)
+        larger.restore(self.tensors())
+        return larger
+
+    def tensors(self) -> Params:
+        """The totals as named tensors, without entries that have become zero."""
+        found: Params = {}
+        for name, total in self.totals.items():
+            own = total.whole()
+            filled = own.values != 0
+            rows, columns = np.divmod(own.keys[filled], total.columns)
+            parts = {"rows": rows, "columns": columns, "values": own.values[filled]}
+            found |= {f"{name}/{part}": torch.from_numpy(each) for part, each in parts.items()}
+        return found
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        for name, total in self.totals.items():
+            total.add(*(tensors[f"{name}/{part}"].numpy() for part in ("rows", "columns", "values")))
 
 
 def _add_pairs(total: Floats, channels: Channels, items: Ints, block: Floats) -> None:
