@@ -28,7 +28,14 @@ import solera
 from solera.baselines import BASELINES, Baseline, configure
 from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, DivergedError, RunError, SoleraError, closest, in_python
-from solera.core.files import creating_folder, replacing_file, write_atomically
+from solera.core.files import (
+    creating_folder,
+    numbered_folders,
+    remove_folder,
+    replacing_file,
+    sync_names,
+    write_atomically,
+)
 from solera.core.spec import Params
 from solera.core.tensor_files import write_tensors
 from solera.data import datasets
@@ -48,6 +55,7 @@ from solera.runs.settings import RunConfig
 from solera.runs.training import Callback, interruptible
 
 FORMAT = 1  # of a saved model
+CURRENT, _MODEL = "current", "model-"
 LEAST = 5  # interactions of a user who is trained, unless told
 WARM_ROUNDS = 5  # of an update, unless told
 
@@ -66,7 +74,7 @@ class Model:
         """Parameters that are not given keep their defaults. They are checked by `fit`."""
         self._names = list(self.defaults)
         self._set(dict(self.defaults) | parameters)
-        self.data: Interactions | None = None
+        self._data: Interactions | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All parameters, as scikit-learn asks for them."""
@@ -95,7 +103,7 @@ class Model:
     def __repr__(self) -> str:
         """The parameters that differ from the defaults, and the data."""
         own = ", ".join(f"{k}={v!r}" for k, v in self.changed.items())
-        fitted = f" fitted to {self.data!r}" if self.data is not None else ""
+        fitted = f" fitted to {self._data!r}" if self._data is not None else ""
         return f"{type(self).__name__}({own}){fitted}"
 
     def fit(
@@ -111,7 +119,7 @@ class Model:
         Users with fewer than `min_interactions` are not trained. They get recommendations all the same: from
         their history if the method reads it, else the most popular items. `y` is ignored.
         """
-        self._fit(_loaded(data, columns), callbacks)
+        self._fit(loaded(data, columns), callbacks)
         return self
 
     def update(
@@ -122,7 +130,7 @@ class Model:
         A closed form is then the same model as one fitted to everything. A trained method goes on for
         `rounds` rounds from where it is, with everybody. A baseline is fitted again.
         """
-        known, newer = self._fitted, _loaded(rows, columns)
+        known, newer = self.data, loaded(rows, columns)
         self._update(known, known.with_rows_of(newer), np.unique(newer.users), newer, rounds)
         return self
 
@@ -189,7 +197,7 @@ class Model:
 
     def save(self, folder: str | Path) -> Path:
         """Write the model to a new folder, from which `solera.load_model` reads it."""
-        data, path = self._fitted, Path(folder)
+        data, path = self.data, Path(folder)
         with creating_folder(path) as place:
             _write_data(data, place)
             self._write(place)
@@ -206,10 +214,11 @@ class Model:
         return path
 
     @property
-    def _fitted(self) -> Interactions:
-        if self.data is None:
+    def data(self) -> Interactions:
+        """The rows that the model is fitted to."""
+        if self._data is None:
             raise ConfigError(f"this {type(self).__name__} is not fitted", "call fit(data) first")
-        return self.data
+        return self._data
 
     @property
     def recommender(self) -> Recommender:
@@ -268,7 +277,7 @@ class FederatedModel(Model):
         self._take(data, made, config.rounds)
 
     def _take(self, data: Interactions, made: Federation, rounds: int) -> None:
-        self.data, self._federation, self._rounds_done = data, made, rounds
+        self._data, self._federation, self._rounds_done = data, made, rounds
         self.__dict__.pop("recommender", None)
 
     def _update(
@@ -297,7 +306,7 @@ class FederatedModel(Model):
     @cached_property
     def recommender(self) -> Recommender:
         """What recommends from the fitted model."""
-        data = self._fitted
+        data = self.data
         return Recommender(self._federation, data, trained=self._federation.data.train.lengths > 0)
 
     def _about(self) -> dict[str, Any]:
@@ -333,7 +342,7 @@ class CentralizedModel(Model):
         nothing = Ragged.of_lengths(np.zeros(data.n_users, np.int64), np.zeros(0, histories.values.dtype))
         parts = Split(data, "all", False, histories, nothing, nothing, histories.sorted_unique())
         self._model = BASELINES[self.method].fit(parts, config, seed, None)
-        self.data = data
+        self._data = data
         self.__dict__.pop("recommender", None)
 
     def _update(
@@ -344,7 +353,7 @@ class CentralizedModel(Model):
     @cached_property
     def recommender(self) -> Recommender:
         """What recommends from the fitted model."""
-        data = self._fitted
+        data = self.data
         histories = _of_enough(data.by_user, self.get_params()["min_interactions"])
         return Recommender(Centralized(self._model), data, trained=histories.lengths > 0)
 
@@ -395,7 +404,23 @@ def load_model(folder: str | Path) -> Model:
     return model
 
 
-def _loaded(data: Any, columns: Mapping[str, str] | None) -> Interactions:
+def publish(model: Model, models: Path, keep: int = 7) -> Path:
+    """Save a model to a new folder in `models` and move the link `current` there. Old models are removed."""
+    models.mkdir(parents=True, exist_ok=True)
+    former = numbered_folders(models, _MODEL)
+    number = int(former[-1].name[len(_MODEL) :]) + 1 if former else 1
+    folder = model.save(models / f"{_MODEL}{number}")
+    link = models / f".{CURRENT}.{number}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder.name)
+    link.replace(models / CURRENT)
+    sync_names(models)
+    for old in former[: len(former) + 1 - keep]:
+        remove_folder(old)
+    return folder
+
+
+def loaded(data: Any, columns: Mapping[str, str] | None, data_dir: Path | None = None) -> Interactions:
     """A table with everybody in it, also users with one row."""
     if isinstance(data, Interactions):
         return data

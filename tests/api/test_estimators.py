@@ -169,7 +169,7 @@ def test_parameters_are_those_of_scikit_learn(table):
     twin = base.clone(model)
     assert twin is not model
     assert twin.get_params() == model.get_params()
-    assert twin.data is None
+    assert twin._data is None
 
 
 def test_errors_have_a_next_step(table, tmp_path):

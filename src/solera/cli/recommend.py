@@ -12,7 +12,10 @@ from solera.cli.output import Json, out, print_json, table
 from solera.cli.progress import open_progress
 
 if TYPE_CHECKING:
-    from solera.runs import Recommendation
+    import polars as pl
+
+    from solera.estimators import Model
+    from solera.runs import Recommendation, Run
 
 RunPath = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 HowMany = Annotated[int, typer.Option("-k", help="How many items.", min=1)]
@@ -50,7 +53,6 @@ def recommend(
     Example: solera recommend runs/fedease-ml-100k-strict-s0 --history 50,172,181
     """
     from solera.core.errors import ConfigError
-    from solera.runs import Run
 
     if (user is not None) + all_users + (history is not None) != 1:
         raise ConfigError(
@@ -64,11 +66,11 @@ def recommend(
         raise ConfigError(
             "--history cannot be combined with --output", "omit --output; --json prints one document"
         )
-    opened = Run.open(run, data_dir=data_dir)
+    opened = _opened(run, data_dir)
     hidden = without or []
     if output:
         with open_progress(f"recommendations to {output}", "user") as update:
-            opened.write_recommendations(
+            fallback = opened.write_recommendations(
                 output,
                 user,
                 k,
@@ -78,9 +80,11 @@ def recommend(
             )
         users = opened.data.n_users if user is None else len(user)
         if json:
-            print_json({"run": str(run), "users": users, "k": k, "written": str(output)})
+            counts = {"users": users, "k": k} | ({} if fallback is None else {"fallback": fallback})
+            print_json({"run": str(run), **counts, "written": str(output)})
         else:
-            out.print(f"recommendations for {users} users: {output}", highlight=False)
+            popular = f", {fallback} of them the most popular items" if fallback else ""
+            out.print(f"recommendations for {users} users{popular}: {output}", highlight=False)
         return
     if history is not None:
         items = [item.strip() for item in history.split(",") if item.strip()]
@@ -88,7 +92,7 @@ def recommend(
         if json:
             print_json({"run": str(run), "history": items, "items": _entries(found)})
         else:
-            _print("For this history", found, opened.result.leaky)
+            _print("For this history", found, opened)
         return
     listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
     if json:
@@ -98,7 +102,7 @@ def recommend(
         )
         return
     for each, found in listed:
-        _print(f"For user {each}", found, opened.result.leaky)
+        _print(f"For user {each}", found, opened)
 
 
 def similar(
@@ -112,21 +116,30 @@ def similar(
 
     Example: solera similar runs/fedease-ml-100k-strict-s0 50 -k 5
     """
-    from solera.runs import Run
-
-    opened = Run.open(run, data_dir=data_dir)
+    opened = _opened(run, data_dir)
     found = opened.similar(item, k)
     title = f"Like {opened.data.title(opened.data.item_map.index(item, 'item')) or item}"
     if json:
         print_json({"run": str(run), "item": item, "items": _entries(found)})
     else:
-        _print(title, found, opened.result.leaky)
+        _print(title, found, opened)
 
 
-def _entries(found: list[Recommendation]) -> list[dict[str, Any]]:
-    return [item._asdict() for item in found]
+def _opened(path: Path, data_dir: Path | None) -> Run | Model:
+    """A finished run, or a saved model."""
+    from solera.estimators import load_model
+    from solera.runs import Run
+
+    return load_model(path) if (path / "model.json").exists() else Run.open(path, data_dir=data_dir)
 
 
-def _print(title: str, found: list[Recommendation], leaky: bool) -> None:
-    rows = ((item.rank, item.item, item.title, item.score) for item in found)
+def _entries(found: list[Recommendation] | pl.DataFrame) -> list[dict[str, Any]]:
+    if isinstance(found, list):
+        return [item._asdict() for item in found]
+    return found.select("rank", "item", "title", "score").to_dicts()
+
+
+def _print(title: str, found: list[Recommendation] | pl.DataFrame, of: Run | Model) -> None:
+    rows = [tuple(item.values()) for item in _entries(found)]
+    leaky = hasattr(of, "result") and of.result.leaky
     table(title, ("#", "item", "title", "score"), rows, leaky=leaky)

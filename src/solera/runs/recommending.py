@@ -97,6 +97,15 @@ class Recommender:
         wanted = self._indices(users)
         return np.zeros(len(wanted), np.bool_) if self._trained is None else ~self._trained[wanted]
 
+    def knows_any(self, history: Ids) -> bool:
+        """Whether any of these items is known."""
+        return any(str(item) in self._data.item_map for item in history)
+
+    @property
+    def first_user(self) -> str:
+        """Some user."""
+        return self._data.user_map.id(0)
+
     def for_user(self, user: str | int, k: int, shown: Shown) -> list[Recommendation]:
         """The k best items for one user, without those the user has interacted with."""
         _, items, scores = next(self._best(self._indices([user]), k, self._hidden(shown)))
