@@ -108,12 +108,13 @@ def serve(
     try:
         import fastapi  # noqa: F401
         import uvicorn
+        from uvicorn.supervisors import Multiprocess
     except ImportError:
         raise ConfigError("serving needs FastAPI and uvicorn", "pip install 'solera[serve]'") from None
     if not (model / "model.json").exists():
         load_model(model)  # the error says what is wrong
     os.environ["SOLERA_MODEL"] = str(model)
-    uvicorn.run(
+    config = uvicorn.Config(
         "solera.serving:app",
         factory=True,
         host=host,
@@ -122,3 +123,12 @@ def serve(
         log_level="warning",
         access_log=False,
     )
+    listening = config.bind_socket()
+    listening.listen(2048)  # requests wait until the model is read
+    address, number = listening.getsockname()[:2]
+    out.print(f"serving {model}: http://{address}:{number}/docs", highlight=False, soft_wrap=True)
+    server = uvicorn.Server(config)
+    if workers == 1:
+        server.run(sockets=[listening])
+    else:
+        Multiprocess(config, target=server.run, sockets=[listening]).run()
