@@ -27,8 +27,10 @@ if TYPE_CHECKING:
         blend,
         compare,
         datasets,
+        estimator,
         evaluate,
         load,
+        load_model,
         methods,
         open_run,
         presets,
@@ -41,6 +43,38 @@ if TYPE_CHECKING:
     )
 
 __version__ = version("solera")
+MODELS = (  # a class for each method and each centralized baseline, see `solera.estimators`
+    "CoLR",
+    "FedCIA",
+    "FedEASE",
+    "FedEM",
+    "FedFast",
+    "FedHist",
+    "FedMF",
+    "FedNCF",
+    "FedRAP",
+    "FedRecon",
+    "FedSASRec",
+    "FedSLIST",
+    "GPFedRec",
+    "Local",
+    "PerFedRec",
+    "PFedCLR",
+    "PFedGraph",
+    "PFedRec",
+    "PLGC",
+    "CentRAP",
+    "EASE",
+    "ESASRec",
+    "HSTU",
+    "IALS",
+    "LightGCN",
+    "MF",
+    "NCF",
+    "Popularity",
+    "SASRec",
+    "SLIST",
+)
 __all__ = [
     "BaselineRun",
     "Callback",
@@ -55,8 +89,10 @@ __all__ = [
     "blend",
     "compare",
     "datasets",
+    "estimator",
     "evaluate",
     "load",
+    "load_model",
     "methods",
     "open_run",
     "presets",
@@ -67,6 +103,7 @@ __all__ = [
     "report",
     "train",
 ]
+__all__ += MODELS  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ from solera.baselines import BASELINES
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.data.registry import register_dataset
+from solera.estimators import NAMES, estimator, load_model
 from solera.evaluate import Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS, register_metric
 from solera.methods import PLUGINS, find, names, register, register_method
@@ -49,8 +50,10 @@ __all__ = [
     "blend",
     "compare",
     "datasets",
+    "estimator",
     "evaluate",
     "load",
+    "load_model",
     "methods",
     "open_run",
     "presets",
@@ -331,3 +334,10 @@ def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None
 for _function in (methods, evaluate, report):
     _callable = {"__call__": staticmethod(_function)}
     sys.modules[f"solera.{_function.__name__}"].__class__ = type("CallableModule", (ModuleType,), _callable)
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a method or baseline: `FedEASE`, `EASE`."""
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return estimator(NAMES[name])

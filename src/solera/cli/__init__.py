@@ -40,6 +40,8 @@ class _Commands(Pluggable):
     own: ClassVar = {
         "methods": Place("solera.cli.methods:methods", LEARN),
         "train": Place("solera.cli.train:train", LEARN),
+        "fit": Place("solera.cli.models:fit", LEARN),
+        "serve": Place("solera.cli.models:serve", LEARN),
         "recommend": Place("solera.cli.recommend:recommend", LEARN),
         "similar": Place("solera.cli.recommend:similar", LEARN),
         "baseline": Place("solera.cli.train:baseline", LEARN),

@@ -12,6 +12,9 @@ from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import open_progress
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from solera.estimators import Model
     from solera.runs import Recommendation, Run
 
 RunPath = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
@@ -50,7 +53,6 @@ def recommend(
     Example: solera recommend runs/fedease-ml-100k-strict-s0 --history 50,172,181
     """
     from solera.core.errors import ConfigError
-    from solera.runs import Run
 
     if (user is not None) + all_users + (history is not None) != 1:
         raise ConfigError(
@@ -64,11 +66,11 @@ def recommend(
         raise ConfigError(
             "--history cannot be combined with --output", "omit --output; --json prints one document"
         )
-    opened = Run.open(run, data_dir=data_dir)
+    opened = _opened(run, data_dir)
     hidden = without or []
     if output:
         with open_progress(f"recommendations to {output}", "user") as update:
-            opened.write_recommendations(
+            fallback = opened.write_recommendations(
                 output,
                 user,
                 k,
@@ -77,9 +79,10 @@ def recommend(
                 on_users=lambda done, total: update(done, total, ""),
             )
         users = opened.data.n_users if user is None else len(user)
+        popular = f", {fallback} of them the most popular items" if fallback else ""
         return Answer(
-            {"run": str(run), "users": users, "k": k, "written": str(output)},
-            [Line(f"recommendations for {users} users: {output}")],
+            {"run": str(run), "users": users, "k": k, "fallback": fallback, "written": str(output)},
+            [Line(f"recommendations for {users} users{popular}: {output}")],
         )
     if history is not None:
         items = [item.strip() for item in history.split(",") if item.strip()]
@@ -107,18 +110,27 @@ def similar(
 
     Example: solera similar runs/fedease-ml-100k-strict-s0 50 -k 5
     """
-    from solera.runs import Run
-
-    opened = Run.open(run, data_dir=data_dir)
+    opened = _opened(run, data_dir)
     found = opened.similar(item, k)
     title = f"Like {opened.data.title(opened.data.item_map.index(item, 'item')) or item}"
     return Answer({"run": str(run), "item": item, "items": _entries(found)}, [_table(title, found, opened)])
 
 
-def _entries(found: list[Recommendation]) -> list[dict[str, Any]]:
-    return [item._asdict() for item in found]
+def _opened(path: Path, data_dir: Path | None) -> Run | Model:
+    """A finished run, or a saved model."""
+    from solera.estimators import load_model
+    from solera.runs import Run
+
+    return load_model(path) if (path / "model.json").exists() else Run.open(path, data_dir=data_dir)
 
 
-def _table(title: str, found: list[Recommendation], run: Run) -> Table:
-    rows = ((item.rank, item.item, item.title, item.score) for item in found)
-    return Table(title, ("#", "item", "title", "score"), rows, run.result.leaky)
+def _entries(found: list[Recommendation] | pl.DataFrame) -> list[dict[str, Any]]:
+    if isinstance(found, list):
+        return [item._asdict() for item in found]
+    return found.select("rank", "item", "title", "score").to_dicts()
+
+
+def _table(title: str, found: list[Recommendation] | pl.DataFrame, of: Run | Model) -> Table:
+    rows = [tuple(item.values()) for item in _entries(found)]
+    leaky = hasattr(of, "result") and of.result.leaky
+    return Table(title, ("#", "item", "title", "score"), rows, leaky)
