@@ -140,10 +140,10 @@ def refresh(
     train(loss, lambda epoch: draw(config.epochs + epoch), [optimizer], more, None)
 
 
-def normal(seed: int, name: str, *shape: int, scale: float = 0.1) -> Tensor:
-    """A parameter initialized from N(0, scale²)."""
+def normal(seed: int, name: str, *shape: int) -> Tensor:
+    """A parameter initialized from N(0, 0.1²)."""
     draw = generator(seed, Purpose.INIT, *name.encode())
-    return torch.from_numpy(scale * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
+    return torch.from_numpy(0.1 * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
 
 
 def uniform(seed: int, name: str, *shape: int, bound: float) -> Tensor:

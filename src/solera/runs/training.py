@@ -487,13 +487,6 @@ class Training:
             return StateToSave(*self.simulation.share.gathered(*state.tensors(), self.method.tailored))
         return StateToSave(*state.writable())
 
-    def _kept(self, state: State | Solution) -> StateToSave:
-        """A state for a checkpoint: rows that an earlier checkpoint has are not written again."""
-        if self.ranks or isinstance(state, Solution):
-            return self._saved(state)
-        personal = state.personal
-        return StateToSave(state.shared | state.memory, personal.without_rows, personal.rows)
-
     def _save(self, folder: RunFolder | None, *, now: bool) -> None:
         start = time.perf_counter()
         due = now or start - self._saved_at >= max(_LEAST_SECONDS, _COST * self._saving_took)
@@ -504,7 +497,7 @@ class Training:
         progress = RunProgress(
             rounds_done=len(self.history), best_round=self.best_round, history=tuple(self.history)
         )
-        states = (self._kept(state) for state in (self.simulation.state, self.best))
+        states = (self._saved(state) for state in (self.simulation.state, self.best))
         if folder:
             folder.write_checkpoint(progress, states)
         else:  # the first rank writes; what this one has goes there
