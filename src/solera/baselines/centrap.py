@@ -37,14 +37,10 @@ MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 class CentRAPConfig(TrainedConfig):
     """Settings of CentRAP."""
 
-    epochs: int = Field(default=50, ge=1)
-    """Passes over everybody's training items."""
-    own_learning_rate: float = Field(default=1e-4, gt=0)
-    """Step size of D."""
-    independence: float = Field(default=1e-3, ge=0)
-    """λ, FedRAP's v1: weight of −(D − C)²."""
-    sparsity: float = Field(default=1e-3, ge=0)
-    """μ, FedRAP's v2: weight of |C|."""
+    epochs: int = Field(default=50, ge=1, description="passes over everybody's training items")
+    own_learning_rate: float = Field(default=1e-4, gt=0, description="step size of D")
+    independence: float = Field(default=1e-3, ge=0, description="λ, FedRAP's v1: weight of −(D − C)²")
+    sparsity: float = Field(default=1e-3, ge=0, description="μ, FedRAP's v2: weight of |C|")
 
 
 class CentRAP(Baseline):

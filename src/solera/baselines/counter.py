@@ -60,14 +60,13 @@ _AT = 10
 class CounterConfig(Frozen):
     """Settings of the counter. Defaults: the rounds and negatives of the papers."""
 
-    rounds: int = Field(default=100, ge=1)
-    """Rounds whose draws are counted."""
+    rounds: int = Field(default=100, ge=1, description="rounds whose draws are counted")
 
-    negatives: int = Field(default=4, ge=1)
-    """Negatives drawn per positive, anew every round."""
+    negatives: int = Field(default=4, ge=1, description="negatives drawn per positive, anew every round")
 
-    ties: Literal["none", "popularity"] = "none"
-    """How items that were drawn equally often are ranked."""
+    ties: Literal["none", "popularity"] = Field(
+        default="none", description="how items that were drawn equally often are ranked"
+    )
 
 
 class Counter(Baseline):

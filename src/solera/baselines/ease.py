@@ -32,14 +32,21 @@ MAX_ITEMS = 20_000  # here, items² doubles take 3.2 GB, and the inverse needs s
 class EaseConfig(AttributeOptions):
     """Settings of EASE."""
 
-    reg: float = Field(default=500.0, gt=0)
-    """Weight of ‖B‖², in units of interactions: larger trusts rare items less."""
+    reg: float = Field(
+        default=500.0,
+        gt=0,
+        description="weight of ‖B‖², in units of interactions: larger trusts rare items less",
+    )
 
-    recency: float = Field(default=1.0, gt=0, le=1)
-    """Weight of an item against that of the next newer one."""
+    recency: float = Field(
+        default=1.0, gt=0, le=1, description="weight of an item against that of the next newer one"
+    )
 
-    decay_days: float = Field(default=0.0, ge=0)
-    """Days of a step of recency, by the times of items; 0: a step is a position."""
+    decay_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="days of a step of recency, by the times of items; 0: a step is a position",
+    )
 
 
 class Ease(Baseline):

@@ -33,14 +33,14 @@ from solera.data.ragged import Ragged
 class IALSConfig(Frozen):
     """Settings of iALS."""
 
-    embedding_size: int = Field(default=32, ge=1)
-    """Length of user and item vectors."""
-    reg: float = Field(default=10.0, ge=0)
-    """Weight of the squared lengths."""
-    alpha: float = Field(default=2.0, gt=0)
-    """How much a training item weighs against one that is none."""
-    epochs: int = Field(default=15, ge=1)
-    """Times that all users and then all items are solved for."""
+    embedding_size: int = Field(default=32, ge=1, description="length of user and item vectors")
+    reg: float = Field(default=10.0, ge=0, description="weight of the squared lengths")
+    alpha: float = Field(
+        default=2.0, gt=0, description="how much a training item weighs against one that is none"
+    )
+    epochs: int = Field(
+        default=15, ge=1, description="times that all users and then all items are solved for"
+    )
 
 
 class IALS(Baseline):

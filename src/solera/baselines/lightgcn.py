@@ -32,14 +32,16 @@ from solera.data.ragged import Ragged
 class LightGCNConfig(TrainedConfig):
     """Settings of LightGCN."""
 
-    layers: int = Field(default=3, ge=0)
-    """K: how far a vector spreads; with 0, this is MF with a pairwise loss."""
-    learning_rate: float = Field(default=0.05, gt=0)
-    """Step size of Adam."""
-    reg: float = Field(default=0.001, ge=0)
-    """Weight of half the squared length of the vectors of a pair, before they spread."""
-    negatives: int = Field(default=1, ge=1)
-    """Negatives drawn per positive, anew every epoch."""
+    layers: int = Field(
+        default=3, ge=0, description="K: how far a vector spreads; with 0, this is MF with a pairwise loss"
+    )
+    learning_rate: float = Field(default=0.05, gt=0, description="step size of Adam")
+    reg: float = Field(
+        default=0.001,
+        ge=0,
+        description="weight of half the squared length of the vectors of a pair, before they spread",
+    )
+    negatives: int = Field(default=1, ge=1, description="negatives drawn per positive, anew every epoch")
 
 
 class LightGCN(Baseline):

@@ -33,12 +33,13 @@ CHUNK = 1_000_000  # scores computed at once; the first layer holds this many ti
 class NCFConfig(TrainedConfig):
     """Settings of NCF. It peaks early, and regularization does not change that; hence the defaults."""
 
-    epochs: int = Field(default=20, ge=1)
-    """Passes over everybody's training items."""
-    reg: float = Field(default=0.0, ge=0)
-    """Weight of the squared length of the vectors of a sample."""
-    hidden: Annotated[Widths, Field(min_length=1)] = (32, 16, 8)
-    """Widths of the hidden layers; -o hidden=32,16,8 on the command line."""
+    epochs: int = Field(default=20, ge=1, description="passes over everybody's training items")
+    reg: float = Field(
+        default=0.0, ge=0, description="weight of the squared length of the vectors of a sample"
+    )
+    hidden: Annotated[Widths, Field(min_length=1)] = Field(
+        default=(32, 16, 8), description="widths of the hidden layers; -o hidden=32,16,8 on the command line"
+    )
 
 
 class NCF(Baseline):

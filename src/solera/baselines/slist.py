@@ -36,22 +36,30 @@ MAX_BYTES = 6 << 30  # of S, as in the federated form
 class SLISTConfig(AttributeOptions):
     """Settings of SLIST: those of FedSLIST that change its model."""
 
-    decays: Decays = (0.6, 0.95)
-    """Of the memories, as in -o decays=0.6,0.95; 0 is the last item alone, 1 forgets nothing."""
-    horizon: int = Field(default=3, ge=1)
-    """How many of the next items are learned from."""
-    horizon_decay: float = Field(default=0.5, ge=0, le=1)
-    """Weight of an item against the one before it."""
-    ridge: float = Field(default=0.5, gt=0)
-    """Weight of ‖B‖², in units of the mean diagonal of S."""
-    popularity_discount: float = Field(default=0.0, ge=0)
-    """Scores are divided by (1 + popularity) to this power."""
-    decay_days: float = Field(default=0.0, ge=0)
-    """Days of a step of a decay, by the times of items; 0: a step is a position."""
-    least_weight: float = Field(default=0.0, ge=0, lt=1)
-    """What memories keep of an item however old, with decay_days."""
-    until_next: bool = False
-    """Memories fade until the next item's time, that of the request; with decay_days."""
+    decays: Decays = Field(
+        default=(0.6, 0.95),
+        description="of the memories, as in -o decays=0.6,0.95; 0 is the last item alone, 1 forgets nothing",
+    )
+    horizon: int = Field(default=3, ge=1, description="how many of the next items are learned from")
+    horizon_decay: float = Field(
+        default=0.5, ge=0, le=1, description="weight of an item against the one before it"
+    )
+    ridge: float = Field(default=0.5, gt=0, description="weight of ‖B‖², in units of the mean diagonal of S")
+    popularity_discount: float = Field(
+        default=0.0, ge=0, description="scores are divided by (1 + popularity) to this power"
+    )
+    decay_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="days of a step of a decay, by the times of items; 0: a step is a position",
+    )
+    least_weight: float = Field(
+        default=0.0, ge=0, lt=1, description="what memories keep of an item however old, with decay_days"
+    )
+    until_next: bool = Field(
+        default=False,
+        description="memories fade until the next item's time, that of the request; with decay_days",
+    )
 
     @model_validator(mode="after")
     def _timed(self) -> Self:

@@ -55,18 +55,14 @@ class Baseline:
 class TrainedConfig(Frozen):
     """Settings of every trained baseline. Each may change defaults and add its own."""
 
-    embedding_size: int = Field(default=32, ge=1)
-    """Length of user and item vectors."""
-    learning_rate: float = Field(default=0.005, gt=0)
-    """Step size of Adam."""
-    reg: float = Field(default=0.007, ge=0)
-    """Weight of the squared length of the vectors of a sample."""
-    epochs: int = Field(default=100, ge=1)
-    """Passes over everybody's training items."""
-    batch_size: int = Field(default=4096, ge=1)
-    """Samples per step."""
-    negatives: int = Field(default=4, ge=1)
-    """Negatives drawn per positive, anew every epoch."""
+    embedding_size: int = Field(default=32, ge=1, description="length of user and item vectors")
+    learning_rate: float = Field(default=0.005, gt=0, description="step size of Adam")
+    reg: float = Field(
+        default=0.007, ge=0, description="weight of the squared length of the vectors of a sample"
+    )
+    epochs: int = Field(default=100, ge=1, description="passes over everybody's training items")
+    batch_size: int = Field(default=4096, ge=1, description="samples per step")
+    negatives: int = Field(default=4, ge=1, description="negatives drawn per positive, anew every epoch")
 
 
 class Draws:
@@ -140,10 +136,10 @@ def refresh(
     train(loss, lambda epoch: draw(config.epochs + epoch), [optimizer], more, None)
 
 
-def normal(seed: int, name: str, *shape: int, scale: float = 0.1) -> Tensor:
-    """A parameter initialized from N(0, scale²)."""
+def normal(seed: int, name: str, *shape: int) -> Tensor:
+    """A parameter initialized from N(0, 0.1²)."""
     draw = generator(seed, Purpose.INIT, *name.encode())
-    return torch.from_numpy(scale * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
+    return torch.from_numpy(0.1 * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
 
 
 def uniform(seed: int, name: str, *shape: int, bound: float) -> Tensor:

@@ -101,34 +101,35 @@ LONGEST_STEP = 1.0  # norm of a gradient
 class SequenceConfig(TrainedConfig):
     """Settings of every transformer."""
 
-    embedding_size: int = Field(default=64, ge=1)
-    """d: length of item vectors, and width of the network."""
-    learning_rate: float = Field(default=0.002, gt=0)
-    """Step size of Adam after the warm-up."""
-    reg: float = Field(default=0.0, ge=0)
-    """Weight decay, as AdamW has it."""
-    epochs: int = Field(default=60, ge=1)
-    """Passes over everybody's histories, at most; the learning rate falls until then."""
-    patience: int = Field(default=10, ge=1)
-    """Epochs without a better validation after which training ends."""
-    warmup: int = Field(default=200, ge=0)
-    """Steps in which the learning rate rises."""
-    batch_size: int = Field(default=128, ge=1)
-    """Histories per step."""
-    loss: Literal["softmax", "sampled", "gbce"] = "softmax"
-    """softmax over all items, or over sampled ones, or generalized binary cross-entropy."""
-    negatives: int = Field(default=1000, ge=1)
-    """Items drawn in every step for the losses `sampled` and `gbce`."""
-    calibration: float = Field(default=0.75, ge=0, le=1)
-    """t of the loss `gbce`."""
-    layers: int = Field(default=2, ge=1)
-    """Blocks of the network."""
-    heads: int = Field(default=2, ge=1)
-    """Attentions side by side; divides embedding_size."""
-    max_length: int = Field(default=50, ge=2)
-    """Items of a history that are read, the latest."""
-    dropout: float = Field(default=0.3, ge=0, lt=1)
-    """Share of the numbers that are set to zero in training."""
+    embedding_size: int = Field(
+        default=64, ge=1, description="d: length of item vectors, and width of the network"
+    )
+    learning_rate: float = Field(default=0.002, gt=0, description="step size of Adam after the warm-up")
+    reg: float = Field(default=0.0, ge=0, description="weight decay, as AdamW has it")
+    epochs: int = Field(
+        default=60,
+        ge=1,
+        description="passes over everybody's histories, at most; the learning rate falls until then",
+    )
+    patience: int = Field(
+        default=10, ge=1, description="epochs without a better validation after which training ends"
+    )
+    warmup: int = Field(default=200, ge=0, description="steps in which the learning rate rises")
+    batch_size: int = Field(default=128, ge=1, description="histories per step")
+    loss: Literal["softmax", "sampled", "gbce"] = Field(
+        default="softmax",
+        description="softmax over all items, or over sampled ones, or generalized binary cross-entropy",
+    )
+    negatives: int = Field(
+        default=1000, ge=1, description="items drawn in every step for the losses `sampled` and `gbce`"
+    )
+    calibration: float = Field(default=0.75, ge=0, le=1, description="t of the loss `gbce`")
+    layers: int = Field(default=2, ge=1, description="blocks of the network")
+    heads: int = Field(default=2, ge=1, description="attentions side by side; divides embedding_size")
+    max_length: int = Field(default=50, ge=2, description="items of a history that are read, the latest")
+    dropout: float = Field(
+        default=0.3, ge=0, lt=1, description="share of the numbers that are set to zero in training"
+    )
 
     _heads = field_validator("heads")(divides_width)
 
@@ -153,8 +154,9 @@ class SASRecConfig(SequenceConfig):
     (Petrov & Macdonald, RecSys 2023).
     """
 
-    perceptron: int = Field(default=4, ge=1)
-    """Width of the perceptron in a block, in multiples of embedding_size."""
+    perceptron: int = Field(
+        default=4, ge=1, description="width of the perceptron in a block, in multiples of embedding_size"
+    )
 
 
 class ESASRecConfig(SASRecConfig):
@@ -165,8 +167,10 @@ class ESASRecConfig(SASRecConfig):
     """
 
     block: ClassVar[BlockName] = "ligr"
-    loss: Literal["softmax", "sampled", "gbce"] = "sampled"
-    """softmax over all items, or over sampled ones, or generalized binary cross-entropy."""
+    loss: Literal["softmax", "sampled", "gbce"] = Field(
+        default="sampled",
+        description="softmax over all items, or over sampled ones, or generalized binary cross-entropy",
+    )
 
 
 class HSTUConfig(SequenceConfig):
@@ -180,10 +184,12 @@ class HSTUConfig(SequenceConfig):
     """
 
     block: ClassVar[BlockName] = "hstu"
-    time: Literal["none", "intervals"] = "none"
-    """Whether attention is biased by the time between two items."""
-    request_time: bool = False
-    """Whether the time of the request is known; needs `time=intervals`."""
+    time: Literal["none", "intervals"] = Field(
+        default="none", description="whether attention is biased by the time between two items"
+    )
+    request_time: bool = Field(
+        default=False, description="whether the time of the request is known; needs `time=intervals`"
+    )
 
     @field_validator("request_time")
     @classmethod

@@ -61,25 +61,25 @@ class RoundStep:
         return None
 
 
-class Step(Protocol):
-    """A protection step of a run with many rounds."""
+class Step:
+    """A protection step of a run with many rounds. The base class changes nothing either."""
 
     @property
     def dense(self) -> bool:
         """Whether clients send whole tables, so that nobody sees which rows they touched."""
-        ...
+        return False
 
     def choose(self, able: Ints, round_: int) -> Ints | None:
-        """Draw the clients of a round, if the protection depends on how they are drawn; otherwise None."""
-        ...
+        """Draw the clients of a round, if the protection depends on how they are drawn."""
+        return None
 
     def memory(self) -> Params:
         """Initial state that the server keeps."""
-        ...
+        return {}
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> RoundStep:
         """Start the step for one round."""
-        ...
+        return RoundStep()
 
 
 class SumStep(Protocol):

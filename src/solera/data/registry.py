@@ -135,17 +135,27 @@ _ML_1M = DataSet(
 )
 
 
-def _sequences(file: str) -> tuple[Form, ...]:
-    """The publisher's files, or copies with other names."""
-    described = file.replace(".txt", "_item2attributes.json"), "item_attributes.json"
-    return tuple(
-        Form((name,), read_sequences, one_clock=False, attributes=Attributes(more, read_attributes))
-        for name, more in zip((file, "sequences.txt"), described, strict=True)
-    )
-
-
 _S3REC = _GITHUB + "RUCAIBox/CIKM2020-S3Rec"
 _REVIEWS = Licence(_UNSTATED + "; cite the papers the page names", "https://jmcauley.ucsd.edu/data/amazon/")
+
+
+def _sequences(name: str, about: str, file: str, expected: Counts, note: str = "") -> DataSet:
+    """A set of S3-Rec, in the publisher's files or in copies with other names."""
+    described = file.replace(".txt", "_item2attributes.json"), "item_attributes.json"
+    return DataSet(
+        name=name,
+        about=about,
+        page=_S3REC,
+        licence=_REVIEWS,
+        forms=tuple(
+            Form((own,), read_sequences, one_clock=False, attributes=Attributes(more, read_attributes))
+            for own, more in zip((file, "sequences.txt"), described, strict=True)
+        ),
+        expected=expected,
+        has_time=True,
+        notes=f"data/{file} there; the time is the place in the sequence{note}",
+    )
+
 
 _VIDEO = DataSet(
     name="amazon-video",
@@ -323,48 +333,36 @@ _SETS = (
         has_time=False,
         notes="its folder Data/amazon-book",
     ),
-    DataSet(
-        name="beauty",
-        about="Amazon Beauty: reviews up to 2014, 5-core",
-        page=_S3REC,
-        licence=_REVIEWS,
-        forms=_sequences("Beauty.txt"),
-        expected=Counts(users=22_363, items=12_101, rows=198_502, least=0),
-        has_time=True,
-        notes="data/Beauty.txt there; the time is the place in the sequence",
+    _sequences(
+        "beauty",
+        "Amazon Beauty: reviews up to 2014, 5-core",
+        "Beauty.txt",
+        Counts(users=22_363, items=12_101, rows=198_502, least=0),
     ),
-    DataSet(
-        name="sports",
-        about="Amazon Sports and Outdoors: reviews up to 2014, 5-core",
-        page=_S3REC,
-        licence=_REVIEWS,
-        forms=_sequences("Sports_and_Outdoors.txt"),
-        expected=Counts(users=35_598, items=18_357, rows=296_337, least=0),
-        has_time=True,
-        notes="data/Sports_and_Outdoors.txt there; the time is the place in the sequence",
+    _sequences(
+        "sports",
+        "Amazon Sports and Outdoors: reviews up to 2014, 5-core",
+        "Sports_and_Outdoors.txt",
+        Counts(users=35_598, items=18_357, rows=296_337, least=0),
     ),
-    DataSet(
-        name="toys",
-        about="Amazon Toys and Games: reviews up to 2014, 5-core",
-        page=_S3REC,
-        licence=_REVIEWS,
-        forms=_sequences("Toys_and_Games.txt"),
-        expected=Counts(users=19_412, items=11_924, rows=167_597, least=0),
-        has_time=True,
-        notes="data/Toys_and_Games.txt there; the time is the place in the sequence",
+    _sequences(
+        "toys",
+        "Amazon Toys and Games: reviews up to 2014, 5-core",
+        "Toys_and_Games.txt",
+        Counts(users=19_412, items=11_924, rows=167_597, least=0),
     ),
-    DataSet(
-        name="yelp",
-        about="Yelp: reviews of businesses, 2019, 5-core",
-        page=_S3REC,
+    replace(
+        _sequences(
+            "yelp",
+            "Yelp: reviews of businesses, 2019, 5-core",
+            "Yelp.txt",
+            Counts(users=30_431, items=20_033, rows=316_354, least=0),
+            "; 11,830 rows repeat a pair",
+        ),
         licence=Licence(
             "academic and personal use under Yelp's dataset terms, no redistribution",
             "https://www.yelp.com/dataset",
         ),
-        forms=_sequences("Yelp.txt"),
-        expected=Counts(users=30_431, items=20_033, rows=316_354, least=0),
-        has_time=True,
-        notes="data/Yelp.txt there; the time is the place in the sequence; 11,830 rows repeat a pair",
     ),
 )
 REGISTRY = {entry.name: entry for entry in _SETS}

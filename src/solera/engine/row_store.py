@@ -8,9 +8,8 @@ Large stores are files that the operating system maps into memory.
 from __future__ import annotations
 
 import mmap
-import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -66,7 +65,6 @@ class HeldRows(NamedTuple):
 class Segment(NamedTuple):
     """Rows of some clients, one client after the other. It never changes."""
 
-    name: str  # of this content, in any process
     items: Tensor  # 32 bits
     values: Tensor
     files: tuple[mmap.mmap, ...] = ()  # that items and values are mapped from
@@ -133,25 +131,6 @@ class RowStore:
         )
         twin._rows, twin._held, twin._next = self._rows, self._held, self._next
         return twin
-
-    def parts(self) -> tuple[dict[str, Segment], Params]:
-        """All segments by name, and the place of each client's rows in them."""
-        numbers = list(self._segments)
-        place = torch.full((self._next + 1,), -1, dtype=torch.int32)
-        place[numbers] = torch.arange(len(numbers), dtype=torch.int32)
-        index = {"where": place[self._where.long()], "start": self._start, "count": self._count}
-        return {segment.name: segment for segment in self._segments.values()}, index
-
-    @classmethod
-    def of_parts(cls, segments: Sequence[Segment], index: Params, device: torch.device) -> RowStore:
-        """The store that gave these `parts`."""
-        store = cls(0, device)
-        store._where, store._start, store._count = (index[part] for part in ("where", "start", "count"))
-        store._segments = dict(enumerate(segments))
-        store._holders = {number: int((store._where == number).sum()) for number in store._segments}
-        store._rows, store._held = sum(len(each.items) for each in segments), int(store._count.sum())
-        store._next = len(segments)
-        return store
 
     def __contains__(self, client: int) -> bool:
         return bool(self._where[client] >= 0)
@@ -316,7 +295,7 @@ def _keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
 
 
 def _copied(items: Tensor, values: Tensor) -> Segment:
-    return Segment(secrets.token_hex(8), items.clone(), values.clone())
+    return Segment(items.clone(), values.clone())
 
 
 def _mapped(items: Tensor, values: Tensor) -> Segment:
@@ -329,4 +308,4 @@ def _mapped(items: Tensor, values: Tensor) -> Segment:
             with path.open("rb") as file:
                 files.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
             parts.append(torch.frombuffer(files[-1], dtype=source.dtype).view(source.shape))
-    return Segment(secrets.token_hex(8), parts[0], parts[1], tuple(files))
+    return Segment(parts[0], parts[1], tuple(files))

@@ -154,15 +154,15 @@ class PersonalStore:
     def tensors(self) -> Params:
         """Everything as named tensors: rows as (clients, counts, items, values)."""
         stored = ((name, rows.tensors()) for name, rows in self.rows.items())
-        return self.without_rows | _named(stored)
+        return self._without_rows | _named(stored)
 
     def writable(self) -> Writable:
         """The same, with rows in pieces."""
         stored = ((name, rows.writable()) for name, rows in self.rows.items())
-        return self.without_rows | _named(stored)
+        return self._without_rows | _named(stored)
 
     @property
-    def without_rows(self) -> Params:
+    def _without_rows(self) -> Params:
         """Everything but rows, as named tensors."""
         return self.whole | self.tables | (self.residuals.tensors() if self.residuals else {})
 

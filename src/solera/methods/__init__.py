@@ -222,7 +222,7 @@ def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collecti
     method = recipe.build(config)
     for plugin in chosen:
         method = PLUGINS[plugin].apply(method, config)
-    return replace(method, name=full_name)
+    return method if method.name == full_name else replace(method, name=full_name)
 
 
 def _configured(

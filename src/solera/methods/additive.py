@@ -38,17 +38,14 @@ class Plus(Around):
 
     @property
     def label(self) -> str:
-        """The inner label, plus the personal table."""
         return f"{self.inner.label} + personal table"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The inner view's leaves and D."""
         shape = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
         return (*self.inner.leaves, Leaf(OWN, shape, Home.PERSONAL, Init.ZEROS, per_item=True))
 
     def table(self, params: Params) -> Tensor:
-        """Q + D."""
         return params[ITEMS] + params[OWN]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
@@ -65,7 +62,6 @@ class WithOwn(Update):
 
     @property
     def label(self) -> str:
-        """The method's own label, and the personal table."""
         return f"{self.inner.label}, personal table along"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:

@@ -117,11 +117,9 @@ class InputsAndItems(View):
         )
 
     def see(self, params: Params) -> Tensor:
-        """The item vectors."""
         return params[ITEMS]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient, unchanged."""
         return {ITEMS: slope}
 
 

@@ -131,7 +131,6 @@ class Additive(View):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """C and D."""
         shape = (self.embedding_size,)
         return (
             Leaf("items", shape, Home.SHARED, per_item=True, upload=True),
@@ -139,7 +138,6 @@ class Additive(View):
         )
 
     def see(self, params: Params) -> Tensor:
-        """C + D."""
         return params["items"] + params["own"]
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
@@ -194,7 +192,6 @@ class Fading(Around):
 
     @property
     def label(self) -> str:
-        """The inner label."""
         return self.inner.label
 
     @property
@@ -228,17 +225,14 @@ class FadingMean(Aggregate):
 
     @property
     def label(self) -> str:
-        """The label of the mean."""
         return self.mean.label
 
     @property
     def weighted(self) -> bool:
-        """As in the mean."""
         return self.mean.weighted
 
     @property
     def from_sums(self) -> bool:
-        """As in the mean."""
         return self.mean.from_sums
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:

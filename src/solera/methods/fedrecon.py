@@ -55,7 +55,6 @@ class RebuiltDot(Dot):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The user vector."""
         (user,) = super().leaves
         return (replace(user, fresh=True),)
 
@@ -67,7 +66,6 @@ class RebuildThenTrain(Update):
     label: str = "user vector, then items"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """Two stages."""
         hyper = context.hyper
         user = Move(("user",), Adam(hyper["rebuild_learning_rate"], hyper["reg"]))
         items = Move(("items",), Adam(hyper["learning_rate"], hyper["reg"]))

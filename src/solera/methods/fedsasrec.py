@@ -94,7 +94,6 @@ class TransformerHistory(Scorer):
 
     @property
     def max_length(self) -> int:
-        """Items that are read at once."""
         return self.network.max_length
 
     def score(self, params: Params, items: Tensor) -> Tensor:
@@ -131,11 +130,9 @@ class ItemVectors(View):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The item table."""
         return (self.table,)
 
     def see(self, params: Params) -> Tensor:
-        """The item vectors."""
         return params[ITEMS]
 
 
@@ -147,7 +144,6 @@ class OneGradient(Update):
     label: str = "one gradient"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One step."""
         return (Stage(1, (Move(self.leaves, Sgd(1.0)),)),)
 
 
@@ -186,7 +182,6 @@ class AdamOfMean(Aggregate):
     from_sums: bool = True
 
     def memory(self, sent: Params) -> Params:
-        """m and v of every leaf."""
         return {f"server.{kind}.{name}": torch.zeros_like(v) for kind in "mv" for name, v in sent.items()}
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:

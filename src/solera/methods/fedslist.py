@@ -196,7 +196,6 @@ class Ridge(Solve):
     label: str = "sum, then ridge regression"
 
     def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """Solve for B."""
         both = totals["memories"], totals["next"]
         return next_item_weights(*both, self.ridge, self.popularity_discount, prior)
 
@@ -239,7 +238,6 @@ class RidgeOnNeighbours(Solve):
     label: str = "sum, then ridge regression on neighbours"
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Solve for B."""
         memories, following = totals["memories"], totals["next"]
         own, n_items = diagonal(memories), len(following.offsets) - 1
         reg = self.ridge * float(own.mean())

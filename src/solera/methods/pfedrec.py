@@ -52,7 +52,6 @@ class ScoreThenItems(Update):
     label: str = "scorer, then items, on every batch"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage with two moves."""
         rate, reg = context.hyper["learning_rate"], context.hyper["reg"]
         score = Move(("score.weight", "score.bias"), Sgd(rate, reg))
         items = Move(("items",), Sgd(rate * context.n_items * context.hyper["item_rate"], reg))

@@ -94,7 +94,6 @@ class Robust(Aggregate):
 
     @property
     def label(self) -> str:
-        """The defence, and the inner label."""
         over = (
             f" over {self.config.over}" if self.config.robust in ("trimmed-mean", "median", "grouped") else ""
         )
@@ -106,15 +105,12 @@ class Robust(Aggregate):
         return self.inner.weighted and self.config.robust not in ("trimmed-mean", "median")
 
     def memory(self, sent: Params) -> Params:
-        """The inner aggregate's state, if it has any."""
         return self.inner.memory(sent)
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Combine with the inner aggregate."""
         return self.inner.combine(shared, totals, context)
 
     def sift(self, upload: Upload, weights: Tensor | None, totals: Totals) -> None:
-        """Apply the defence."""
         config, leaves = self.config, totals.leaves
         match config.robust:
             case "norm-bound":

@@ -82,17 +82,14 @@ class ServerOptimizer(Aggregate):
 
     @property
     def label(self) -> str:
-        """The label of the mean, and the optimizer."""
         return f"{self.mean.label}, by {self.optimizer} on the server"
 
     @property
     def weighted(self) -> bool:
-        """As in the mean."""
         return self.mean.weighted
 
     @property
     def from_sums(self) -> bool:
-        """As in the mean."""
         return self.mean.from_sums
 
     def memory(self, sent: Params) -> Params:

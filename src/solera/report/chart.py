@@ -18,6 +18,7 @@ from solera.runs.result import Ranking
 
 Cell = str | int | float | None
 NICE = (1, 2, 2.5, 5, 10)
+_TICKS = 6  # at most
 BASELINE_COLOUR = 9
 
 
@@ -137,13 +138,13 @@ def extent(values: Sequence[float], *, log: bool = False, zero: bool = False) ->
     return (low if zero and low == 0 else low - room), high + room
 
 
-def ticks(low: float, high: float, *, log: bool = False, most: int = 6) -> list[float]:
+def ticks(low: float, high: float, *, log: bool = False) -> list[float]:
     """Round numbers between two bounds."""
     if log:
         decades = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-        step = max(1, math.ceil(len(decades) / most))
+        step = max(1, math.ceil(len(decades) / _TICKS))
         return [10.0**decade for decade in decades if decade % step == 0] or [low, high]
-    rough = (high - low) / (most - 1)
+    rough = (high - low) / (_TICKS - 1)
     unit = 10.0 ** math.floor(math.log10(rough))
     step_size = next(nice * unit for nice in NICE if nice * unit >= rough * 0.999)
     first = math.ceil(low / step_size - 1e-9)

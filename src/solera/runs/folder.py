@@ -6,21 +6,18 @@ history.jsonl         one line per finished round
 result.json           the metrics, once the run is finished
 shared.safetensors    the server's state in the selected round
 personal.safetensors  the clients' state in the selected round
-checkpoint-N/         while it runs: the state after round N, to resume from; see `saved_rows`
+checkpoint-N/         while it runs: the state after round N, to resume from
 data.parquet          the interactions, if they were a table in memory that cannot be loaded again
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -38,55 +35,8 @@ from solera.core.tensor_files import Writable, write_tensors
 from solera.core.types import Frozen
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.engine.row_store import RowStore, Segment
 from solera.runs.result import RoundEntry, RunResult
 from solera.runs.settings import RunConfig
-
-_FOLDER = "rows"
-
-
-def write_rows(folder: Path, prefix: str, stores: Mapping[str, RowStore], before: Path | None) -> None:
-    """Write stores to a checkpoint. Segments that the checkpoint `before` has are linked, not written."""
-    (folder / _FOLDER).mkdir(exist_ok=True)
-    names: dict[str, list[str]] = {}
-    places: Params = {}
-    for leaf, store in stores.items():
-        segments, index = store.parts()
-        names[leaf] = list(segments)
-        places |= {f"{leaf}/{part}": value for part, value in index.items()}
-        for name, segment in segments.items():
-            file = f"{_FOLDER}/{leaf}.{name}.safetensors"
-            if (folder / file).exists():  # the other state has it too
-                continue
-            if before and (before / file).exists():
-                _link(before / file, folder / file)
-            else:
-                write_tensors(folder / file, {"items": segment.items, "values": segment.values})
-    write_tensors(folder / f"{prefix}rows.safetensors", places)
-    write_atomically(folder / f"{prefix}rows.json", json.dumps(names))
-
-
-def _link(old: Path, new: Path) -> None:
-    try:
-        os.link(old, new)
-    except OSError:  # not every file system has links
-        shutil.copyfile(old, new)
-
-
-def read_rows(folder: Path, prefix: str) -> Params:
-    """All rows as tensors, named as in `PersonalStore.tensors`. Empty if the checkpoint has none."""
-    if not (folder / f"{prefix}rows.json").exists():
-        return {}
-    found: Params = {}
-    places = load_file(folder / f"{prefix}rows.safetensors")
-    for leaf, names in json.loads((folder / f"{prefix}rows.json").read_text(encoding="utf-8")).items():
-        files = (load_file(folder / _FOLDER / f"{leaf}.{name}.safetensors") for name in names)
-        segments = [Segment(name, f["items"], f["values"]) for name, f in zip(names, files, strict=True)]
-        index = {part: places[f"{leaf}/{part}"] for part in ("where", "start", "count")}
-        store = RowStore.of_parts(segments, index, torch.device("cpu"))
-        found |= {f"{leaf}/{part}": value for part, value in store.tensors().items()}
-    return found
-
 
 _CHECKPOINT = "checkpoint-"
 _FIRST = "environment.json"  # the first file of a new run
@@ -107,7 +57,7 @@ class SavedState:
         try:
             shared = load_file(folder / f"{prefix}shared.safetensors")
             personal = load_file(folder / f"{prefix}personal.safetensors")
-            return cls(shared, personal | read_rows(folder, prefix))
+            return cls(shared, personal)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise RunError(
                 f"the state in {folder} cannot be read: {error}", "train again into a new folder"
@@ -119,14 +69,11 @@ class StateToSave(NamedTuple):
 
     shared: Writable
     personal: Writable
-    rows: Mapping[str, RowStore] | None = None  # that are not in `personal`
 
-    def write(self, folder: Path, prefix: str = "", before: Path | None = None) -> None:
-        """Write both states to two files in `folder`, and rows to one per segment, if `before` has none."""
+    def write(self, folder: Path, prefix: str = "") -> None:
+        """Write both states to two files in `folder`."""
         for name, tensors in (("shared", self.shared), ("personal", self.personal)):
             write_tensors(folder / f"{prefix}{name}.safetensors", tensors)
-        if self.rows:
-            write_rows(folder, prefix, self.rows, before)
 
 
 class RunProgress(Frozen):
@@ -256,10 +203,9 @@ class RunFolder:
 
         `states` gives the last and then the best one, so that only one of them has to be in memory.
         """
-        before = next(iter(self._checkpoints()[-1:]), None)
         with next_folder(self.path, _CHECKPOINT, progress.rounds_done) as partial:
             for prefix, state in zip(("last-", "best-"), states, strict=True):
-                state.write(partial, prefix, before)
+                state.write(partial, prefix)
             RunFolder(partial)._write("progress.json", progress.model_dump(mode="json"))
 
     def read_checkpoint(self) -> Checkpoint | None:

@@ -54,7 +54,7 @@ from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
 from solera.privacy.secagg.setup import Encoding, Part, Setup
-from solera.privacy.secagg.simulate import make_setup, run_round, secure_sum
+from solera.privacy.secagg.simulate import make_setup, run_round
 
 __all__ = [
     "Client",
@@ -68,5 +68,4 @@ __all__ = [
     "new_identity",
     "public_identity",
     "run_round",
-    "secure_sum",
 ]
