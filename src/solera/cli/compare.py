@@ -151,7 +151,7 @@ def _row(record: Record, gap: tuple[Record, Record] | None) -> dict[str, Any]:
 
 def _table(records: list[Record], gap: tuple[Record, Record] | None) -> Table:
     first = records[0]
-    columns = ("at 10", "val. NDCG", "test NDCG", "test HR", "gap closed, %", "s", "KiB up")
+    columns = ("at 10", "val. NDCG", "test NDCG", "test HR", "gap, %", "s", "KiB up")
     rows = []
     for record in records:
         result, share = record.result, _closed(record, gap)

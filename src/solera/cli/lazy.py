@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,15 +23,13 @@ PLUGINS = "Plug-ins"
 
 
 @cache
-def _statements(module: str) -> list[ast.stmt] | None:
-    """What stands in the source of a module; None if there is none."""
+def _source(module: str) -> str | None:
+    """The source of a module; None if there is none."""
     try:
         spec = find_spec(module)
     except ModuleNotFoundError:
         return None
-    if spec is None or spec.origin is None:
-        return None
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else None
 
 
 class Place(NamedTuple):
@@ -44,13 +42,14 @@ class Place(NamedTuple):
     def about(self) -> str:
         """The first paragraph of its help, read from the source without importing it."""
         module, _, name = self.where.partition(":")
-        statements = _statements(module)
-        if statements is None:
+        source = _source(module)
+        if source is None:
             return "Cannot be imported."
-        for node in statements:
-            if isinstance(node, ast.FunctionDef) and node.name == name:
+        found = re.search(rf"^(?:def {name}\(|{name} = )(?:.*\n)(?:[ )].*\n|\n)*", source, re.MULTILINE)
+        for node in ast.parse(found[0]).body if found else ():
+            if isinstance(node, ast.FunctionDef):
                 return (ast.get_docstring(node) or "").partition("\n\n")[0]
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            if isinstance(node, ast.Assign):
                 given = node.value.keywords if isinstance(node.value, ast.Call) else []
                 return next((ast.literal_eval(each.value) for each in given if each.arg == "help"), "")
         return ""
@@ -103,8 +102,26 @@ class Pluggable(TyperGroup):
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
-        for name, place in (*self.own.items(), *self._plugins()):
-            self.commands.setdefault(name, Lazy(name, place))
+        for name, place in self.own.items():
+            self.commands[name] = Lazy(name, place)
+
+    def plug_in(self) -> None:
+        """Add the commands of other packages, which takes a look at every installed package."""
+        for entry in extensions.entries("commands"):
+            name = entry.name.removeprefix(self.prefix)
+            if entry.name.startswith(self.prefix) and "." not in name:
+                self.commands.setdefault(name, Lazy(name, Place(entry.value, PLUGINS)))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names."""
+        self.plug_in()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command with this name. Those of other packages are looked for last."""
+        if cmd_name not in self.commands:
+            self.plug_in()
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, also by its former name."""
@@ -113,14 +130,10 @@ class Pluggable(TyperGroup):
             args = [*now.split(), *args[1:]]
         return super().resolve_command(ctx, args)
 
-    def _plugins(self) -> Iterator[tuple[str, Place]]:
-        for entry in extensions.entries("commands"):
-            name = entry.name.removeprefix(self.prefix)
-            if entry.name.startswith(self.prefix) and "." not in name:
-                yield name, Place(entry.value, PLUGINS)
-
 
 def subcommands(command: Any) -> dict[str, Any]:
     """All commands of a group by name, imported; none of a command that is no group."""
+    if isinstance(command, Pluggable):
+        command.plug_in()
     found = command.commands if isinstance(command, TyperGroup) else {}
     return {name: each.load() if isinstance(each, Lazy) else each for name, each in found.items()}

@@ -17,11 +17,11 @@ An installed package names its module, or its command, under an entry point:
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -34,10 +34,13 @@ FORMER = "SOLERA_METHODS"  # its name in 0.2, which works until 0.4
 Kind = Literal["commands", "methods", "datasets", "metrics"]
 
 
+installed = cache(entry_points)  # reads a file of every installed package
+
+
 @cache
 def entries(kind: Kind) -> tuple[EntryPoint, ...]:
     """The entry points of installed packages, in order of their names."""
-    return tuple(sorted(entry_points(group=f"solera.{kind}")))
+    return tuple(sorted(installed().select(group=f"solera.{kind}")))
 
 
 def own_files() -> list[Path]:
@@ -52,7 +55,7 @@ def own_files() -> list[Path]:
 def import_extensions(kind: Kind) -> None:
     """Execute each file once, and import the modules of entry points: they register what they have."""
     for file in own_files():
-        name = f"solera_import_{sha256(bytes(file.resolve())).hexdigest()[:12]}"
+        name = re.sub(r"\W", "_", f"solera_import{file.resolve()}")
         if name not in sys.modules:
             hint = f"mend the file; `python {file}` shows where it fails"
             _loaded(partial(_execute, file, name), repr(str(file)), hint)
@@ -63,6 +66,8 @@ def import_extensions(kind: Kind) -> None:
 
 def digests() -> dict[str, str]:
     """SHA-256 of each file of one's own, to record which code a run used."""
+    from hashlib import sha256  # noqa: PLC0415 - `solera --help` does not wait for it
+
     return {file.name: sha256(file.read_bytes()).hexdigest() for file in own_files()}
 
 
