@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 from solera.bench.statistics import (
     Interval,
@@ -36,6 +35,8 @@ def test_interval_of_two_users_by_hand():
 
 @pytest.mark.parametrize(("users", "hits"), [(100, 50), (400, 40)])
 def test_interval_of_hits_is_binomial(users, hits):
+    from scipy.stats import binom
+
     values = np.zeros(users)
     values[:hits] = 1
     found = interval(values)

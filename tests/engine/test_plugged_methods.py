@@ -63,7 +63,7 @@ OTHERS = [
 
 
 def everyday(name: str, plugins: tuple[str, ...]) -> bool:
-    """The rest is run by `pytest -m slow tests/engine/test_plugins.py`."""
+    """The rest is run by `pytest -m slow tests/engine/test_plugged_methods.py`."""
     if (name, plugins) in OTHERS:
         return False
     if not set(plugins) <= set(CLIENT_SIDE):
