@@ -80,7 +80,6 @@ def test_holm_by_hand():
     assert holm([]) == []
 
 
-@settings(max_examples=50)
 @given(st.lists(st.floats(-6, 6), max_size=12))
 def test_holm_is_between_bonferroni_and_no_correction(means):
     found = [Paired(mean, 1.0) for mean in means]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError
@@ -129,7 +129,6 @@ def test_many_sampled_rounds_by_simulation() -> None:
 noises, rates, counts = st.floats(0.5, 20), st.floats(0.001, 1), st.integers(1, 300)
 
 
-@settings(max_examples=40)
 @given(noises, rates, counts, st.sampled_from(["noise", "rounds", "rate"]), st.floats(0.1, 0.95))
 def test_more_noise_fewer_rounds_or_a_smaller_sample_never_raise_it(
     noise: float, rate: float, rounds: int, what: str, by: float
