@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -13,6 +14,12 @@ from solera.data.interactions import Interactions
 settings.register_profile("everyday", deadline=None, max_examples=30)
 settings.register_profile("full", deadline=None, max_examples=200)  # pytest --hypothesis-profile full
 settings.load_profile("everyday")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: no collection of garbage looks at its millions of objects again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

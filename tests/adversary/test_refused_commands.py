@@ -180,7 +180,7 @@ LOOKS = [
     *("device recommend", "device outbox", "device status", "device token list", "federation status"),
 ]
 OWN = ["fleet", "data clear", "device open"]  # folders of their own, a service
-RESEARCH = ("bench",)
+RESEARCH = ("attack", "bench", "leak", "paper", "poison")
 
 
 def leaves(command: object, name: tuple[str, ...] = ()) -> Iterator[str]:
