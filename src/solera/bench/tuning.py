@@ -13,7 +13,6 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import ExperimentalWarning
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.trial import TrialState, create_trial
 
@@ -116,6 +115,12 @@ def next_trial(space: Space, made: Mapping[int, Trial], number: int, evaluate: E
 
 def importances(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
     """How much each option matters, by PED-ANOVA, the shares adding up to 1."""
+    # It imports scikit-learn, which takes seconds.
+    from optuna.importance import (  # noqa: PLC0415
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions = {option: _distribution(where) for option, where in space.items()}
     study = optuna.create_study(direction="maximize")
