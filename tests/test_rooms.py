@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def imports(source: str, package: list[str]) -> set[str]:
     return found
 
 
+@cache
 def imported_by(file: Path) -> set[str]:
     return imports(file.read_text(encoding="utf-8"), ["solera", *file.relative_to(ROOT).parent.parts])
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from in_process import solera
@@ -31,21 +30,6 @@ PAGES = (
 BLOCK = re.compile(r'^```(console|python)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 # What is not followed: installing, which is done already, and measuring, which takes minutes.
 LEFT_OUT = ("pip install", "python -m venv", "solera bench")
-
-
-@pytest.fixture(scope="session")
-def small_ml_100k(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data sets with 200 users and 150 items, popular ones among them, in MovieLens' format."""
-    draw = np.random.default_rng(0)
-    likely = 1 / np.arange(1, 151)
-    lines = []
-    for user in range(1, 201):
-        items = draw.choice(150, draw.integers(8, 20), replace=False, p=likely / likely.sum())
-        lines += [f"{user}\t{item + 1}\t4\t{time}" for time, item in enumerate(items)]
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "ml-100k").mkdir()
-    (folder / "ml-100k" / "u.data").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
 
 
 class Follower:
@@ -84,7 +68,7 @@ class Follower:
                 return
             case "pytest":
                 code = subprocess.run(
-                    [sys.executable, "-m", *words], check=False, capture_output=True
+                    [sys.executable, "-m", *words, *self.quick], check=False, capture_output=True
                 ).returncode
             case _:
                 code = subprocess.run(words, check=False).returncode

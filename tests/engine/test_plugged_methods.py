@@ -63,14 +63,15 @@ OTHERS = [
 
 
 def everyday(name: str, plugins: tuple[str, ...]) -> bool:
-    """The rest is run by `pytest -m slow tests/engine/test_plugins.py`."""
+    """Every plug-in by itself, and those that have most to do with each other.
+
+    The rest is run by `pytest -m slow tests/engine/test_plugged_methods.py`.
+    """
     if (name, plugins) in OTHERS:
         return False
-    if not set(plugins) <= set(CLIENT_SIDE):
-        return True
     if len(plugins) == 1:
-        return name in ("fedmf", "fedncf")
-    return (name, plugins[1]) == ("fedmf", "plgc")
+        return name == "fedmf" or (name, *plugins) in (("fedncf", "plgc"), ("fedhist", "popular-negatives"))
+    return plugins == ("low-rank", "plgc") or not set(plugins) <= set(CLIENT_SIDE)
 
 
 for name, plugins in (*COMBINATIONS, *OTHERS):
@@ -120,6 +121,8 @@ for defence in DEFENCES:
         "plugins": ("robust",) if weighted else ("row-mean", "robust"),
         "options": {"robust": defence} | ({} if weighted else {"hidden": (8, 4)}),
     }
+    marks = [] if defence in ("norm-bound", "krum", "grouped") else [pytest.mark.slow]  # one of each kind
+    members["pytestmark"] = marks
     title = f"Test_{defence.replace('-', '_')}"
     globals()[title] = type(title, (MethodConformance,), members)
 
