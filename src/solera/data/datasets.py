@@ -84,7 +84,7 @@ def load(
     columns: dict[str, str] | None = None,
     name: str | None = None,
 ) -> Interactions:
-    """Load a data set by name, from a .csv, .tsv or .parquet file, or from a pandas, polars or Arrow table.
+    """Load a data set by name, from a file, a pandas, polars or Arrow table, or RecTools or LensKit.
 
     A name is looked up in `data_dir`, then in the folder given by SOLERA_DATA, as `<folder>/<name>/`, then in
     the cache; otherwise it is downloaded. Users with fewer than `min_interactions` rows are left out: None
@@ -112,10 +112,15 @@ def load(
 
 
 def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Interactions:
+    if hasattr(source, "get_raw_interactions"):  # a data set of RecTools
+        source = source.get_raw_interactions()
+    elif hasattr(source, "interaction_table"):  # one of LensKit
+        source = source.interaction_table(format="pandas", original_ids=True)
     if not is_frame(source):
         raise DataError(
             f"{type(source).__name__} cannot be loaded as a data set",
-            f"give a name ({', '.join(names()[:3])}, …), {_kinds()}, or a pandas, polars or Arrow table",
+            f"give a name ({', '.join(names()[:3])}, …), {_kinds()}, a pandas, polars or Arrow table, or a "
+            "data set of RecTools or LensKit",
         )
     rows = read_frame(source, columns)
     return Interactions.from_columns(name, rows.users, rows.items, rows.times, rows.titles)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +271,17 @@ def read_frame(source: Any, columns: dict[str, str] | None = None) -> Rows:
     found: dict[str, pl.Series] = {}
     for name in frame.columns:
         values = frame[name]
-        found[str(name)] = pl.Series(str(name), values.to_list() if _is_text(values) else values.to_numpy())
+        if not _is_text(values):
+            found[str(name)] = pl.Series(str(name), values.to_numpy())
+            continue
+        listed = [None if isinstance(each, float) and isnan(each) else each for each in values.to_list()]
+        try:
+            found[str(name)] = pl.Series(str(name), listed)
+        except TypeError:
+            kinds = sorted({type(each).__name__ for each in listed if each is not None})
+            raise DataError(
+                f"the column {str(name)!r} of {_NAME} mixes {' and '.join(kinds)}", "make them all text"
+            ) from None
     rows = np.arange(1, len(frame) + 1, dtype=np.int64)
     return rows_of(Table(Path(_NAME), found, rows, None), columns)
 

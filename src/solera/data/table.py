@@ -128,6 +128,8 @@ class Table:
     def compact_ids(self, column: str) -> pl.Series:
         """A column of ids, as whole numbers if all of them are, else as text."""
         values = self.columns[column]
+        if values.dtype.is_float() and (values.is_nan() | (values == values.floor())).fill_null(True).all():
+            values = values.fill_nan(None).cast(pl.Int64)  # whole numbers, with gaps
         numbers = _whole_numbers(values)
         return self._text(column, values) if numbers is None else numbers
 
