@@ -14,8 +14,7 @@ from solera.core.closed_form import NEIGHBOURS, WEIGHTS
 from solera.core.leaf import Params
 from solera.core.sparse import Rows, SparseTotal
 from solera.math import sparse_ridge
-from solera.math.neighbours import Neighbours, resized
-from solera.math.sparse_ridge import chosen, diagonal, of_rows, of_upper, solved
+from solera.math.sparse_ridge import Neighbours, chosen, diagonal, of_rows, of_upper, resized, solved
 
 
 def dense(rows: Rows, columns: int) -> np.ndarray:
@@ -135,7 +134,7 @@ def test_scores_rows_and_columns_are_those_of_the_dense_matrix(seed, at_once):
     memory = torch.zeros(4, 14, dtype=torch.float64)
     memory.index_put_((torch.from_numpy(rows), torch.from_numpy(sources)), times, accumulate=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solera.math.neighbours._AT_ONCE", at_once)
+        patch.setattr("solera.math.sparse_ridge._AT_ONCE", at_once)
         torch.testing.assert_close(weights.scores(rows, sources, times, 4), memory @ matrix)
 
 

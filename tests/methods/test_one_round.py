@@ -20,7 +20,7 @@ from solera.data.sampling import ClientData
 from solera.dp.settings import check_private
 from solera.engine.one_round import OneRound, _mirror, sum_for
 from solera.evaluate import split
-from solera.math.neighbours import Neighbours
+from solera.math.sparse_ridge import Neighbours
 from solera.methods import find
 
 CPU = torch.device("cpu")

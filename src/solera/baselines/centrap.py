@@ -20,6 +20,8 @@ the model worse. Under `paper`, where the held-out items are never drawn, it is 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -43,20 +45,18 @@ class CentRAPConfig(TrainedConfig):
     sparsity: float = Field(default=1e-3, ge=0, description="μ, FedRAP's v2: weight of |C|")
 
 
+@dataclass(frozen=True, eq=False)
 class CentRAP(Baseline):
     """A fitted CentRAP: W [n_users, d], b [n_users], C [n_items, d] and D [n_users · n_items, d]."""
 
     refreshes = "users' parameters refreshed in {epochs} epochs"
 
-    def __init__(
-        self, of_users: tuple[Tensor, Tensor], shared: Tensor, own: Tensor, config: CentRAPConfig, seed: int
-    ) -> None:
-        """`of_users` are W and b."""
-        self.weights, self.biases = of_users
-        self.shared = shared
-        self.own = own
-        self.config = config
-        self.seed = seed
+    weights: Tensor
+    biases: Tensor
+    shared: Tensor
+    own: Tensor
+    config: CentRAPConfig
+    seed: int
 
     @classmethod
     def fit(
@@ -83,8 +83,7 @@ class CentRAP(Baseline):
             torch.optim.SparseAdam([own], config.own_learning_rate),
         ]
         train(loss, Draws(split, config.negatives, seed).labelled, optimizers, config, on_epoch)
-        of_users = weights.detach(), biases.detach().squeeze(-1)
-        return cls(of_users, shared.detach(), own.detach(), config, seed)
+        return cls(weights.detach(), biases.detach().squeeze(-1), shared.detach(), own.detach(), config, seed)
 
     def refreshed(self, split: Split, epochs: int) -> CentRAP:
         """Train every w_u and b_u on for the training items of a split, with C and D fixed."""
@@ -100,8 +99,7 @@ class CentRAP(Baseline):
 
         draw = Draws(split, config.negatives, self.seed).labelled
         refresh(loss, draw, [weights, biases], config, epochs)
-        of_users = weights.detach(), biases.detach().squeeze(-1)
-        return CentRAP(of_users, self.shared, self.own, config, self.seed)
+        return replace(self, weights=weights.detach(), biases=biases.detach().squeeze(-1))
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """⟨w_u, c_i + d_ui⟩ + b_u for all items."""

@@ -21,6 +21,7 @@ probability of K ≤ 18, and NDCG@10 the mean of 1 / log₂(2 + K / 2) over thes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import comb, log2
 from typing import Literal
 
@@ -36,11 +37,11 @@ from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
 
 
+@dataclass(frozen=True, eq=False)
 class Popularity(Baseline):
     """score(u, i) = number of users who have item i in their training data."""
 
-    def __init__(self, counts: Tensor) -> None:
-        self.counts = counts
+    counts: Tensor
 
     @classmethod
     def fit(cls, split: Split) -> Popularity:
@@ -69,12 +70,12 @@ class CounterConfig(Frozen):
     )
 
 
+@dataclass(frozen=True, eq=False)
 class Counter(Baseline):
     """score(u, i) = − how often i was drawn as a negative of u."""
 
-    def __init__(self, drawn: Tensor, order: Tensor) -> None:
-        self.drawn = drawn
-        self.order = order  # [n_items], from 0 to below 1
+    drawn: Tensor
+    order: Tensor  # [n_items], from 0 to below 1
 
     @classmethod
     def fit(cls, split: Split, config: CounterConfig, seed: int, on_epoch: OnEpoch | None = None) -> Counter:

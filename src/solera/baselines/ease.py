@@ -11,6 +11,8 @@ With `recency` below 1, an item of the history counts recency^age instead of 1 w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from pydantic import Field
@@ -49,13 +51,13 @@ class EaseConfig(AttributeOptions):
     )
 
 
+@dataclass(frozen=True, eq=False)
 class Ease(Baseline):
     """A fitted EASE: `weights` is B, [n_items, n_items]."""
 
-    def __init__(self, weights: Tensor, recency: float = 1.0, timing: Timing | None = None) -> None:
-        self.weights = weights
-        self.recency = recency
-        self.timing = timing
+    weights: Tensor
+    recency: float = 1.0
+    timing: Timing | None = None
 
     @classmethod
     def fit(cls, split: Split, config: EaseConfig | None = None) -> Ease:

@@ -15,6 +15,7 @@ item):
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,11 @@ class IALSConfig(Frozen):
     )
 
 
+@dataclass(frozen=True, eq=False)
 class IALS(Baseline):
     """A fitted iALS. `model` is the library's model."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    model: Any
 
     @classmethod
     def fit(

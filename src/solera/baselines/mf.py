@@ -13,6 +13,8 @@ vector is trained on with Q fixed (`refreshed`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
@@ -27,16 +29,16 @@ class MFConfig(TrainedConfig):
     """Settings of MF."""
 
 
+@dataclass(frozen=True, eq=False)
 class MF(Baseline):
     """A fitted factorization: `users` is P, [n_users, d], and `items` is Q, [n_items, d]."""
 
     refreshes = "users' parameters refreshed in {epochs} epochs"
 
-    def __init__(self, users: Tensor, items: Tensor, config: MFConfig, seed: int) -> None:
-        self.users = users
-        self.items = items
-        self.config = config
-        self.seed = seed
+    users: Tensor
+    items: Tensor
+    config: MFConfig
+    seed: int
 
     @classmethod
     def fit(

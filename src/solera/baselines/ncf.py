@@ -13,6 +13,7 @@ alone and can be refreshed, as in `mf`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
@@ -42,19 +43,17 @@ class NCFConfig(TrainedConfig):
     )
 
 
+@dataclass(frozen=True, eq=False)
 class NCF(Baseline):
     """A fitted NCF: user and item vectors, and weight and bias of every layer."""
 
     refreshes = "users' parameters refreshed in {epochs} epochs"
 
-    def __init__(
-        self, users: Tensor, items: Tensor, layers: list[tuple[Tensor, Tensor]], config: NCFConfig, seed: int
-    ) -> None:
-        self.users = users
-        self.items = items
-        self.layers = layers
-        self.config = config
-        self.seed = seed
+    users: Tensor
+    items: Tensor
+    layers: list[tuple[Tensor, Tensor]]
+    config: NCFConfig
+    seed: int
 
     @classmethod
     def fit(

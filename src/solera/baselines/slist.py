@@ -13,6 +13,7 @@ With `decay_days` memories fade by days instead of positions. With `source_attri
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -73,13 +74,13 @@ class SLISTConfig(AttributeOptions):
         return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
 
 
+@dataclass(frozen=True, eq=False)
 class SLIST(Baseline):
     """A fitted SLIST: `weights` is B, [decays · n_items, n_items]."""
 
-    def __init__(self, weights: Tensor, decays: tuple[float, ...], timing: Timing | None = None) -> None:
-        self.weights = weights
-        self.decays = decays
-        self.timing = timing
+    weights: Tensor
+    decays: tuple[float, ...]
+    timing: Timing | None = None
 
     @property
     def reads_request_time(self) -> bool:

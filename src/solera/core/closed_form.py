@@ -29,7 +29,7 @@ from solera.core.method import Method
 from solera.core.sparse import Rows, bytes_of_total
 from solera.core.types import Floats, Ints
 
-NEIGHBOURS, WEIGHTS = "neighbours", "weights"  # a solved model, see `math.neighbours`
+NEIGHBOURS, WEIGHTS = "neighbours", "weights"  # a solved model, see `math.sparse_ridge`
 MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
 
 
@@ -151,7 +151,7 @@ class Solve:
         raise NotImplementedError
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Sources and weights of every item's neighbours, as in `math.neighbours`.
+        """Sources and weights of every item's neighbours, as in `math.sparse_ridge`.
 
         Totals are held by targets; of symmetric ones only the upper half.
         """

@@ -32,7 +32,7 @@ from solera.engine import OneRound, Simulation
 from solera.engine.one_round import memory_weights
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen, newcomer
-from solera.math.neighbours import LEVELS, Neighbours, resized
+from solera.math.sparse_ridge import LEVELS, Neighbours, resized
 from solera.methods import find, names
 from solera.methods.fedhist import FadingHistory
 from solera.runs.recommending import mixed

@@ -27,7 +27,7 @@ from solera.engine.ranks import Ranks
 from solera.engine.shares import share_of
 from solera.engine.simulation import RoundResult
 from solera.math.linear import memory_scores
-from solera.math.neighbours import Neighbours
+from solera.math.sparse_ridge import Neighbours
 
 Cover = Callable[[dict[str, Tensor]], None]
 
@@ -130,7 +130,7 @@ class DenseSum(Sum):
 
 
 class SparseSum(Sum):
-    """The total in sparse matrices, with sources and targets as in `math.neighbours`.
+    """The total in sparse matrices, with sources and targets as in `math.sparse_ridge`.
 
     Only the upper half of a symmetric sum is held. Any other sum is held transposed, target by target.
     """
@@ -224,7 +224,7 @@ def _empty(channels: Channels, n_items: int) -> SparseTotal:
 
 
 def _numbers(items: Ints, channels: int) -> Ints:
-    """The numbers of all channels of some items, as in `math.neighbours`."""
+    """The numbers of all channels of some items, as in `math.sparse_ridge`."""
     numbers: Ints = (items.astype(np.int64)[:, None] * channels + np.arange(channels)).ravel()
     return numbers
 

@@ -47,9 +47,15 @@ from solera.methods.plgc import (
     mixing_backbone,
     plgc,
 )
-from solera.methods.popular_negatives import PopularNegativesConfig, popular_negatives
 from solera.methods.robust import RobustConfig, robust
-from solera.methods.server_side import RowMeanConfig, ServerOptimizerConfig, row_mean, server_optimizer
+from solera.methods.server_side import (
+    PopularNegativesConfig,
+    RowMeanConfig,
+    ServerOptimizerConfig,
+    popular_negatives,
+    row_mean,
+    server_optimizer,
+)
 
 Config = TypeVar("Config", bound=BaseModel)
 

@@ -28,7 +28,7 @@ from solera.data.ragged import Ragged
 from solera.data.table import write_batches
 from solera.engine import Simulation
 from solera.engine.serving import best_unseen, newcomer
-from solera.math.neighbours import Neighbours
+from solera.math.sparse_ridge import Neighbours
 from solera.runs.federation import Federation
 
 Ids = Iterable[str | int]

@@ -21,7 +21,7 @@ from solera.dp.rounds import PrivateRound
 from solera.engine import State
 from solera.engine.one_round import Cover, Sum, sum_for
 from solera.engine.server import Server, derived, fed_by
-from solera.math.neighbours import resized
+from solera.math.sparse_ridge import resized
 from solera.runs.folder import SavedState
 
 CPU = torch.device("cpu")
