@@ -124,9 +124,8 @@ def _run(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: b
         found = best(study.trials)
         return f"best so far: {shown(found.options)} · validation NDCG@10 {found.ndcg:.4f}" if found else ""
 
-    what = f"trials in {asked.folder}"
     try:
-        status = run_shown(asked.matrix, plan, what, jobs=workers, data_dir=data_dir, more=so_far)
+        status = run_shown(asked.matrix, plan, "trials", jobs=workers, data_dir=data_dir, more=so_far)
     finally:
         study = asked.save()
     made = sweep_figures(study)
