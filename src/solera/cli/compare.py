@@ -77,7 +77,7 @@ def compare(
         plan = make_plan(matrix, retry_failed=True)
     except RunError as error:
         raise RunError(error.message, "give another --out, or remove that folder") from None
-    status = run_shown(matrix, plan, f"runs in {folder}", jobs=workers, data_dir=data_dir)
+    status = run_shown(matrix, plan, "runs", jobs=workers, data_dir=data_dir)
     made = Store(folder, Record).listed()
     records = [made[entry.asked.name] for entry in matrix.entries if entry.asked.name in made]
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]

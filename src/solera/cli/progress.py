@@ -160,7 +160,8 @@ def run_shown(
         status = run_matrix(matrix, plan, jobs=jobs, data_dir=data_dir, on_change=update)
     if status.stopping and status.done < status.total:
         raise StoppedError(
-            f"stopped with {status.done} of {status.total} {what}", "run the same command again to continue"
+            f"stopped with {status.done} of {status.total} {what} in {matrix.results}",
+            "run the same command again to continue",
         )
     return status
 

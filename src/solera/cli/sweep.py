@@ -125,8 +125,7 @@ def _run(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: b
         found = best(study.trials)
         return f"best so far: {shown(found.options)} · validation NDCG@10 {found.ndcg:.4f}" if found else ""
 
-    what = f"trials in {asked.folder}"
-    status = run_shown(asked.matrix, plan, what, jobs=workers, data_dir=data_dir, more=so_far)
+    status = run_shown(asked.matrix, plan, "trials", jobs=workers, data_dir=data_dir, more=so_far)
     study = asked.study()
     made = sweep_figures(study)
     page = write_page(asked.folder / "sweep.html", sweep_page(study, made), made if figures else {})
