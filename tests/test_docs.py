@@ -54,7 +54,7 @@ def test_quick_start(tmp_path):
 
 @NEEDS_DATA
 def test_the_first_example_prints_what_is_shown(tmp_path):
-    start = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+    start = (ROOT / "docs/start/first-results.md").read_text(encoding="utf-8")
     shown = block(README, "solera train pfedrec --data ml-100k --rounds 20", "text")
     assert block(start, "solera train pfedrec --data ml-100k --rounds 20", "text") == shown
     command = "train pfedrec --data ml-100k --rounds 20 --out runs/pfedrec"
@@ -135,7 +135,7 @@ def test_every_dependency_has_a_reason():
         *(d for extra in project["optional-dependencies"].values() for d in extra),
     ]
     names = {re.split(r"[^\w-]", line)[0] for line in wanted}
-    reasons = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    reasons = (ROOT / "docs" / "reference" / "dependencies.md").read_text(encoding="utf-8")
     assert {name for name in names if not re.search(rf"[| ]{name}[ ,|]", reasons)} == set()
 
 
@@ -146,7 +146,7 @@ def test_what_is_made_from_the_program_is_fresh(name, capsys):
 
 @pytest.mark.parametrize("name", ["make_commands", "make_scale"])
 def test_what_is_stale_is_named_and_made_anew(name, tmp_path, capsys):
-    for folder in ("reference", "images"):
+    for folder in ("reference", "results", "images"):
         (tmp_path / "docs" / folder).mkdir(parents=True)
     made = program(f"docs/{name}")
     assert made.main(["--check"], tmp_path) == 1

@@ -29,8 +29,10 @@ from solera_research.papers.cells import select
 ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 INDEX = ROOT / "docs" / "methods" / "README.md"
-PAPER_PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
-OTHER_PAGES = [ROOT / "docs" / f"{name}.md" for name in ("authors", "reproduction", "privacy")]
+PAPER_PAGES = sorted((ROOT / "docs" / "results" / "papers").glob("*.md"))
+OTHER_PAGES = [
+    ROOT / "docs" / f"{name}.md" for name in ("results/authors", "results/reproduction", "federation/privacy")
+]
 PAGES = (*METHOD_PAGES, *PAPER_PAGES, *OTHER_PAGES)
 KINDS = (
     "choices",
@@ -222,7 +224,7 @@ def test_figures_are_means_over_the_records(copy):
     assert "| `strict` | not measured yet | not measured yet | not measured yet | |" in others
     (row,) = re.findall(
         r"^\| `paper:pfedrec/ml-100k` .*$",
-        (copy / "docs" / "reproduction.md").read_text(encoding="utf-8"),
+        (copy / "docs" / "results" / "reproduction.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     away = "+0.024 / -0.064"  # 0.74 − 0.716 and 0.37 − 0.434

@@ -19,7 +19,13 @@ import pytest
 from in_process import solera
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("start.md", "explained.md", "faq.md", "tours/add-a-method.md", "tours/privacy.md")
+PAGES = (
+    "start/first-results.md",
+    "concepts/introduction.md",
+    "start/questions.md",
+    "guides/add-a-method.md",
+    "federation/audit.md",
+)
 BLOCK = re.compile(r'^```(console|python)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 # What is not followed: installing, which is done already, and measuring, which takes minutes.
 LEFT_OUT = ("pip install", "python -m venv", "solera bench")
@@ -97,18 +103,18 @@ def check(page: str, follower: Follower) -> None:
     """That what the pages promise is there."""
     said = follower.said
     match page:
-        case "start.md":
+        case "start/first-results.md":
             assert Path("report.html").stat().st_size > 10_000
             assert "full ranking" in said["solera baseline popularity --data ml-100k"]
-        case "explained.md":
+        case "concepts/introduction.md":
             assert "LEAKY" in said["solera data audit ml-100k --protocol paper"]
             assert "elastic-merge" in said["solera methods"]
-        case "faq.md":
+        case "start/questions.md":
             assert "paper:fedrap/ml-100k" in said["solera presets"]
-        case "tours/add-a-method.md":
+        case "guides/add-a-method.md":
             assert "plus bias" in said["solera --methods fedbias.py methods fedbias"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
-        case "tours/privacy.md":
+        case "federation/audit.md":
             assert "ε = 8" in "".join(text for line, text in said.items() if "--dp" in line)
             assert len(list(Path("audit").rglob("*.json"))) == 3
             assert Path("audit/report.html").exists()

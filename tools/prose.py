@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BOUNDS = {"mean": 16, "longest": 32}  # words in a sentence: mean of a page, rounded up, and the most in one
-GENERATED = {"docs/reference/commands.md", "docs/threat-model.md"}
+GENERATED = {"docs/reference/commands.md", "docs/federation/threat-model.md"}
 PHRASES = (  # each was in our text, and readers did not understand it
     *("from nothing", "what to meet next", "comes further", "is none", "uses nobody", "of no method"),
     *("person's minute", "needs nothing but itself", "hears of", "no record fills", "those count that"),

@@ -3,7 +3,7 @@
     python research/experiments/content.py time fedslist ml-100k
     python research/experiments/content.py attributes fedslist beauty --among 0,3
     python research/experiments/content.py cold fedslist beauty --among 0,3
-    python research/experiments/content.py tables docs/content.md
+    python research/experiments/content.py tables docs/guides/content.md
 
 Every study compares the options in `STUDIES` with the method's preset for the data set: `time` with memories
 that fade by days, `attributes` with priors from attributes, `cold` with the same under the protocol

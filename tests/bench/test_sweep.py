@@ -256,7 +256,7 @@ def test_killed_in_the_middle_then_to_the_end(folder):
 
 
 def test_every_sweep_in_the_documents_is_taken(pytestconfig):
-    text = (pytestconfig.rootpath / "docs" / "sweeps.md").read_text(encoding="utf-8").replace("\\\n", "")
+    text = (pytestconfig.rootpath / "docs" / "guides" / "sweeps.md").read_text("utf-8").replace("\\\n", "")
     commands = [shlex.split(line) for line in re.findall(r"^solera sweep .*$", text, re.MULTILINE)]
     assert len(commands) > 10
     for command in commands:

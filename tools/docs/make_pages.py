@@ -6,7 +6,7 @@ experiments/records.
 
 A block stands between `<!-- kind: names -->` and `<!-- end -->`. Records are what `solera bench run` leaves
 of a matrix with presets, `solera attack --record` of an attack, `solera poison --record` of a poisoned
-training; docs/benchmarks.md has more.
+training; docs/guides/studies.md has more.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ def main(arguments: Sequence[str], root: Path) -> int:
     kept, stale = Kept.read(root), False
     for page in (
         *sorted((root / "docs/methods").glob("*.md")),
-        root / "docs/reproduction.md",
-        root / "docs/results.md",
-        root / "docs/comparisons.md",
-        root / "docs/transformers.md",
-        root / "docs/leak.md",
-        root / "docs/repositories.md",
-        root / "docs/privacy.md",
+        root / "docs/results/reproduction.md",
+        root / "docs/results/board.md",
+        root / "docs/results/comparisons.md",
+        root / "docs/results/transformers.md",
+        root / "docs/concepts/leak.md",
+        root / "docs/results/repositories.md",
+        root / "docs/federation/privacy.md",
         root / "README.md",
     ):
         text = page.read_text("utf-8")

@@ -1,7 +1,7 @@
-"""Write docs/papers/: every table and figure of the five papers with Solera's figures, from records.
+"""Write docs/results/papers/: every table and figure of the five papers with Solera's figures, from records.
 
-The summary of all papers goes into the marked block of docs/reproduction.md, and what was run of each paper
-into that of docs/authors.md.
+The summary of all papers goes into the marked block of docs/results/reproduction.md, and what was run of each
+paper into that of docs/results/authors.md.
 
 python tools/docs/make_papers.py            write the pages
 python tools/docs/make_papers.py --check    change nothing; exit 1 and name the pages that are stale
@@ -35,14 +35,14 @@ from solera_research.papers.tables import (
 
 HEAD = """# {name}: tables and figures
 
-{citation}: "{title}". The method itself: [{name}](../methods/{key}.md).
+{citation}: "{title}". The method itself: [{name}](../../methods/{key}.md).
 
 {about}
 
 Every table shows the figures that the paper prints, ours with their standard deviation over seeds, and the
 difference. Ours are made under the protocol `paper`, as the paper's are. **All of these figures are leaky**:
-the held-out item can be told from the training negatives ([how](../leak.md)). They serve only for comparison.
-[Published and reproduced figures](../reproduction.md) explains the commands.
+the held-out item can be told from the training negatives ([how](../../concepts/leak.md)). They serve only for
+comparison. [Published and reproduced figures](../reproduction.md) explains the commands.
 """
 
 
@@ -54,9 +54,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
     found = list(all_results(papers().values(), stored))
     blocks = {"reproduction.md": ("summary", summary_text(found)), "authors.md": ("papers", overview(found))}
     for name, (kind, text) in blocks.items():
-        pages[name] = filled((root / "docs" / name).read_text("utf-8"), kind, text)
+        pages[name] = filled((root / "docs" / "results" / name).read_text("utf-8"), kind, text)
     for name, text in pages.items():
-        path = root / "docs" / name
+        path = root / "docs" / "results" / name
         if not path.exists() or path.read_text("utf-8") != text:
             stale = True
             sys.stdout.write(f"{'stale' if check else 'written'}: {path.relative_to(root)}\n")

@@ -1,4 +1,4 @@
-"""Write docs/scale-measured.md and its pictures from the records in experiments/records/scale.
+"""Write docs/results/scale.md and its pictures from the records in experiments/records/scale.
 
 python tools/docs/make_scale.py            write them
 python tools/docs/make_scale.py --check    change nothing; exit 1 and name what is stale
@@ -21,7 +21,7 @@ from solera_research.scale.forecast import Limits
 from solera_research.scale.records import read_all
 
 RECORDS = Path("experiments/records/scale")
-PAGE = Path("docs/scale-measured.md")
+PAGE = Path("docs/results/scale.md")
 IMAGES = Path("docs/images")
 
 
@@ -52,14 +52,14 @@ def page(records: scale.Records, drawn: Mapping[str, str]) -> str:
     """The whole page."""
 
     def shown(*names: str) -> str:
-        return "\n\n".join(f"![{drawn[name]}](images/{name}.svg)" for name in names if name in drawn)
+        return "\n\n".join(f"![{drawn[name]}](../images/{name}.svg)" for name in names if name in drawn)
 
     limits, target = Limits(), scale.TARGET
     parts = [
         "<!-- Made by tools/docs/make_scale.py from experiments/records/scale. Do not edit. -->",
         "# Scale, measured",
         """What training costs against users, items and ranks, and what it would cost at sizes nobody has
-run. [Scale](scale.md) has the commands for large data.""",
+run. [Scale](../guides/scale.md) has the commands for large data.""",
         """```console
 solera bench scale              # measure the missing points, one record each
 solera bench predict --check    # the largest points, predicted from the smaller ones
@@ -93,8 +93,8 @@ baseline.""",
         shown("scale-memory-users", "scale-memory-items"),
         "## Cost model",
         """Every figure is a sum of unit costs times sizes. They are fitted to the records of a method by
-least squares of relative errors; [fit.py](../research/src/solera_research/scale/fit.py) has the terms. d is
-the embedding size.""",
+least squares of relative errors; [fit.py](../../research/src/solera_research/scale/fit.py) has the terms.
+d is the embedding size.""",
         scale.unit_costs(models(records).values()) if records else NONE_YET,
         "### Predicted and measured",
         """Each method's largest point, predicted by a model that was fitted without it. Rows of clients above

@@ -1,4 +1,4 @@
-"""Make the pictures of docs/page.md and docs/service.md: every screen, light and dark, at two widths.
+"""Make the pictures of the pages for people: every screen, light and dark, at two widths.
 
 python tools/docs/make_screens.py
 

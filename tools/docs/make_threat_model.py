@@ -1,4 +1,4 @@
-"""Writes docs/threat-model.md from what the attacks in tests/adversary reached when they were last run.
+"""Writes docs/federation/threat-model.md from what the attacks in tests/adversary reached at last.
 
 pytest tests/adversary --figures tests/adversary/figures.json      what they reach (and again with -m slow)
 python tools/docs/make_threat_model.py                                   the page
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-DOCS = Path(__file__).parents[2] / "docs"
-TESTS = DOCS.parent / "tests" / "adversary"
+DOCS = Path(__file__).parents[2] / "docs" / "federation"
+TESTS = DOCS.parents[1] / "tests" / "adversary"
 FIGURES, PAGE, FRAME = TESTS / "figures.json", DOCS / "threat-model.md", DOCS / "threat-model.frame"
 
 ADVERSARIES = {
@@ -98,6 +98,6 @@ def _row(each: Attack) -> str:
 if __name__ == "__main__":
     if "--check" in sys.argv:
         if PAGE.read_text(encoding="utf-8") != page():
-            raise SystemExit("docs/threat-model.md is old: python tools/docs/make_threat_model.py")
+            raise SystemExit("docs/federation/threat-model.md is old: python tools/docs/make_threat_model.py")
     else:
         PAGE.write_text(page(), encoding="utf-8")

@@ -129,7 +129,7 @@ def read_matrix(path: Path, data_dir: Path | None = None) -> Matrix:
     file = _read(path)
     cells = _cells(path, file, data_dir)
     if not file.run and not cells:
-        raise ConfigError(f"{path} has no [[run]]", "docs/benchmarks.md shows a matrix")
+        raise ConfigError(f"{path} has no [[run]]", "docs/guides/studies.md shows a matrix")
     taken: dict[str, tuple[Entry, str]] = {}
     for cell in cells:
         taken |= dict.fromkeys(cell.final_names, (cell, "a tuning"))
@@ -177,7 +177,7 @@ def read_tuning(path: Path) -> Matrix:
     """Read all searches of a matrix, without the final runs, and check every name."""
     file = _read(path)
     if not file.tune:
-        raise ConfigError(f"{path} has no [[tune]]", "docs/benchmarks.md shows one")
+        raise ConfigError(f"{path} has no [[tune]]", "docs/guides/studies.md shows one")
     searches = (replace(entry, seeds=()) for entry in _tunings(path, file))
     return Matrix(Path(file.tuning), tuple(searches))
 
@@ -203,7 +203,7 @@ def _tunings(path: Path, file: _File) -> list[Tuning]:
 
 
 def _read(path: Path) -> _File:
-    hint = "docs/benchmarks.md shows a matrix"
+    hint = "docs/guides/studies.md shows a matrix"
     try:
         return _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
