@@ -3,7 +3,7 @@
     python research/experiments/content.py time fedslist ml-100k
     python research/experiments/content.py attributes fedslist beauty --among 0,3
     python research/experiments/content.py cold fedslist beauty --among 0,3
-    python research/experiments/content.py tables docs/guides/content.md
+    python research/experiments/content.py tables docs/guides/closed-forms.md
 
 Every study compares the options in `STUDIES` with the method's preset for the data set: `time` with memories
 that fade by days, `attributes` with priors from attributes, `cold` with the same under the protocol
@@ -24,7 +24,7 @@ from solera.data.datasets import load
 from solera.runs import RunConfig, train
 from solera.runs.presets import presets
 
-RECORDS = Path(__file__).parent / "records" / "content"
+RECORDS = Path(__file__).parents[2] / "experiments" / "records" / "content"
 DAYS = (1.0, 30.0)
 SOURCES, TARGETS = (0.0, 3.0), (0.0, 0.01, 0.03, 0.1)
 STUDIES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -89,6 +89,8 @@ def tables(page: Path) -> None:
     for study in STUDIES:
         made = "\n".join(table(study)) if any(RECORDS.glob(f"{study}--*.json")) else "Not measured yet."
         begin, end = f"<!-- {study} -->", f"<!-- /{study} -->"
+        if begin not in text:
+            continue
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
     page.write_text(text, encoding="utf-8")

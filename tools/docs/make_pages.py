@@ -58,6 +58,7 @@ from solera_research.poisoning.records import read_all as read_poisoning
 
 RECORDS = Path("experiments") / "records"
 BLOCK = re.compile(r"<!-- ([a-z' ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
+LINK = re.compile(r"\]\((?!\w+:)([^)#]+)\)")
 
 
 class Kept(NamedTuple):
@@ -112,12 +113,24 @@ def main(arguments: Sequence[str], root: Path) -> int:
     ):
         text = page.read_text("utf-8")
         filled = BLOCK.sub(lambda block: fill(block, kept), text)
-        if filled != text:
-            stale = True
-            sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
-            if not check:
-                page.write_text(filled, "utf-8")
+        stale |= written(page, filled, root, check)
+    stale |= written(root / "docs/index.md", index((root / "README.md").read_text("utf-8")), root, check)
     return int(check and stale)
+
+
+def written(page: Path, text: str, root: Path, check: bool) -> bool:
+    """Whether a page is not as it should be. If so it is named, and written unless it is only checked."""
+    stale = not page.exists() or page.read_text("utf-8") != text
+    if stale:
+        sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
+        if not check:
+            page.write_text(text, "utf-8")
+    return stale
+
+
+def index(readme: str) -> str:
+    """The site's first page: README with links that lead on from docs."""
+    return LINK.sub(lambda link: f"]({link[1].removeprefix('docs/') if link[1].startswith('docs/') else f'../{link[1]}'})", readme)
 
 
 def fill(block: re.Match[str], kept: Kept) -> str:

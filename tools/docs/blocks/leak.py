@@ -94,16 +94,17 @@ def repositories(leak: Leak) -> str:
 
 
 def _repository(each: Mapping[str, Any]) -> str:
-    url = f"https://github.com/{each['name']}"
-    paper = f", {each['paper']}" if each["paper"] else ""
-    head = f"**[{each['name']}]({url})**, {each['method']}{paper}; commit `{each['commit'][:10]}`"
-    lines = []
+    drawn = _LEAKS[each["negatives"]["answer"]]
+    summary = f"<summary><b>{each['name']}</b>, {each['method']}: {drawn}</summary>"
+    paper = f"{each['paper']}; " if each["paper"] else ""
+    lines = [f"- {paper}[commit {each['commit'][:10]}](https://github.com/{each['name']}/tree/{each['commit']})"]
     for question in _ASKED:
         found = each[question]
         answer = _LEAKS[found["answer"]] if question == "negatives" else found["answer"]
         note = f". {found['note'][:1].upper()}{found['note'][1:]}" if found["note"] else ""
         lines.append(f"- {question}: {answer} (`{found['where']}`){note}")
-    return "\n".join((head, "", *lines, *([f"- {each['note']}"] if each["note"] else [])))
+    noted = [f"- {each['note']}"] if each["note"] else []
+    return "\n".join(('<details markdown="1">', summary, "", *lines, *noted, "", "</details>"))
 
 
 def authors(leak: Leak) -> str:
@@ -116,6 +117,8 @@ def authors(leak: Leak) -> str:
         grouped.setdefault((run["method"], run["dataset"]), {}).setdefault(kind, []).append(run)
     rows = []
     for (method, dataset), runs in sorted(grouped.items()):
+        if len(runs) < len(_KINDS):
+            continue
         both = [run for kind in _KINDS for run in runs.get(kind, [])]
         changed = next(
             (f"`{run['change']['file']}:{run['change']['line']}`" for run in both if run["change"]), "–"
@@ -135,7 +138,7 @@ def authors(leak: Leak) -> str:
         "after, as reported",
         "after, last",
     )
-    return table(head, rows)
+    return table(head, rows) if rows else NONE_YET
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], which: str) -> str:
