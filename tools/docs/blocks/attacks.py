@@ -87,9 +87,10 @@ def best_attack(
 
 
 def attack_commands(attacks: Sequence[AttackRecord | PoisonRecord]) -> str:
-    """What made the records."""
-    lines = "\n".join(record.command for record in attacks)
-    return f"```console\n{lines}\n```" if attacks else NONE_YET
+    """What made the records, with today's names of options."""
+    lines = "\n".join(r.command.replace("--wire paper-laplace=", "--noise laplace:") for r in attacks)
+    summary = f'<details markdown="1">\n<summary>The {len(attacks)} commands</summary>'
+    return f"{summary}\n\n```console\n{lines}\n```\n\n</details>" if attacks else NONE_YET
 
 
 def plain(attacks: Attacks, dataset: str) -> Attacks:

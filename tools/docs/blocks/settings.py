@@ -12,14 +12,15 @@ from pydantic import BaseModel
 
 from solera.baselines import BASELINES
 from solera.methods import PLUGINS, find
+from solera.methods import names as all_names
 from solera.runs.presets import Preset, presets
 
 METRICS = {"hr": "hr@10", "ndcg": "ndcg@10"}  # a preset's word for it, and a record's
 
 
 def choices(*names: str) -> str:
-    """The five choices of some methods."""
-    made = [(f"`{name}`", find(name).choices) for name in names]
+    """The five choices of some methods, or of all."""
+    made = [(f"`{name}`", find(name).choices) for name in names or all_names()]
     return table(("method", *made[0][1]), ((name, *each.values()) for name, each in made))
 
 
@@ -45,7 +46,7 @@ def plugin_options(*names: str) -> str:
         for name in names
         for key, value in PLUGINS[name].config().model_dump(mode="json").items()
     ]
-    return table(("`--with`", "`-o`", "default", "about"), rows)
+    return table(("`--plugin`", "`-o`", "default", "about"), rows)
 
 
 def baseline_options(name: str) -> str:
