@@ -3,7 +3,7 @@
 python tools/docs/words.py            a line per folder
 python tools/docs/words.py --pages    a line per page too
 
-A word is what spaces separate. Code is in fences. Made are the blocks between `<!-- kind -->` and `<!-- end -->`,
+A word is what spaces separate. Code is in fences. Made are blocks between `<!-- kind -->` and `<!-- end -->`,
 and whole pages that a program writes. All the rest is prose, tables by hand among it.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-MADE = ("docs/reference/commands", "docs/results/papers", "docs/results/scale.md")
+MADE = ("docs/index.md", "docs/reference/commands", "docs/results/papers", "docs/results/scale.md")
 BLOCK = re.compile(r"<!-- [^\n]+? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
 FENCE = re.compile(r"^ *(```+).*?^ *\1$", re.DOTALL | re.MULTILINE)
 
@@ -34,12 +34,15 @@ class Words(NamedTuple):
 
 
 def count(page: Path, name: str) -> Words:
-    """Those of one page; beside a frame, of which a program makes the page, the page's other words are made."""
+    """Those of one page. A page with a frame is made from it, so only the frame is prose."""
     text, frame = page.read_text("utf-8"), page.with_suffix(".frame")
     if name.startswith(MADE):
         return Words(made=len(text.split()))
     if frame.exists():
-        return Words(len(frame.read_text("utf-8").split()), made=len(text.split()) - len(frame.read_text("utf-8").split()))
+        return Words(
+            len(frame.read_text("utf-8").split()),
+            made=len(text.split()) - len(frame.read_text("utf-8").split()),
+        )
     without = BLOCK.sub("", text)
     prose = FENCE.sub("", without)
     whole, rest, left = (len(each.split()) for each in (text, without, prose))
@@ -57,7 +60,9 @@ def main(arguments: Sequence[str], root: Path = Path(__file__).parents[2]) -> in
     found = pages(root)
     groups: dict[str, list[str]] = {}
     for name in found:
-        groups.setdefault("/".join(name.split("/")[:2]) if name.count("/") > 1 else "README, index", []).append(name)
+        groups.setdefault(
+            "/".join(name.split("/")[:2]) if name.count("/") > 1 else "README, index", []
+        ).append(name)
     print(f"{'prose':>8}{'code':>8}{'made':>8}  pages")
     for group, names in groups.items():
         words = Words.sum(found[name] for name in names)

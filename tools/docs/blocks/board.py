@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from blocks.markdown import NONE_YET, anchor, table
+from blocks.markdown import NONE_YET, anchor, folded, table
 
 from solera.bench.blocks import Block, Row, blocks
 from solera.bench.budgets import Spent, spent
@@ -153,7 +153,7 @@ def searches(boards: Boards) -> str:
             *("model", "trials", "diverged", "passes", "seconds", "given", "chosen"),
             *("its round", "near an end of the range"),
         )
-        parts += [f"### Search, {board.block.dataset}", table(head, rows)]
+        parts.append(folded(board.block.dataset, table(head, rows)))
     return "\n\n".join(parts) or NONE_YET
 
 

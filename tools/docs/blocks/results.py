@@ -45,11 +45,13 @@ def figures(name: str, records: Records, papers: Stored) -> str:
     ]
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
     head = ("", f"99 negatives, {PAIR}", *(f"{each}, {PAIR}" for each in FULL), "seeds")
-    return table(head, rows) + f"\n\n{below}{time}"
+    columns = [number for number in range(len(head)) if number == 0 or any(row[number] for row in rows)]
+    shown = [[row[number] for number in columns] for row in (head, *rows)]
+    return table(shown[0], shown[1:]) + f"\n\n{below}{time}"
 
 
 def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
-    """The published figures, the same with the leak, and what remains without it; ml-100k. No cell is a gap."""
+    """The published figures, the same with the leak, and what remains without it; ml-100k."""
     found = {
         label: next(filter(None, (_of(each, label) for each in (board, *earlier))), []) for label in HEADLINE
     }
@@ -89,26 +91,19 @@ def _hr(runs: Records) -> str:
     return _spread([run.result.test.sampled99["hr@10"] for run in runs])
 
 
-def reproduction(records: Records, papers: Stored, datasets: Sequence[str]) -> str:
-    """Presets with a record: published, measured under both protocols, how far from what was published."""
-    rows, without = [], []
-    there = (entry for entry in presets().values() if entry.published)
-    for entry in (entry for entry in there if not datasets or entry.dataset in datasets):
-        leaky, strict = papers.find(entry.config()), _strict(records, entry.name)
-        if not leaky and not strict:
-            without.append(f"`{entry.name}`")
-            continue
-        away = (
-            mean(run.result.test.sampled99[metric] for run in leaky) - entry.published[key]
-            for key, metric in METRICS.items()
-            if leaky and entry.published
-        )
-        difference = " / ".join(f"{each:+.3f}" for each in away)
-        row = (f"`{entry.name}`", published(entry), _measured(leaky, "sampled99"), difference)
-        rows.append((*row, _measured(strict, "sampled99"), *_of_both(strict)))
-    honest = ("`strict`, 99 negatives", *(f"`strict`, {each}" for each in FULL))
-    made = table(("preset", "published", PROTOCOLS["paper"], "difference", *honest), rows)
-    return made + (f"\n\nWithout a record: {', '.join(without)}." if without else "")
+def reproduction(papers: Stored, datasets: Sequence[str]) -> str:
+    """Presets with a record under the protocol of the papers, and how far it is from what was published."""
+    rows = []
+    for entry in presets().values():
+        leaky = papers.find(entry.config()) if entry.published and entry.dataset in datasets else []
+        if leaky and entry.published:
+            away = (
+                mean(run.result.test.sampled99[metric] for run in leaky) - entry.published[key]
+                for key, metric in METRICS.items()
+            )
+            difference = " / ".join(f"{each:+.3f}" for each in away)
+            rows.append((f"`{entry.name}`", published(entry), _measured(leaky, "sampled99"), difference))
+    return table(("preset", "published", PROTOCOLS["paper"], "difference"), rows) if rows else NONE_YET
 
 
 def _strict(records: Records, name: str) -> Records:
