@@ -3,7 +3,7 @@
 python tools/docs/make_commands.py            rewrite the pages
 python tools/docs/make_commands.py --check    change nothing; exit 1 and name the pages that are stale
 
-A group of commands has a page of its own. All others are on the first page.
+Every command or group of commands has a page of its own.
 """
 
 from __future__ import annotations
@@ -31,24 +31,16 @@ on standard error, what is wrong and what to do next, and an exit code that is n
 
 
 def pages() -> dict[Path, str]:
-    """All pages: a group's commands on its own, the others on the first, with their options and examples."""
+    """A page for every command or group of commands, with their options and examples, and the first page."""
     program = typer.main.get_command(app)
     below = subcommands(program)
-    groups = {name: command for name, command in below.items() if isinstance(command, TyperGroup)}
     made = {
-        FOLDER / f"{name}.md": "\n".join((*_command(command, f"solera {name}", 1),))
-        for name, command in groups.items()
-    }
-    rows = (f"| [solera {name}]({name}.md) | {_split(each.help or '')[0]} |" for name, each in groups.items())
-    single = [
-        line
+        FOLDER / f"{name}.md": "\n".join(_command(command, f"solera {name}", 1))
         for name, command in below.items()
-        if name not in groups
-        for line in _command(command, f"solera {name}", 2)
-    ]
-    made[FOLDER / "index.md"] = "\n".join(
-        (HEAD, "| group | |\n|---|---|", *rows, "", *_entry(program, "solera", 2), *single)
-    )
+    }
+    rows = (f"| [solera {name}]({name}.md) | {_split(each.help or '')[0]} |" for name, each in below.items())
+    listed = "\n".join(("| command | |\n|---|---|", *rows))
+    made[FOLDER / "index.md"] = "\n".join((HEAD, f"{listed}\n", *_entry(program, "solera", 2)))
     return made
 
 

@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from blocks.markdown import folded
+
 DOCS = Path(__file__).parents[2] / "docs" / "federation"
 TESTS = DOCS.parents[1] / "tests" / "adversary"
 FIGURES, PAGE, FRAME = TESTS / "figures.json", DOCS / "threat-model.md", DOCS / "threat-model.frame"
@@ -77,8 +81,9 @@ def page() -> str:
     lines = [_count(attacks)]
     for adversary, title in ADVERSARIES.items():
         rows = [each for each in attacks if each.adversary == adversary]
-        lines += ["", f"### {title}", "", "| promise | before | now | test |", "|---|---|---|---|"]
-        lines += [_row(each) for each in rows]
+        head = ("| promise | before | now | test |", "|---|---|---|---|")
+        table = "\n".join((*head, *map(_row, rows)))
+        lines += ["", f"### {title}", "", folded(f"{len(rows)} attacks", table)]
     return FRAME.read_text(encoding="utf-8").replace("<!-- attacks -->", "\n".join(lines))
 
 

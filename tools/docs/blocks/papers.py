@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from blocks.markdown import folded
 from blocks.markdown import table as markdown
 
 from solera_research.papers import Paper, PaperTable, papers
@@ -70,7 +71,8 @@ def _runs(found: Sequence[Result]) -> Iterator[str]:
         grids = run_grids(shown)
         first, published, ours, *others = grids[0].head
         head = ("data set", first, published, f"{ours} (leaky)", *others)
-        yield markdown(head, [(grid.title, *row) for grid in grids for row in grid.rows])
+        table = markdown(head, [(grid.title, *row) for grid in grids for row in grid.rows])
+        yield folded(f"{len(shown)} of {len(found)} cells", table)
     without: dict[str, list[str]] = {}
     for result in found:
         if not result.records:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from blocks.markdown import PAIR, table
+from blocks.markdown import PAIR, folded, table
 from pydantic import BaseModel
 
 from solera.baselines import BASELINES
@@ -55,7 +55,8 @@ def baseline_options(name: str) -> str:
     abouts = dict(_texts_below_fields(config))
     shown = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in config()}
     rows = [(f"`{key}`", f"`{value}`", abouts[key]) for key, value in shown.items()]
-    return table(("`-o`", "default", "about"), rows) if rows else f"`{name}` has no options."
+    options_ = table(("`-o`", "default", "about"), rows)
+    return folded(f"Options of <code>{name}</code>", options_) if rows else f"`{name}` has no options."
 
 
 def _texts_below_fields(config: type[BaseModel]) -> Iterator[tuple[str, str]]:
