@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import polars
 import pytest
 
 from in_process import solera
@@ -21,6 +22,7 @@ from in_process import solera
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = (
     "start/first-results.md",
+    "start/one-table.md",
     "concepts/introduction.md",
     "start/questions.md",
     "guides/add-a-method.md",
@@ -106,6 +108,11 @@ def check(page: str, follower: Follower) -> None:
         case "start/first-results.md":
             assert Path("report.html").stat().st_size > 10_000
             assert "full ranking" in said["solera baseline popularity --data ml-100k"]
+        case "start/one-table.md":
+            everybody = polars.read_parquet("everybody.parquet")
+            assert everybody.columns == ["user", "rank", "item", "title", "score"]
+            assert everybody.height == 20 * everybody["user"].n_unique() == 20 * 500
+            assert polars.read_parquet("next.parquet").height == 20 * 500
         case "concepts/introduction.md":
             assert "LEAKY" in said["solera data audit ml-100k --protocol paper"]
             assert "elastic-merge" in said["solera methods"]
