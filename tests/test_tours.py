@@ -119,7 +119,7 @@ def check(page: str, follower: Follower) -> None:
         case "start/questions.md":
             assert "paper:fedrap/ml-100k" in said["solera presets"]
         case "guides/add-a-method.md":
-            assert "plus bias" in said["solera --methods fedbias.py methods fedbias"]
+            assert "plus bias" in said["solera --methods-file fedbias.py methods fedbias"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
         case "federation/audit.md":
             assert "ε = 8" in "".join(text for line, text in said.items() if "--dp" in line)
