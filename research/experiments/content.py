@@ -20,6 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from solera.bench.machine import check_committed
 from solera.data.datasets import load
 from solera.runs import RunConfig, train
 from solera.runs.presets import presets
@@ -49,6 +50,7 @@ def trials(study: str, method: str, among: list[float] | None) -> list[dict[str,
 
 def measure(study: str, method: str, data: str, among: list[float] | None) -> None:
     """Run all trials of a study and record them."""
+    check_committed(RECORDS)
     preset = presets().get(f"strict:{method}/{data}")
     base = preset.options if preset else {}
     loaded, protocol = load(data), "cold-items" if study == "cold" else "strict"

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.bench.machine import check_committed
 from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import ClosedForm
 from solera.core.files import write_atomically
@@ -203,6 +204,7 @@ def model(data: Data, setting: Setting, sums: dict[str, Tensor], epsilon: float)
 
 def main(folder: Path, names: list[str]) -> None:
     """Compute all points that have no record."""
+    check_committed(folder)
     for name in names:
         missing = [e for e in EPSILONS if not record_of(folder, name, e).exists()]
         if missing:

@@ -32,7 +32,7 @@ from blocks.attacks import (
 from blocks.board import Boards, board_tables, not_on_the_board, pair_by_pair, read_boards, searches
 from blocks.by_users import Points, privacy_by_users, privacy_settings, read_points
 from blocks.leak import Leak, authors, counter_table, repositories, repositories_summary
-from blocks.papers import paper_pages, reproduced
+from blocks.papers import not_attempted, paper_pages, reproduced, unique
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
 from blocks.results import Records, figures, headline, reproduction
@@ -162,6 +162,8 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "transformers": lambda: transformer_boards(transformers, others),
         "counter": lambda: counter_table(leak),
         "papers": lambda: reproduced(papers),
+        "unique runs": lambda: unique(papers),
+        "not attempted": lambda: not_attempted(papers),
         "repositories summary": lambda: repositories_summary(leak),
         "repositories": lambda: repositories(leak),
         "authors' code": lambda: authors(leak),

@@ -9,7 +9,7 @@ from blocks.markdown import table as markdown
 
 from solera_research.papers import Paper, PaperTable, papers
 from solera_research.papers.cells import Result, Stored, cells
-from solera_research.papers.summary import all_results, summary
+from solera_research.papers.summary import all_results, left_out, summary, unique_runs
 from solera_research.papers.tables import (
     data_grid,
     results,
@@ -40,7 +40,10 @@ def paper_pages(stored: Stored) -> dict[str, str]:
 def page(paper: Paper, stored: Stored) -> str:
     """The page of a paper. It does not depend on the data sets of the machine it is made on."""
     shown = paper.model_dump(include={"name", "title", "key", "about"})
-    parts = [HEAD.format(citation=paper.rows.citation, **shown)]
+    head = HEAD.format(citation=paper.rows.citation, **shown)
+    if paper.not_reproducible:
+        head += f"\n**Not reproducible from the paper.** {paper.not_reproducible.strip()}\n"
+    parts = [head]
     parts += ["\n\n".join(_section(paper, each, stored)) + "\n" for each in paper.table]
     return "\n".join([*parts, *_outside(paper, stored)])
 
@@ -97,6 +100,20 @@ def _outside(paper: Paper, stored: Stored) -> Iterator[str]:
         rows = [(", ".join(tables), *key) for key, tables in same.items()]
         head = ("table", "row", "data set", "difference", "why, as far as it is known")
         yield f"## Cells that are further than 0.03 away\n\n{markdown(head, rows)}\n"
+
+
+def unique(stored: Stored) -> str:
+    """Counts of unique runs, by where their settings come from."""
+    runs = unique_runs(all_results(papers().values(), stored))
+    rows = [(each.settings, *map(str, (each.run, each.within, each.outside))) for each in runs]
+    return markdown(("settings", "runs with a record", "within", "outside"), rows)
+
+
+def not_attempted(stored: Stored) -> str:
+    """What no more runs are made of."""
+    found = left_out(list(all_results(papers().values(), stored)))
+    head = ("paper", "tables and rows", "cells without a record", "why")
+    return markdown(head, [tuple(map(str, each)) for each in found])
 
 
 def reproduced(stored: Stored) -> str:

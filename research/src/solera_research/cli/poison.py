@@ -72,11 +72,14 @@ def poison(
 
     Example: solera poison fedmf --data ml-100k --malicious 0.05 --defence trimmed-mean -o trim=0.3
     """
+    from solera.bench.machine import check_committed
     from solera.data.datasets import load
     from solera.runs.presets import run_settings
     from solera_research.poisoning.experiment import AttackPlan
     from solera_research.poisoning.experiment import poison as run_poison
 
+    if record:
+        check_committed(record)
     defended = defence != NONE
     config = run_settings(
         method,

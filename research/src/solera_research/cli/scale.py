@@ -43,6 +43,7 @@ def scale(
 
     Example: solera bench scale --only u1e6
     """
+    from solera.bench.machine import check_committed
     from solera.data.fetch import cache_dir
     from solera.runs import StoppedError
     from solera_research.scale.measure import FailedError, measure, todo
@@ -58,6 +59,8 @@ def scale(
     if dry_run:
         _list(able, left, json)
         return
+    if left:
+        check_committed(output)
     failed: list[str] = []
     try:
         for number, point in enumerate(left, start=1):
