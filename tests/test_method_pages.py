@@ -48,6 +48,8 @@ KINDS = (
     "figures",
     "reproduction",
     "papers",
+    "unique runs",
+    "not attempted",
     "attacks on single uploads",
     "attacks among touched rows",
     "attacks on sums",
