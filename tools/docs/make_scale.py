@@ -56,8 +56,8 @@ def page(records: scale.Records, drawn: Mapping[str, str]) -> str:
 
     limits, target = Limits(), scale.TARGET
     parts = [
-        "<!-- Made by tools/docs/make_scale.py from experiments/records/scale. Do not edit. -->",
         "# Scale, measured",
+        "<!-- Made by tools/docs/make_scale.py from experiments/records/scale. Do not edit. -->",
         """What training costs against users, items and ranks, and what it would cost at sizes nobody has
 run. [Scale](../guides/scale.md) has the commands for large data.""",
         """```console
