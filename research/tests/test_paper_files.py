@@ -8,8 +8,7 @@ from itertools import chain
 import pytest
 
 from solera.core.errors import ConfigError
-from solera.runs.paper_rows import row_presets
-from solera.runs.presets import preset, presets
+from solera.runs.presets import preset, presets, row_presets
 from solera_research.papers import Published, find_table, papers
 from solera_research.papers.cells import cells, counted
 

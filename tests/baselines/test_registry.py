@@ -7,7 +7,8 @@ import pytest
 from planted import blocks
 
 from in_process import solera
-from solera.baselines import BASELINES, Epoch, NCFConfig, configure
+from solera.baselines import BASELINES, Epoch, configure
+from solera.baselines.ncf import NCFConfig
 from solera.core.errors import ConfigError
 from solera.runs import RunResult
 from solera.runs.baseline import run_baseline

@@ -17,8 +17,8 @@ from in_process import solera
 from solera.cli import progress
 from solera.core.errors import RunError
 from solera.report import make_page, read_runs
-from solera.report.content import FEW, LONG
 from solera.report.figures import make_figures
+from solera.report.page import FEW, LONG
 
 METRICS = [(kind, metric) for kind in ("full", "sampled99") for metric in ("hr@10", "ndcg@10")]
 
@@ -104,7 +104,7 @@ def test_a_leaky_run_says_so_in_red_everywhere(tmp_path):
 
 
 def page_warning() -> str:
-    from solera.report.sections import LEAKY
+    from solera.report.page import LEAKY
 
     return f"{LEAKY}."
 

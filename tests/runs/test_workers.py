@@ -135,7 +135,6 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(ratings, tmp_path):
     ("given", "said"),
     [
         (("--dp", "epsilon=8,delta=1e-5"), "cannot protect uploads"),
-        (("--record-figures",), "cannot record figures"),
         (("--plugin", "robust"), "needs single clients' uploads"),
     ],
 )

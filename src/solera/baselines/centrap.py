@@ -25,11 +25,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, refresh, train
 from solera.core.errors import DataError
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 
@@ -37,18 +37,16 @@ MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 class CentRAPConfig(TrainedConfig):
     """Settings of CentRAP."""
 
-    epochs: int = Field(default=50, ge=1)
-    """Passes over everybody's training items."""
-    own_learning_rate: float = Field(default=1e-4, gt=0)
-    """Step size of D."""
-    independence: float = Field(default=1e-3, ge=0)
-    """λ, FedRAP's v1: weight of −(D − C)²."""
-    sparsity: float = Field(default=1e-3, ge=0)
-    """μ, FedRAP's v2: weight of |C|."""
+    epochs: int = Field(default=50, ge=1, description="passes over everybody's training items")
+    own_learning_rate: float = Field(default=1e-4, gt=0, description="step size of D")
+    independence: float = Field(default=1e-3, ge=0, description="λ, FedRAP's v1: weight of −(D − C)²")
+    sparsity: float = Field(default=1e-3, ge=0, description="μ, FedRAP's v2: weight of |C|")
 
 
-class CentRAP:
+class CentRAP(Baseline):
     """A fitted CentRAP: W [n_users, d], b [n_users], C [n_items, d] and D [n_users · n_items, d]."""
+
+    refreshes = "users' parameters refreshed in {epochs} epochs"
 
     def __init__(
         self, of_users: tuple[Tensor, Tensor], shared: Tensor, own: Tensor, config: CentRAPConfig, seed: int

@@ -21,11 +21,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, linear, relu
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train, uniform
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, refresh, train, uniform
 from solera.core.context import Widths
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 CHUNK = 1_000_000  # scores computed at once; the first layer holds this many times its width
 
@@ -33,16 +33,19 @@ CHUNK = 1_000_000  # scores computed at once; the first layer holds this many ti
 class NCFConfig(TrainedConfig):
     """Settings of NCF. It peaks early, and regularization does not change that; hence the defaults."""
 
-    epochs: int = Field(default=20, ge=1)
-    """Passes over everybody's training items."""
-    reg: float = Field(default=0.0, ge=0)
-    """Weight of the squared length of the vectors of a sample."""
-    hidden: Annotated[Widths, Field(min_length=1)] = (32, 16, 8)
-    """Widths of the hidden layers; -o hidden=32,16,8 on the command line."""
+    epochs: int = Field(default=20, ge=1, description="passes over everybody's training items")
+    reg: float = Field(
+        default=0.0, ge=0, description="weight of the squared length of the vectors of a sample"
+    )
+    hidden: Annotated[Widths, Field(min_length=1)] = Field(
+        default=(32, 16, 8), description="widths of the hidden layers; -o hidden=32,16,8 on the command line"
+    )
 
 
-class NCF:
+class NCF(Baseline):
     """A fitted NCF: user and item vectors, and weight and bias of every layer."""
+
+    refreshes = "users' parameters refreshed in {epochs} epochs"
 
     def __init__(
         self, users: Tensor, items: Tensor, layers: list[tuple[Tensor, Tensor]], config: NCFConfig, seed: int

@@ -20,45 +20,46 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.content import AttributePrior
+from solera.baselines.training import Baseline
+from solera.core.content import AttributeOptions
 from solera.core.context import Decays
 from solera.core.errors import DataError
-from solera.core.frozen import Frozen
-from solera.data.attributes import item_attributes
+from solera.core.types import Floats, Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
-from solera.data.split import Split
 from solera.math.linear import memory_scores
 from solera.math.next_items import Timing, memory_products, next_item_weights, next_products
 
 MAX_BYTES = 6 << 30  # of S, as in the federated form
 
 
-class SLISTConfig(Frozen):
+class SLISTConfig(AttributeOptions):
     """Settings of SLIST: those of FedSLIST that change its model."""
 
-    decays: Decays = (0.6, 0.95)
-    """Of the memories, as in -o decays=0.6,0.95; 0 is the last item alone, 1 forgets nothing."""
-    horizon: int = Field(default=3, ge=1)
-    """How many of the next items are learned from."""
-    horizon_decay: float = Field(default=0.5, ge=0, le=1)
-    """Weight of an item against the one before it."""
-    ridge: float = Field(default=0.5, gt=0)
-    """Weight of ‖B‖², in units of the mean diagonal of S."""
-    popularity_discount: float = Field(default=0.0, ge=0)
-    """Scores are divided by (1 + popularity) to this power."""
-    decay_days: float = Field(default=0.0, ge=0)
-    """Days of a step of a decay, by the times of items; 0: a step is a position."""
-    least_weight: float = Field(default=0.0, ge=0, lt=1)
-    """What memories keep of an item however old, with decay_days."""
-    until_next: bool = False
-    """Memories fade until the next item's time, that of the request; with decay_days."""
-    source_attributes: float = Field(default=0.0, ge=0)
-    """How much of an item's weights towards others its attributes share (`core.content`)."""
-    target_attributes: float = Field(default=0.0, ge=0)
-    """How much of what comes next is learned for items with the same attributes (`core.content`)."""
-    cold_neighbours: int = Field(default=0, ge=0)
-    """Items that one in no training row is scored like, by attributes (`core.content`)."""
+    decays: Decays = Field(
+        default=(0.6, 0.95),
+        description="of the memories, as in -o decays=0.6,0.95; 0 is the last item alone, 1 forgets nothing",
+    )
+    horizon: int = Field(default=3, ge=1, description="how many of the next items are learned from")
+    horizon_decay: float = Field(
+        default=0.5, ge=0, le=1, description="weight of an item against the one before it"
+    )
+    ridge: float = Field(default=0.5, gt=0, description="weight of ‖B‖², in units of the mean diagonal of S")
+    popularity_discount: float = Field(
+        default=0.0, ge=0, description="scores are divided by (1 + popularity) to this power"
+    )
+    decay_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="days of a step of a decay, by the times of items; 0: a step is a position",
+    )
+    least_weight: float = Field(
+        default=0.0, ge=0, lt=1, description="what memories keep of an item however old, with decay_days"
+    )
+    until_next: bool = Field(
+        default=False,
+        description="memories fade until the next item's time, that of the request; with decay_days",
+    )
 
     @model_validator(mode="after")
     def _timed(self) -> Self:
@@ -72,7 +73,7 @@ class SLISTConfig(Frozen):
         return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
 
 
-class SLIST:
+class SLIST(Baseline):
     """A fitted SLIST: `weights` is B, [decays · n_items, n_items]."""
 
     def __init__(self, weights: Tensor, decays: tuple[float, ...], timing: Timing | None = None) -> None:
@@ -107,10 +108,7 @@ class SLIST:
             _add(memories, channels, channels, s.reshape(len(channels), -1))
             _add(following, channels, items, t.reshape(len(channels), -1))
         both = torch.from_numpy(memories), torch.from_numpy(following)
-        attributes = item_attributes(split.data)
-        prior = AttributePrior(
-            config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
-        )
+        prior = config.prior(split.data.attributes)
         weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior)
         return cls(weights.float().contiguous(), decays, config.timing)
 

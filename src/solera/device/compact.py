@@ -8,7 +8,7 @@ import torch
 
 from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import BundleError
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.device.bundle import Bundle
 from solera.math.neighbours import COMPACT, COUNTS, LEVELS, SCALES, SOURCES, Neighbours
 

@@ -15,21 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import Contribution
+from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, rounded
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
+from solera.core.parts import Aggregate
 from solera.core.tensor_files import Writable
+from solera.core.types import Ints
 from solera.core.upload import Totals, add_rows
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.ranks import EXACT_BITS, SHARDS, Ranks, deal
+from solera.engine.ranks import EXACT_BITS, SHARDS, Ranks, added, deal
 from solera.engine.row_store import STORED, RowStore
+from solera.engine.server import MANY, ClientTables, Tailor, column_pieces, prepared
 from solera.engine.store import stored_rows
-from solera.engine.sums import Sum
-from solera.engine.tailoring import SharedTailor, Tailor
+from solera.math.mixing import Factored, sketched
 
 Collected = tuple[float, int]  # the losses of some clients, added up, and the bytes that they sent
 _CLIENTS = ""  # no parameter has this name
@@ -98,6 +100,65 @@ def raise_together(diverged: bool, add: Callable[[Tensor], None]) -> None:
         )
 
 
+class SharedTailor(Tailor):
+    """Mixes the tables of clients on several ranks.
+
+    Ranks exchange sketches and sums if there are many clients, otherwise their tables. Rows are computed
+    shard by shard, so that the result does not depend on the number of ranks.
+    """
+
+    def __init__(self, ranks: Ranks, clients: Ints, shards: Ints) -> None:
+        """`clients` are the numbers of the own ones in the federation, `shards` the shard of each."""
+        self._ranks, self._clients, self._shards = ranks, clients, shards
+
+    def mix(self, aggregate: Aggregate, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
+        """As in one process, for the own clients, which have their places among all own ones as numbers."""
+        ranks, tables = self._ranks, sent.tables.flatten(1)
+        everybody = self._of_all(torch.from_numpy(self._clients[sent.clients])).numpy()
+        order = torch.from_numpy(np.argsort(everybody))
+        sizes = self._of_all(sent.sizes)[order]
+        own = np.searchsorted(np.sort(everybody), self._clients[sent.clients])
+        many = len(everybody) > MANY
+        mine = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
+        mixing = aggregate.mixing(self._of_all(mine)[order], sizes, context)
+        weights = prepared(mixing.to(tables.dtype))
+        shards = [
+            (torch.from_numpy(own[places]), torch.from_numpy(places))
+            for places in self._by_shard(sent.clients)
+        ]
+        target, who = into.flatten(1), torch.from_numpy(sent.clients)
+        for columns in column_pieces(tables):
+            part = tables[:, columns]
+            if isinstance(weights, Factored):
+                parts = [weights.right[:, rows] @ part[at] for rows, at in shards]
+                total = added(ranks, parts or [weights.right.new_zeros(len(weights.right), part.shape[1])])
+                mixed = [
+                    torch.addmm(weights.own[rows, None] * part[at], weights.left[rows], total.to(part.dtype))
+                    for rows, at in shards
+                ]
+            else:
+                whole = self._of_all(part)[order]
+                mixed = [weights.index_select(0, rows) @ whole for rows, _ in shards]
+            for (_, at), values in zip(shards, mixed, strict=True):
+                target[:, columns].index_copy_(0, who[at], values)
+        return mixing
+
+    def tell(self, aggregate: Aggregate, clients: Ints, into: Tensor, context: RoundContext) -> None:
+        """As in one process, for the own clients."""
+        mine = self._clients[clients]
+        everybody = np.sort(self._of_all(torch.from_numpy(mine)).numpy())
+        told = aggregate.renewed(len(everybody), context)[torch.from_numpy(np.searchsorted(everybody, mine))]
+        into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
+
+    def _of_all(self, rows: Tensor) -> Tensor:
+        """The rows of all ranks, rank after rank."""
+        return torch.cat([each["rows"] for each in self._ranks.gathered({"rows": rows})])
+
+    def _by_shard(self, clients: Ints) -> list[Ints]:
+        shards = self._shards[clients]
+        return [np.flatnonzero(shards == shard) for shard in np.unique(shards)]
+
+
 class Everybody:
     """All clients, in this process."""
 
@@ -152,9 +213,9 @@ class Everybody:
         """The sum over all ranks."""
         return number
 
-    def solved(self, totals: Sum, solve: Callable[[Sum], Params]) -> Params:
-        """What `solve` makes of the totals of the whole federation."""
-        return solve(totals)
+    def solved(self, add_on_first: Callable[[Ranks], None], solve: Callable[[], Params]) -> Params:
+        """What `solve` makes of the totals of the whole federation, once they are added on the first rank."""
+        return solve()
 
 
 Rounding = Callable[[Contribution], Contribution]
@@ -247,10 +308,10 @@ class Share(Everybody):
         self.ranks.add(total)
         return int(total)
 
-    def solved(self, totals: Sum, solve: Callable[[Sum], Params]) -> Params:
+    def solved(self, add_on_first: Callable[[Ranks], None], solve: Callable[[], Params]) -> Params:
         """Add the totals on the first rank, which solves for all."""
-        totals.add_on_first(self.ranks)
-        return self.ranks.from_first(None if self.ranks.rank else solve(totals))
+        add_on_first(self.ranks)
+        return self.ranks.from_first(None if self.ranks.rank else solve())
 
 
 def share_of(ranks: Ranks | None, sizes: Ints) -> Everybody:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS
-from solera.core.spec import Params
+from solera.core.leaf import Params
+from solera.core.types import Ints
 
 COUNTS, SCALES, SOURCES, LEVELS = COMPACT = ("counts", "scales", "sources", "levels")
 _LEVELS = 127

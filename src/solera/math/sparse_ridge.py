@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.sparse import Numbers, Rows
+from solera.core.types import Ints
 
 _POWER = 0.7  # p: of how common a source is
 _SYSTEMS = 1 << 29  # bytes of the systems that are set up at once

@@ -36,10 +36,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows
+from solera.core.types import Floats, Ints
 from solera.math.linear import without_diagonal
 from solera.math.next_items import Timing
 from solera.math.sketch import of_items, symmetric_from
@@ -135,7 +135,6 @@ class InverseOfSketched(Solve):
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """Solve for B."""
         sketch = totals["sketch"].cpu().numpy()
         gram = symmetric_from(sketch, of_items(np.arange(len(sketch)), sketch.shape[1]))
         return without_diagonal(torch.from_numpy(gram).to(totals["sketch"]), self.reg, prior)
@@ -149,7 +148,6 @@ class InverseWithoutDiagonal(Solve):
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """Solve for B."""
         return without_diagonal(totals["gram"], self.reg, prior)
 
 
@@ -162,7 +160,6 @@ class OnNeighbours(Solve):
     label: str = "sum, then EASE on neighbours"
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Solve for B."""
         gram = totals["gram"]
         return solved(gram, of_upper(gram), len(gram.offsets) - 1, self.neighbours, self.reg)
 

@@ -55,11 +55,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve, by_item
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.context import Decays
 from solera.core.sparse import Rows
+from solera.core.types import Floats, Ints
 from solera.math.next_items import Timing, memory_products, next_item_weights, next_products
 from solera.math.sparse_ridge import diagonal, of_rows, solved
 
@@ -196,7 +196,6 @@ class Ridge(Solve):
     label: str = "sum, then ridge regression"
 
     def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """Solve for B."""
         both = totals["memories"], totals["next"]
         return next_item_weights(*both, self.ridge, self.popularity_discount, prior)
 
@@ -239,7 +238,6 @@ class RidgeOnNeighbours(Solve):
     label: str = "sum, then ridge regression on neighbours"
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Solve for B."""
         memories, following = totals["memories"], totals["next"]
         own, n_items = diagonal(memories), len(following.offsets) - 1
         reg = self.ridge * float(own.mean())

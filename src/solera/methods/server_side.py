@@ -30,12 +30,11 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import RoundContext
+from solera.core.context import RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Params
 from solera.core.upload import Totals
 from solera.methods.parts import Mean
 
@@ -83,17 +82,14 @@ class ServerOptimizer(Aggregate):
 
     @property
     def label(self) -> str:
-        """The label of the mean, and the optimizer."""
         return f"{self.mean.label}, by {self.optimizer} on the server"
 
     @property
     def weighted(self) -> bool:
-        """As in the mean."""
         return self.mean.weighted
 
     @property
     def from_sums(self) -> bool:
-        """As in the mean."""
         return self.mean.from_sums
 
     def memory(self, sent: Params) -> Params:

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
-from solera.core.spec import Home, Params
+from solera.core.threads import torch_threads
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import ClientResult, LocalTraining
-from solera.engine.process import torch_threads
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import RoundResult, Simulation
 from solera.methods import build

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 
 from blocks.markdown import PAIR, folded, table
-from pydantic import BaseModel
 
 from solera.baselines import BASELINES
 from solera.methods import PLUGINS, find
@@ -50,22 +46,12 @@ def plugin_options(*names: str) -> str:
 
 
 def baseline_options(name: str) -> str:
-    """A baseline's options, whose descriptions stand below them in its config class."""
+    """A baseline's options."""
     config = BASELINES[name].config
-    abouts = dict(_texts_below_fields(config))
     shown = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in config()}
-    rows = [(f"`{key}`", f"`{value}`", abouts[key]) for key, value in shown.items()]
+    rows = [(f"`{k}`", f"`{v}`", config.model_fields[k].description or "") for k, v in shown.items()]
     options_ = table(("`-o`", "default", "about"), rows)
     return folded(f"Options of <code>{name}</code>", options_) if rows else f"`{name}` has no options."
-
-
-def _texts_below_fields(config: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    for cls in reversed(config.__mro__[: config.__mro__.index(BaseModel)]):
-        for parent in ast.parse(inspect.getsource(cls)).body:
-            for pair in pairwise(parent.body if isinstance(parent, ast.ClassDef) else []):
-                match pair:
-                    case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(about))):
-                        yield key, about
 
 
 def preset_table(*names: str) -> str:

@@ -12,10 +12,9 @@ from typing import NamedTuple
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS
 
-from solera.bench.blocks import HISTORIES, NOT_RUN, Row, blocks
-from solera.bench.comparisons import compare
-from solera.bench.forms import text
-from solera.bench.records import History, Record
+from solera.study.compare import HISTORIES, NOT_RUN, Row, boards, compare
+from solera.study.records import History, Record
+from solera.study.tables import text
 
 HEAD = (PAIR, *HISTORIES.values(), "MB up / down")
 DATASETS = ("ml-1m", "ml-1m-5core", "beauty", "toys", "sports")
@@ -48,7 +47,7 @@ def read_published(path: Path) -> list[Published]:
 
 def transformer_boards(records: Sequence[Record], others: Sequence[Published]) -> str:
     """Every data set: models that read histories alone beside published ones, then those with attributes."""
-    found = {block.dataset: block.rows for block in blocks(records) if block.protocol == "strict"}
+    found = {board.dataset: board.rows for board in boards(records) if board.protocol == "strict"}
     parts = []
     for name in (name for name in DATASETS if name in found):
         theirs = [
@@ -90,7 +89,7 @@ def _bytes(row: Row) -> str:
 
 def cost_of_federation(records: Sequence[Record]) -> str:
     """Differences in NDCG@10 between federated models and the same models, centralized."""
-    made = {block.dataset: compare(block) for block in blocks(records) if block.protocol == "strict"}
+    made = {board.dataset: compare(board) for board in boards(records) if board.protocol == "strict"}
     rows = []
     for name, (ours, theirs) in product(DATASETS, TWINS.items()):
         pairs = [p for p in made.get(name, ()) if (p.ours.label, p.theirs.label) == (ours, theirs)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera_research.inference.figures import Finding
 from solera_research.records import file_name, read_records, write_record
 
