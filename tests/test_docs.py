@@ -210,7 +210,7 @@ def console_lines(text: str) -> Iterator[list[str]]:
         for line in block_.replace("\\\n", " ").splitlines():
             words = shlex.split(re.sub(r" +# .*| >.*", "", line))
             if words[:1] == ["solera"]:
-                yield words[3:] if words[1] == "--methods-file" else words[1:]
+                yield words[3:] if words[1] == "--import" else words[1:]
 
 
 @pytest.mark.slow
