@@ -13,23 +13,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars
 import pytest
 
 from in_process import solera
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = (
-    "start.md",
-    "explained.md",
-    "faq.md",
-    "tours/add-a-method.md",
-    "tours/add-a-dataset.md",
-    "tours/add-a-metric.md",
-    "tours/privacy.md",
+    "start/first-results.md",
+    "start/one-table.md",
+    "concepts/introduction.md",
+    "start/questions.md",
+    "guides/add-a-method.md",
+    "guides/add-a-dataset.md",
+    "guides/add-a-metric.md",
+    "federation/audit.md",
 )
 BLOCK = re.compile(r'^```(console|python)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 # What is not followed: installing, which is done already, and measuring, which takes minutes.
-LEFT_OUT = ("pip install", "python -m venv", "solera bench")
+LEFT_OUT = ("pip install", "python -m venv", "solera bench", "solera serve")
 
 
 class Follower:
@@ -89,26 +91,31 @@ def check(page: str, follower: Follower) -> None:
     """That what the pages promise is there."""
     said = follower.said
     match page:
-        case "start.md":
+        case "start/first-results.md":
             assert Path("report.html").stat().st_size > 10_000
             assert "full ranking" in said["solera baseline popularity --data ml-100k"]
-        case "explained.md":
+        case "start/one-table.md":
+            everybody = polars.read_parquet("recommendations.parquet")
+            assert everybody.columns == ["user", "rank", "item", "title", "score"]
+            assert everybody.height == 20 * everybody["user"].n_unique() == 20 * 500
+            assert Path("models/current").resolve().name == "model-2"
+        case "concepts/introduction.md":
             assert "LEAKY" in said["solera data audit ml-100k --protocol paper"]
             assert "elastic-merge" in said["solera methods"]
-        case "faq.md":
+        case "start/questions.md":
             assert "paper:fedrap/ml-100k" in said["solera methods --presets"]
-        case "tours/add-a-method.md":
+        case "guides/add-a-method.md":
             assert "plus bias" in said["solera --import fedbias.py methods fedbias"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
-        case "tours/add-a-dataset.md":
+        case "guides/add-a-dataset.md":
             assert "\n  club " in said["solera --import club.py data list"]
             assert any("60 users, 40 items" in text for line, text in said.items() if "import club" in line)
             assert "club under strict" in said["solera --import club.py data audit club"]
-        case "tours/add-a-metric.md":
+        case "guides/add-a-metric.md":
             trained = next(text for line, text in said.items() if "--metric precision@5" in line)
             assert "precision@5" in trained and "precision@10" in trained
             assert "precision@10" in said["solera --import precision.py baseline popularity --data ml-100k"]
-        case "tours/privacy.md":
+        case "federation/audit.md":
             assert "ε = 8" in "".join(text for line, text in said.items() if "--dp" in line)
             assert len(list(Path("audit").rglob("*.json"))) == 3
             assert Path("audit/report.html").exists()

@@ -244,7 +244,7 @@ def test_a_folder_that_is_no_run_is_an_error(tmp_path):
 
 def test_the_documents_figure_is_one(tmp_path):
     """What the guide says makes a figure does: 20 clients in each of 3 rounds."""
-    guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "reports.md").read_text(encoding="utf-8")
     names: dict = {}
     exec(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[0], names)
     write_run(tmp_path / "run")

@@ -298,7 +298,7 @@ def test_of_two_studies_of_a_model_the_later_counts():
 
 
 def test_the_packages_presets_are_those_of_the_studies(pytestconfig):
-    """Those of equal tuning, and of the earlier search where there is none (docs/benchmarks.md)."""
+    """Those of equal tuning, and of the earlier search where there is none (docs/guides/studies.md)."""
     root = pytestconfig.rootpath
     written = (root / "src/solera/runs/tuned.toml").read_text(encoding="utf-8")
     records = root / "experiments" / "records"

@@ -31,7 +31,9 @@ app = typer.Typer(cls=_Bench, help="Run benchmarks and make their tables.", invo
 app.callback()(help_if_alone)
 
 
-Matrix_ = Annotated[Path, typer.Argument(help="TOML file of the benchmark; docs/benchmarks.md shows one.")]
+Matrix_ = Annotated[
+    Path, typer.Argument(help="TOML file of the benchmark; docs/guides/studies.md shows one.")
+]
 Jobs = Annotated[
     int | None, typer.Option(help="Runs in parallel, each with one thread (default: one per core).", min=1)
 ]

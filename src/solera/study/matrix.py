@@ -1,4 +1,4 @@
-"""A matrix: the runs of a benchmark, in one TOML file; docs/benchmarks.md says what it may contain.
+"""A matrix: the runs of a benchmark, in one TOML file; docs/guides/studies.md says what it may contain.
 
 Runs are made in the order of the file: those with tuning first, then data set after data set, protocol after
 protocol, method after method, seed after seed, and blends last.
@@ -40,7 +40,7 @@ _PLACE = ("dataset", "protocol", "seed", "columns", "min_interactions")  # setti
 _PAPER = "paper"
 _USUAL = "ml-100k"  # whose published settings stand in where a paper has none for a data set
 _PUBLISHED = 2  # published settings that are tried, at most
-_HINT = "docs/benchmarks.md shows a matrix"
+_HINT = "docs/guides/studies.md shows a matrix"
 
 
 @dataclass(frozen=True)
@@ -431,7 +431,7 @@ def read_tuning(path: Path) -> Matrix:
     """Read all searches of a matrix, without the final runs, and check every name."""
     file = _read(path)
     if not file.tune:
-        raise ConfigError(f"{path} has no [[tune]]", "docs/benchmarks.md shows one")
+        raise ConfigError(f"{path} has no [[tune]]", "docs/guides/studies.md shows one")
     searches = (replace(entry, seeds=()) for entry in _tunings(path, file))
     return Matrix(Path(file.results), tuple(searches), Path(file.tuning))
 

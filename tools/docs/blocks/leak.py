@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blocks.markdown import NONE_YET, table
+from blocks.markdown import NONE_YET, folded, table
 
 _KINDS = ("before", "after")
 _METRICS = ("hr@10", "ndcg@10")
@@ -94,16 +94,19 @@ def repositories(leak: Leak) -> str:
 
 
 def _repository(each: Mapping[str, Any]) -> str:
-    url = f"https://github.com/{each['name']}"
-    paper = f", {each['paper']}" if each["paper"] else ""
-    head = f"**[{each['name']}]({url})**, {each['method']}{paper}; commit `{each['commit'][:10]}`"
-    lines = []
+    drawn = _LEAKS[each["negatives"]["answer"]]
+    summary = f"<b>{each['name']}</b>, {each['method']}: {drawn}"
+    paper = f"{each['paper']}; " if each["paper"] else ""
+    lines = [
+        f"- {paper}[commit {each['commit'][:10]}](https://github.com/{each['name']}/tree/{each['commit']})"
+    ]
     for question in _ASKED:
         found = each[question]
         answer = _LEAKS[found["answer"]] if question == "negatives" else found["answer"]
         note = f". {found['note'][:1].upper()}{found['note'][1:]}" if found["note"] else ""
         lines.append(f"- {question}: {answer} (`{found['where']}`){note}")
-    return "\n".join((head, "", *lines, *([f"- {each['note']}"] if each["note"] else [])))
+    noted = [f"- {each['note']}"] if each["note"] else []
+    return folded(summary, "\n".join((*lines, *noted)))
 
 
 def authors(leak: Leak) -> str:

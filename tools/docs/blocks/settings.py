@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from blocks.markdown import PAIR, table
+from blocks.markdown import PAIR, folded, table
 
 from solera.baselines import BASELINES
 from solera.methods import PLUGINS, find
+from solera.methods import names as all_names
 from solera.runs.presets import Preset, presets
 
 METRICS = {"hr": "hr@10", "ndcg": "ndcg@10"}  # a preset's word for it, and a record's
 
 
 def choices(*names: str) -> str:
-    """The five choices of some methods."""
-    made = [(f"`{name}`", find(name).choices) for name in names]
+    """The five choices of some methods, or of all."""
+    made = [(f"`{name}`", find(name).choices) for name in names or all_names()]
     return table(("method", *made[0][1]), ((name, *each.values()) for name, each in made))
 
 
@@ -41,7 +42,7 @@ def plugin_options(*names: str) -> str:
         for name in names
         for key, value in PLUGINS[name].config().model_dump(mode="json").items()
     ]
-    return table(("`--with`", "`-o`", "default", "about"), rows)
+    return table(("`--plugin`", "`-o`", "default", "about"), rows)
 
 
 def baseline_options(name: str) -> str:
@@ -49,7 +50,8 @@ def baseline_options(name: str) -> str:
     config = BASELINES[name].config
     shown = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in config()}
     rows = [(f"`{k}`", f"`{v}`", config.model_fields[k].description or "") for k, v in shown.items()]
-    return table(("`-o`", "default", "about"), rows) if rows else f"`{name}` has no options."
+    options_ = table(("`-o`", "default", "about"), rows)
+    return folded(f"Options of <code>{name}</code>", options_) if rows else f"`{name}` has no options."
 
 
 def preset_table(*names: str) -> str:
