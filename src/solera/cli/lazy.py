@@ -29,7 +29,7 @@ def _source(module: str) -> str | None:
         spec = find_spec(module)
     except ModuleNotFoundError:
         return None
-    return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else None
+    return Path(spec.origin).read_text(encoding="utf-8") + "\n" if spec and spec.origin else None
 
 
 class Place(NamedTuple):
@@ -45,11 +45,16 @@ class Place(NamedTuple):
         source = _source(module)
         if source is None:
             return "Cannot be imported."
-        found = re.search(rf"^(?:def {name}\(|{name} = )(?:.*\n)(?:[ )].*\n|\n)*", source, re.MULTILINE)
-        for node in ast.parse(found[0]).body if found else ():
-            if isinstance(node, ast.FunctionDef):
+        # The definition alone, up to the next line that is not indented, is faster than the whole file.
+        found = re.search(rf"^(?:def {name}\(|{name} = ).*\n(?:[ )].*\n|\n)*", source, re.MULTILINE)
+        try:
+            statements = ast.parse(found[0] if found else "").body
+        except SyntaxError:  # a text goes on at the margin
+            statements = ast.parse(source).body
+        for node in statements:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
                 return (ast.get_docstring(node) or "").partition("\n\n")[0]
-            if isinstance(node, ast.Assign):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
                 given = node.value.keywords if isinstance(node.value, ast.Call) else []
                 return next((ast.literal_eval(each.value) for each in given if each.arg == "help"), "")
         return ""
