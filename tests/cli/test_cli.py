@@ -172,7 +172,7 @@ def test_an_error_as_json_is_one_object_too(tmp_path):
 
 def test_traceback_only_when_asked(tmp_path):
     assert "Traceback" not in solera("train", "fedfm", "--data", "x", cwd=tmp_path).stderr
-    command = [sys.executable, "-m", "solera", "--traceback", "train", "fedfm", "--data", "x"]
+    command = [sys.executable, "-m", "solera", "--traceback", "device", "status", "x"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "Traceback" in done.stderr
 
@@ -321,7 +321,7 @@ def test_kill_at_a_random_moment_then_resume(method, tmp_path):
         time.sleep(draw.random() * sum(json.loads(found[-1])["seconds"].values()))  # somewhere in the next
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    ended = subprocess.run(resume, capture_output=True, text=True, timeout=240, check=False)
+    ended = solera(*resume[3:])
     assert ended.returncode == 0, ended.stderr
     assert figures(tmp_path / "cut") == figures(tmp_path / "whole")
 
@@ -406,7 +406,7 @@ def test_no_colour_where_none_is_wanted():
         ours, theirs = os.openpty()
         environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm-256color"}
         environment |= {"NO_COLOR": wanted} if wanted else {}
-        command = [sys.executable, "-m", "solera", "train", "fedfm", "--data", "x"]
+        command = [sys.executable, "-m", "solera", "device", "status", "x"]
         subprocess.run(command, stdout=theirs, stderr=theirs, env=environment, check=False)
         os.close(theirs)
         codes[wanted] = os.read(ours, 4096)
