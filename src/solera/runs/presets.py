@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
 from solera.baselines import configure
 from solera.core.errors import ConfigError, closest
@@ -37,6 +37,11 @@ class Preset(Frozen):
         """A file has the settings beside everything else."""
         settings = {key: value for key in SETTINGS if (value := given.pop(key, None)) is not None}
         return {"settings": settings, **given}
+
+    @model_serializer(mode="wrap")
+    def _beside(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = dump(self)
+        return fields.pop("settings") | fields
 
     @property
     def full_method(self) -> str:
@@ -76,6 +81,7 @@ def presets() -> dict[str, Preset]:
 
 _HOME = "ml-100k"  # the data set whose preset holds where a paper names no other settings
 PAPER_ROUNDS = 100
+_OF_ROWS = {"method", "plugins", "options", "rounds"}  # what a row takes from a preset
 PAPER_PROTOCOL = "paper"
 
 
@@ -134,8 +140,9 @@ class PaperRows(Frozen):
             base = self._settings(own.like, dataset)
         elif own.preset:
             stored = presets().get(f"{own.preset}/{dataset}") or presets()[f"{own.preset}/{_HOME}"]
-            base |= stored.model_dump(include={"method", "plugins", "options"}, exclude_none=True)
-            base["rounds"] = stored.settings.get("rounds", PAPER_ROUNDS)
+            base |= {
+                key: value for key, value in stored.model_dump(exclude_none=True).items() if key in _OF_ROWS
+            }
         options = base["options"] | base.get("on", {}).get(dataset, {}) | own.options
         given = own.model_dump(exclude={"like", "preset", "options", "on"}, exclude_defaults=True)
         return base | given | {"options": options, "on": own.on}
