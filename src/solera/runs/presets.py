@@ -40,8 +40,9 @@ class Preset(Frozen):
 
     @model_serializer(mode="wrap")
     def _beside(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = dump(self)
-        return fields.pop("settings") | fields
+        fields: dict[str, Any] = dump(self)
+        settings: dict[str, Any] = fields.pop("settings")
+        return settings | fields
 
     @property
     def full_method(self) -> str:
