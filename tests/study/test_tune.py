@@ -251,7 +251,8 @@ def test_the_best_finished_trial_becomes_a_preset():
     (name, fields), *_ = made.items()
     preset = Preset(name=name, **fields)
     assert name == "strict:fedmf+plgc/toy"
-    assert (preset.method, preset.plugins, preset.rounds, preset.patience) == ("fedmf", ("plgc",), 40, 3)
+    assert (preset.method, preset.plugins) == ("fedmf", ("plgc",))
+    assert (preset.settings["rounds"], preset.settings["patience"]) == (40, 3)
     assert preset.options == {"learning_rate": 0.05, "decays": "0,1"}
     assert "best of 4 trials" in preset.source
 

@@ -1,12 +1,11 @@
 """The server's half of a round: compute the next shared state from the clients' changes.
 
-Some methods have a table for every client, which a `Tailor` mixes from all clients' tables.
+Some methods have a table for every client, mixed from all clients' tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,58 +18,10 @@ from solera.core.parts import Aggregate
 from solera.core.protection import RoundChain
 from solera.core.types import Ints
 from solera.core.upload import Sums, Totals, Upload
-from solera.math.mixing import Factored, factored, sketched
-
-MANY = 500  # clients above which tables are compared by sketches, and weights are factored
-_COLUMNS = 4_096  # columns of the clients' tables mixed at once
-_SPARSE = 0.05  # fraction of non-zero weights below which zero weights are skipped
-
-Weights = Tensor | Factored
-
-
-class ClientTables(NamedTuple):
-    """The tables [c, n_items, d] of the round's clients after training, and their numbers of items."""
-
-    clients: Ints  # ascending
-    sizes: Tensor
-    tables: Tensor
-
-
-class Tailor:
-    """Mixes the tables of clients that are all in this process."""
-
-    def mix(self, aggregate: Aggregate, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
-        """Set the rows `sent.clients` of `into` to their mixed tables. Returns the mixing weights."""
-        many = len(sent.clients) > MANY
-        compared = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
-        mixing = aggregate.mixing(compared, sent.sizes, context)
-        weights = prepared(mixing.to(sent.tables.dtype))
-        tables, target = sent.tables.flatten(1), into.flatten(1)
-        who = torch.from_numpy(sent.clients).to(into.device)
-        for columns in column_pieces(tables):
-            target[:, columns].index_copy_(0, who, weights @ tables[:, columns])
-        return mixing
-
-    def tell(self, aggregate: Aggregate, clients: Ints, into: Tensor, context: RoundContext) -> None:
-        """Set `into` [n_clients, 1] to 1 for clients with a new table, else 0. Absent clients have none."""
-        told = aggregate.renewed(len(clients), context)
-        into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
-
-
-def prepared(mixing: Tensor) -> Weights:
-    """Mixing weights in the form in which they are applied fastest."""
-    if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
-        return mixing.to_sparse()
-    return (factored(mixing) if len(mixing) > MANY else None) or mixing
-
-
-def column_pieces(tables: Tensor) -> list[slice]:
-    """The columns of tables, some at a time."""
-    return [slice(start, start + _COLUMNS) for start in range(0, tables.shape[1], _COLUMNS)]
-
+from solera.engine.shares import ClientTables, Everybody
 
 _UNPROTECTED = RoundChain()
-_ALONE = Tailor()
+_ALONE = Everybody(np.zeros(0, dtype=np.int64))
 _NOBODY = np.zeros(0, dtype=np.int64)
 
 
@@ -94,16 +45,16 @@ class Server:
         totals: Totals | None = None,
         heaviest: float | None = None,
         protection: RoundChain = _UNPROTECTED,
-        tailor: Tailor = _ALONE,
+        share: Everybody = _ALONE,
         on_mixing: Callable[[Ints, Tensor], None] | None = None,
     ) -> None:
         """`shared` includes the aggregate's state.
 
         `totals` are empty sums of another kind, for example under masks. Sums go through the server half of
         `protection`.
-        `tailor` mixes personalized tables; `on_mixing` receives the clients and the mixing weights.
+        `share` are the clients of this process; `on_mixing` receives the clients and the mixing weights.
         """
-        self._tailor = tailor
+        self._share = share
         self._on_mixing = on_mixing
         self._protection = protection
         self._method, self._shared = method, shared
@@ -151,11 +102,11 @@ class Server:
             clients, sizes = clients[order], np.concatenate([*self._sizes, _NOBODY])[order]
             tables = self._tables(aggregate, clients, held)
             sent = ClientTables(clients, torch.from_numpy(sizes).to(tables.device).double(), tables)
-            mixing = self._tailor.mix(aggregate, sent, self._shared[aggregate.target], context)
+            mixing = self._share.mix(aggregate, sent, self._shared[aggregate.target], context)
             if self._on_mixing:
                 self._on_mixing(clients, mixing)
             if self._method.told:
-                self._tailor.tell(aggregate, clients, self._shared[self._method.told], context)
+                self._share.tell(aggregate, clients, self._shared[self._method.told], context)
         if aggregate.does("sift"):
             self._sift(aggregate)
         if self._protection.given_up:

@@ -146,7 +146,7 @@ class Simulation:
             totals=totals,
             heaviest=self.heaviest,
             protection=protection,
-            tailor=self.share.tailor,
+            share=self.share,
             on_mixing=self.observer.mixed if self.observer else None,
         )
         losses, sent = self.share.collect(

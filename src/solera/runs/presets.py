@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
 from solera.baselines import BASELINES, configure
 from solera.core.errors import ConfigError, closest
@@ -18,28 +18,31 @@ from solera.core.types import Frozen
 from solera.runs.settings import SETTINGS, BaselineConfig, RunConfig, usual_rounds
 
 
-class Preset(BaseModel):
+class Preset(Frozen):
     """A run's settings, their source, and the reported metrics."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     method: str | None = None
     baseline: str | None = None  # a centralized baseline instead of a method
     dataset: str
-    protocol: str
-    rounds: int | None = None
-    patience: int | None = None
-    evaluate_every: int = 1
-    evaluate_users: int | None = None
-    dp: str | None = None  # dp and noise: as on the command line
-    noise: str | None = None
-    columns: dict[str, str] | None = None
-    min_interactions: int | None = None
     source: str
     plugins: tuple[str, ...] = ()
-    options: dict[str, Any] = {}
-    published: dict[str, float] = {}
+    options: dict[str, Any] = Field(default={})
+    settings: dict[str, Any]  # of the run, the protocol among them, by the names of `RunConfig`
+    published: dict[str, float] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gathered(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """A file has the settings beside everything else."""
+        settings = {key: value for key in SETTINGS if (value := given.pop(key, None)) is not None}
+        return {"settings": settings, **given}
+
+    @model_serializer(mode="wrap")
+    def _beside(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        settings: dict[str, Any] = fields.pop("settings")
+        return settings | fields
 
     @property
     def full_method(self) -> str:
@@ -47,19 +50,19 @@ class Preset(BaseModel):
         return "+".join([self.method or self.baseline or "", *self.plugins])
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of a run that the preset gives, but for names and options."""
-        names = ("rounds", "patience", "evaluate_every", "evaluate_users", "dp", "noise")
-        given = {name: getattr(self, name) for name in (*names, "protocol", "columns", "min_interactions")}
-        return {name: value for name, value in given.items() if value is not None}
+    def protocol(self) -> str:
+        """The protocol that the figures are of."""
+        return str(self.settings["protocol"])
 
     def config(self, *, protocol: str | None = None, seed: int = 0) -> RunConfig | BaselineConfig:
         """The settings of the preset's run, under its own protocol or another."""
-        where = {"dataset": self.dataset, "protocol": protocol or self.protocol, "seed": seed}
+        where: dict[str, Any] = {"dataset": self.dataset, "protocol": protocol or self.protocol, "seed": seed}
         if self.baseline:
-            where |= {"columns": self.columns, "min_interactions": self.min_interactions}
             options = configure(self.baseline, self.options).model_dump(mode="json")
-            return BaselineConfig.model_validate({"baseline": self.baseline, "options": options, **where})
+            known = {key: self.settings[key] for key in BaselineConfig.model_fields if key in self.settings}
+            return BaselineConfig.model_validate(
+                known | where | {"baseline": self.baseline, "options": options}
+            )
         named = {"method": self.method, "plugins": self.plugins, "options": self.options}
         return RunConfig.model_validate(self.settings | named | where).resolved()
 
@@ -70,12 +73,16 @@ def presets() -> dict[str, Preset]:
     found: dict[str, Preset] = {}
     for file in ("presets.toml", "chosen.toml", "tuned.toml", "transformers.toml"):
         text = files("solera.runs").joinpath(file).read_text(encoding="utf-8")
-        found |= {name: Preset(name=name, **entry) for name, entry in tomllib.loads(text).items()}
+        found |= {
+            name: Preset.model_validate({"name": name, **entry})
+            for name, entry in tomllib.loads(text).items()
+        }
     return found
 
 
 _HOME = "ml-100k"  # the data set whose preset holds where a paper names no other settings
 PAPER_ROUNDS = 100
+_OF_ROWS = {"method", "plugins", "options", "rounds"}  # what a row takes from a preset
 PAPER_PROTOCOL = "paper"
 
 
@@ -116,15 +123,15 @@ class PaperRows(Frozen):
         noise = options.pop("noise", None)
         if noise is not None:
             settings["noise"] = f"laplace:{noise}" if noise else None
-        return Preset(
-            name=f"paper:{slug(run)}@{self.key}/{dataset.name}",
-            dataset=dataset.name,
-            min_interactions=dataset.min_interactions,
-            protocol=PAPER_PROTOCOL,
-            source=f"{self.citation}, {run}",
-            options=options,
-            **settings,
-        )
+        named = {
+            "name": f"paper:{slug(run)}@{self.key}/{dataset.name}",
+            "dataset": dataset.name,
+            "min_interactions": dataset.min_interactions,
+            "protocol": PAPER_PROTOCOL,
+            "source": f"{self.citation}, {run}",
+            "options": options,
+        }
+        return Preset.model_validate(named | settings)
 
     def _settings(self, run: str, dataset: str) -> dict[str, Any]:
         """Settings with all that they take from another row or a preset; `on` is resolved last."""
@@ -134,7 +141,9 @@ class PaperRows(Frozen):
             base = self._settings(own.like, dataset)
         elif own.preset:
             stored = presets().get(f"{own.preset}/{dataset}") or presets()[f"{own.preset}/{_HOME}"]
-            base |= stored.model_dump(include={"method", "plugins", "options", "rounds"}, exclude_none=True)
+            base |= {
+                key: value for key, value in stored.model_dump(exclude_none=True).items() if key in _OF_ROWS
+            }
         options = base["options"] | base.get("on", {}).get(dataset, {}) | own.options
         given = own.model_dump(exclude={"like", "preset", "options", "on"}, exclude_defaults=True)
         return base | given | {"options": options, "on": own.on}
@@ -197,7 +206,7 @@ def _in_file(path: Path) -> Preset:
         if len(found) != 1:
             raise ConfigError(f"{path} contains {len(found)} presets instead of one", hint)
         ((name, entry),) = found.items()
-        return Preset(name=name, **entry)
+        return Preset.model_validate({"name": name, **entry})
     except OSError as error:
         raise ConfigError(f"the preset {path} cannot be read: {error.strerror}", hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:

@@ -57,7 +57,7 @@ def baseline_options(name: str) -> str:
 def preset_table(*names: str) -> str:
     """The presets of published rows, of some methods and plug-ins or of all. Without any, the tuned ones."""
     rows = [
-        (f"`{p.name}`", f"`{p.protocol}`", str(p.rounds), _changed(p), published(p), p.source)
+        (f"`{p.name}`", f"`{p.protocol}`", str(p.settings.get("rounds")), _changed(p), published(p), p.source)
         for p in presets().values()
         if p.published and (not names or {p.method, *p.plugins} & set(names))
     ]

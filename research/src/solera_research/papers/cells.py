@@ -61,8 +61,13 @@ class Cell:
         """The settings of seed 0, or why there are none."""
         if self.preset is None:
             return self.paper.no_run.get(self.table.run_of(self.row)) or self.paper.no_data[self.column]
-        where = {"dataset": self.preset.dataset, "min_interactions": self.preset.min_interactions}
-        built = _config_of(self.preset.model_copy(update=_ANYWHERE).model_dump_json())
+        settings = dict(self.preset.settings)
+        where = {
+            "dataset": self.preset.dataset,
+            "min_interactions": settings.pop("min_interactions", None),
+        }
+        anywhere = self.preset.model_copy(update=_ANYWHERE | {"settings": settings})
+        built = _config_of(anywhere.model_dump_json())
         return built if isinstance(built, str) else built.model_copy(update=where)
 
     @property
@@ -105,7 +110,7 @@ class Cell:
         return Entry(self.label, self.preset.config(seed=seed))
 
 
-_ANYWHERE = {"name": "", "source": "", "dataset": "any", "min_interactions": None}
+_ANYWHERE = {"name": "", "source": "", "dataset": "any"}
 
 
 @cache
