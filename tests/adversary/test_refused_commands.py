@@ -47,6 +47,13 @@ REFUSED = {
         "train fedmf --data plays.csv --columns user=nobody --out other",
         "train fedmf --data plays.csv --dp epsilon=1 --out other",
     ],
+    "fit": [
+        "fit missing.csv --out models",
+        "fit plays.csv --out models -o no_such=1",
+        "fit plays.csv --out models --method no_such",
+        "fit plays.csv --out models --update",
+    ],
+    "serve": ["serve missing", "serve run"],
     "recommend": [
         "recommend run --user nobody -o list.csv",
         "recommend missing --all -o list.csv",

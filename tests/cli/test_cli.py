@@ -115,7 +115,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("data", "audit", "ml-100k", "--protocol", "x"), "'x' is not one of 'strict'", "audit --help"),
         (("baseline", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
         (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
-        (("fit",), "No such command 'fit'", "--help"),
+        (("learn",), "No such command 'learn'", "--help"),
         (("reccommend", "x"), "No such command 'reccommend'. Did you mean 'recommend'?", "solera --help"),
         (
             ("train", "fedmf", "--round", "3"),
