@@ -108,7 +108,7 @@ def check(page: str, follower: Follower) -> None:
             assert "plus bias" in said["solera --import fedbias.py methods fedbias"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
         case "guides/add-a-dataset.md":
-            assert "\n  club " in said["solera --import club.py data list"]
+            assert re.search(r"^ +club +plays of a", said["solera --import club.py data list"], re.MULTILINE)
             assert any("60 users, 40 items" in text for line, text in said.items() if "import club" in line)
             assert "club under strict" in said["solera --import club.py data audit club"]
         case "guides/add-a-metric.md":
