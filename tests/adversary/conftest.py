@@ -55,9 +55,9 @@ def reached(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return tell
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A real one, for all tests that leave it as it is."""
+    """A real one, for all tests of a file: it is busy while it waits, so it does not outlive them."""
     with served(tmp_path_factory.mktemp("server")) as found:
         yield found
 

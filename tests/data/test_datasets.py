@@ -47,7 +47,12 @@ def local(name: str, least: int | None = None) -> Interactions:
     return load(name, data_dir=Path(FOLDER), min_interactions=least)
 
 
-@pytest.mark.parametrize("name", names())
+def large(name: str) -> list[pytest.MarkDecorator]:
+    """Reading them takes a second each."""
+    return [pytest.mark.slow] if info(name).expected.rows > 250_000 else []
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=large(name)) for name in names()])
 def test_the_whole_set_has_the_expected_counts(name: str) -> None:
     expected = info(name).expected
     data = local(name, expected.least)
@@ -55,33 +60,35 @@ def test_the_whole_set_has_the_expected_counts(name: str) -> None:
     assert (data.times is not None) == info(name).has_time
 
 
+COUNTS = [  # users, items, rows, distinct pairs
+    # by default, the number of interactions the papers ask of a user
+    ("ml-100k", None, (943, 1_682, 100_000, 100_000)),
+    ("ml-1m", None, (6_040, 3_706, 1_000_209, 1_000_209)),
+    ("lastfm-2k", None, (1_600, 12_454, 185_650, 70_508)),
+    ("hetrec2011-lastfm-2k", None, (1_874, 17_612, 92_780, 92_780)),
+    ("filmtrust", None, (1_002, 2_042, 33_372, 33_369)),
+    ("amazon-video", None, (8_072, 11_830, 63_836, 63_836)),
+    ("amazon-video", 10, (1_372, 7_957, 23_181, 23_181)),
+    ("douban-book", None, (1_696, 6_777, 95_107, 95_107)),  # PLGC: no item is lost with the users
+    ("gowalla", None, (29_858, 40_981, 1_027_370, 1_027_370)),
+    ("ml-1m-5core", None, (6_040, 3_416, 999_611, 999_611)),
+    ("beauty", None, (22_363, 12_101, 198_502, 198_502)),  # S3-Rec, SASRec's successors
+    ("sports", None, (35_598, 18_357, 296_337, 296_337)),
+    ("toys", None, (19_412, 11_924, 167_597, 167_597)),
+    # measured: no paper's table says these
+    ("lastfm-2k", 10, (1_269, 12_322, 183_415, 69_279)),  # the papers' 1,600 users are those of 5 rows
+    ("filmtrust", 0, (1_508, 2_071, 35_497, 35_494)),
+    ("hetrec2011-lastfm-2k", 0, (1_892, 17_632, 92_834, 92_834)),
+    ("douban-book", 0, (2_110, 6_777, 96_041, 96_041)),
+    ("tafeng", None, (13_652, 11_997, 571_198, 503_767)),
+    ("pinterest", None, (37_501, 9_836, 1_025_709, 1_000_154)),  # the usual count is of distinct pairs
+    ("yelp", None, (30_431, 20_033, 316_354, 304_524)),  # 11,830 visits again
+    ("amazon-book", None, (70_595, 24_915, 846_098, 846_098)),  # 84 users have 4 rows
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "least", "counts"),  # users, items, rows, distinct pairs
-    [
-        # by default, the number of interactions the papers ask of a user
-        ("ml-100k", None, (943, 1_682, 100_000, 100_000)),
-        ("ml-1m", None, (6_040, 3_706, 1_000_209, 1_000_209)),
-        ("lastfm-2k", None, (1_600, 12_454, 185_650, 70_508)),
-        ("hetrec2011-lastfm-2k", None, (1_874, 17_612, 92_780, 92_780)),
-        ("filmtrust", None, (1_002, 2_042, 33_372, 33_369)),
-        ("amazon-video", None, (8_072, 11_830, 63_836, 63_836)),
-        ("amazon-video", 10, (1_372, 7_957, 23_181, 23_181)),
-        ("douban-book", None, (1_696, 6_777, 95_107, 95_107)),  # PLGC: no item is lost with the users
-        ("gowalla", None, (29_858, 40_981, 1_027_370, 1_027_370)),
-        ("ml-1m-5core", None, (6_040, 3_416, 999_611, 999_611)),
-        ("beauty", None, (22_363, 12_101, 198_502, 198_502)),  # S3-Rec, SASRec's successors
-        ("sports", None, (35_598, 18_357, 296_337, 296_337)),
-        ("toys", None, (19_412, 11_924, 167_597, 167_597)),
-        # measured: no paper's table says these
-        ("lastfm-2k", 10, (1_269, 12_322, 183_415, 69_279)),  # the papers' 1,600 users are those of 5 rows
-        ("filmtrust", 0, (1_508, 2_071, 35_497, 35_494)),
-        ("hetrec2011-lastfm-2k", 0, (1_892, 17_632, 92_834, 92_834)),
-        ("douban-book", 0, (2_110, 6_777, 96_041, 96_041)),
-        ("tafeng", None, (13_652, 11_997, 571_198, 503_767)),
-        ("pinterest", None, (37_501, 9_836, 1_025_709, 1_000_154)),  # the usual count is of distinct pairs
-        ("yelp", None, (30_431, 20_033, 316_354, 304_524)),  # 11,830 visits again
-        ("amazon-book", None, (70_595, 24_915, 846_098, 846_098)),  # 84 users have 4 rows
-    ],
+    ("name", "least", "counts"), [pytest.param(*each, marks=large(each[0])) for each in COUNTS]
 )
 def test_counts_under_a_filter(name: str, least: int | None, counts: tuple[int, ...]) -> None:
     found = stats(local(name, least))
