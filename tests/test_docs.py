@@ -13,6 +13,7 @@ import numpy as np
 import polars
 import pytest
 
+from in_process import solera
 from programs import program
 
 ROOT = Path(__file__).parent.parent
@@ -30,28 +31,26 @@ def block(text: str, after: str, language: str) -> str:
     return found[1]
 
 
-@NEEDS_DATA
-def test_quick_start(tmp_path):
+@pytest.mark.parametrize("data", ["small", pytest.param("real", marks=[pytest.mark.slow, NEEDS_DATA])])
+def test_quick_start(data, tmp_path, small_ml_100k, monkeypatch):
     commands = block(README, "<!-- quick start", "console").strip().splitlines()
     assert len(commands) == 4
+    if data == "small":
+        monkeypatch.setenv("SOLERA_DATA", str(small_ml_100k))
+        commands.pop()  # looks at another set
     printed = []
     for command in commands:
         program, *arguments = shlex.split(command)
         assert program == "solera"
-        done = subprocess.run(
-            [sys.executable, "-m", "solera", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = solera(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
     assert "full ranking" in printed[0]
     assert "For user 196" in printed[1]
-    assert "LEAKY" in printed[3]
+    assert data == "small" or "LEAKY" in printed[3]
 
 
+@pytest.mark.slow
 @NEEDS_DATA
 def test_the_first_example_prints_what_is_shown(tmp_path):
     start = (ROOT / "docs/start.md").read_text(encoding="utf-8")

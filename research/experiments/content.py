@@ -20,10 +20,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from solera.bench.machine import check_committed
 from solera.data.datasets import load
 from solera.runs import RunConfig, train
 from solera.runs.presets import presets
+from solera.study.provenance import check_committed
 
 RECORDS = Path(__file__).parents[2] / "experiments" / "records" / "content"
 DAYS = (1.0, 30.0)

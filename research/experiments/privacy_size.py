@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.bench.machine import check_committed
 from solera.core.closed_form import ClosedForm
 from solera.core.files import write_atomically
 from solera.core.types import Floats, Ints
@@ -41,6 +40,7 @@ from solera.dp.one_round import PrivateSum
 from solera.dp.settings import DP
 from solera.evaluate import split
 from solera.methods import find
+from solera.study.provenance import check_committed
 
 ITEMS, PER_USER = 1000, 30  # of a synthetic world
 EPSILONS = (math.inf, 8.0, 4.0, 1.0)

@@ -18,10 +18,9 @@ from benchmark import made
 
 import solera_research.papers as module
 from in_process import solera
-from solera.bench.jobs import Job
-from solera.bench.records import read, write
-from solera.bench.worker import Done, Stopped, perform
 from solera.core.errors import ConfigError
+from solera.study.records import Record, Store
+from solera.study.worker import Job, perform
 from solera_research.papers import Paper, PaperTable
 from solera_research.papers.cells import Cell, Stored, cells, figure, folders, missing_runs, select
 from solera_research.papers.tables import count, results, run_grids
@@ -103,8 +102,8 @@ def run_all(asked: list[Cell], records: Path, data_dir: Path, seeds: int = 1) ->
     """As `run_matrix` does, without processes. Returns the names of the records that were made."""
     matrix = missing_runs(asked, Stored(folders(records)), seeds, records)
     for entry in matrix.entries:
-        job = Job(entry, matrix.record(entry), records.parent / "work", data_dir)
-        assert isinstance(perform(job, threading.Event(), lambda _: None), Done)
+        job = Job.of(matrix, entry, records.parent / "work", data_dir)
+        assert perform(job, threading.Event(), lambda _: None).end == "done"
     return [entry.asked.name for entry in matrix.entries]
 
 
@@ -124,13 +123,14 @@ def test_a_table_is_run_once_and_shown(toy, data_dir, tmp_path):
     asked = select(toy, table, "filmtrust", None, data_dir)
     made_now = run_all(asked, records, data_dir, seeds=2)
     assert made_now == [
-        f"filmtrust/toy-{row}--paper--s{seed}.json" for seed in (0, 1) for row in ("fedmf", "popular")
+        f"filmtrust/toy-{row}--paper--s{seed}" for seed in (0, 1) for row in ("fedmf", "popular")
     ]
     assert run_all(asked, records, data_dir, seeds=2) == []
     compared = results(asked, Stored(folders(records)))
     assert count(compared) == (4, 4, 2, 2)
     [grid] = run_grids(compared)
-    first = [read(records / made_now[seed * 2]).result.test.sampled99["hr@10"] for seed in (0, 1)]
+    store = Store(records, Record)
+    first = [store.find(made_now[seed * 2]).result.test.sampled99["hr@10"] for seed in (0, 1)]
     mean = sum(first) / 2
     rows = {row[0]: row[1:] for row in grid.rows}
     assert rows["FedMF"][0] == "0.5000 ± 0.0100 / 0.2500"
@@ -149,11 +149,8 @@ def test_a_table_is_run_once_and_shown(toy, data_dir, tmp_path):
     # A record of equal settings counts, whatever it is called; one of others does not.
     other = tmp_path / "other" / "results"
     one = stored.of(full)[0].model_copy(update={"label": "something else", "preset": "paper:x"})
-    write(one, other / one.name)
-    write(
-        made("fedmf", [1.0, 2.0], dataset="filmtrust", protocol="paper"),
-        other / "filmtrust/x--paper--s9.json",
-    )
+    Store(other, Record).put(one)
+    Store(other, Record).put(made("fedmf", [1.0, 2.0], dataset="filmtrust", protocol="paper"))
     beside = Stored(folders(other.parent / "papers"))
     assert [record.label for record in beside.of(full)] == ["something else"]
     assert beside.of(noisy) == []
@@ -164,11 +161,11 @@ def test_an_interrupted_cell_goes_on(toy, data_dir, tmp_path):
     asked = select(toy, toy.tables["table-1"], "Films", "fedmf", data_dir)
     matrix = missing_runs(asked, Stored(folders(records)), 1, records)
     [entry] = matrix.entries
-    job, stop = Job(entry, matrix.record(entry), tmp_path / "work", data_dir), threading.Event()
-    assert isinstance(perform(job, stop, lambda _: stop.set()), Stopped)
+    job, stop = Job.of(matrix, entry, tmp_path / "work", data_dir), threading.Event()
+    assert perform(job, stop, lambda _: stop.set()).end == "stopped"
     assert list((tmp_path / "work").glob("checkpoint-*")), "what is done so far"
     assert missing_runs(asked, Stored(folders(records)), 1, records).entries == (entry,)
-    assert isinstance(perform(job, threading.Event(), lambda _: None), Done)
+    assert perform(job, threading.Event(), lambda _: None).end == "done"
     assert missing_runs(asked, Stored(folders(records)), 1, records).entries == ()
 
 
@@ -176,7 +173,8 @@ def test_records_have_costs_and_groups(toy, data_dir, tmp_path):
     records = tmp_path / "papers"
     asked = select(toy, toy.tables["table-1"], "filmtrust", "FedMF", data_dir)
     [name] = run_all(asked, records, data_dir)
-    record = read(records / name)
+    (record,) = Store(records, Record).all()
+    assert record.name == name
     assert record.costs.client_parameters == 40 * 4 + 4, "items and a user vector"
     assert record.costs.server_parameters == 40 * 4
     assert record.costs.seconds_per_client > 0
@@ -201,7 +199,7 @@ def test_wrong_data_sets_and_rows_suggest_the_nearest(toy):
 @pytest.mark.slow
 def test_commands(toy, data_dir, tmp_path):
     there = ("--data-dir", data_dir, "--records", tmp_path / "papers")
-    listed = json.loads(solera("paper", "list", *there, "--json").stdout)
+    listed = json.loads(solera("paper", "show", *there, "--json").stdout)
     assert [(each["table"], each["cells"], each["runnable"], each["recorded"]) for each in listed] == [
         ("toy/table-1", 12, 2, 0),
         ("toy/table-2", 2, 2, 0),
@@ -254,5 +252,5 @@ def test_ctrl_c_and_the_same_command_again(data_dir, tmp_path):
     assert "run the same command again" in said
     printed, said = begin().communicate(timeout=180)
     assert "1 of 1 records" in printed, said
-    record = read(tmp_path / "papers/filmtrust/pfedclr-fedmf--paper--s0.json")
+    record = Store(tmp_path / "papers", Record).find("filmtrust/pfedclr-fedmf--paper--s0")
     assert record.result.rounds == 100

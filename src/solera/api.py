@@ -18,16 +18,18 @@ import polars as pl
 from solera.baselines import BASELINES
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
+from solera.data.registry import register_dataset
+from solera.estimators import NAMES, estimator, load_model
 from solera.evaluate import Evaluator, Score, split
-from solera.evaluate.metrics import CUTOFFS
-from solera.methods import PLUGINS, find, names, register
+from solera.evaluate.metrics import CUTOFFS, register_metric
+from solera.methods import PLUGINS, find, names, register, register_method
 from solera.report import write_report
 from solera.runs.baseline import BaselineRun, run_baseline
 from solera.runs.blend import blend_runs as blend
 from solera.runs.blend import folder_of
 from solera.runs.callbacks import Notebook, Tracking, in_notebook
 from solera.runs.plan import parse_memory
-from solera.runs.presets import chosen_names, run_settings
+from solera.runs.presets import chosen_names, methods_and_baselines, run_settings
 from solera.runs.presets import preset as find_preset
 from solera.runs.presets import presets as known_presets
 from solera.runs.result import Progress, Rankings, RoundEntry, RunResult, metrics_table
@@ -48,12 +50,17 @@ __all__ = [
     "blend",
     "compare",
     "datasets",
+    "estimator",
     "evaluate",
     "load",
+    "load_model",
     "methods",
     "open_run",
     "presets",
     "register",
+    "register_dataset",
+    "register_method",
+    "register_metric",
     "report",
     "train",
 ]
@@ -237,7 +244,7 @@ def compare(
     methods: Iterable[str],
     data: Data,
     *,
-    baselines: Iterable[str] = ("popularity", "ease"),
+    baselines: Iterable[str] | None = None,
     rounds: int = 20,
     protocol: str = "strict",
     seed: int = 0,
@@ -248,15 +255,23 @@ def compare(
 ) -> pl.DataFrame:
     """Train methods with default options, with plug-ins as in "fedncf+elastic-merge", and fit baselines.
 
+    `methods` names both, and "local", which trains every user alone. If it has no centralized baseline,
+    popularity and ease are added. `baselines` is the former place of their names.
+
     Returns one row for each, best first on validation. The metrics are those of the test items in full
     ranking.
 
     Examples:
-        >>> solera.compare(["fedmf", "fedease"], "ml-100k", rounds=10)  # doctest: +SKIP
+        >>> solera.compare(["fedmf", "fedease", "local"], "ml-100k", rounds=10)  # doctest: +SKIP
     """
     interactions = load(data, columns=columns, min_interactions=min_interactions, data_dir=data_dir)
     results = []
-    for full in methods:
+    if baselines is None:
+        named, baselines = methods_and_baselines(methods)
+    else:
+        warnings.warn("baselines are now named beside the methods", FutureWarning, stacklevel=3)
+        named = list(methods)
+    for full in named:
         name, *plugins = full.split("+")
         many = None if find(name, {}, plugins).one_round else rounds
         run = train(
@@ -319,3 +334,10 @@ def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None
 for _function in (methods, evaluate, report):
     _callable = {"__call__": staticmethod(_function)}
     sys.modules[f"solera.{_function.__name__}"].__class__ = type("CallableModule", (ModuleType,), _callable)
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a method or baseline: `FedEASE`, `EASE`."""
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return estimator(NAMES[name])

@@ -27,7 +27,7 @@ pytest.importorskip("uvicorn", reason="needs the page extra")
 
 import uvicorn
 
-from commands import solera
+from in_process import solera
 from open_service import OpenService, opened
 from solera.data.interactions import Interactions
 from solera.device.bundle import Bundle, Item

@@ -176,11 +176,11 @@ REFUSED = {
     "edge start": ["edge start keys --superlink localhost:9 --ca keys/ca.pem --key missing"],
 }
 LOOKS = [
-    *("methods", "presets", "doctor", "data list", "data audit", "bundle show"),
+    *("methods", "doctor", "data list", "data audit", "bundle show"),
     *("device recommend", "device outbox", "device status", "device token list", "federation status"),
 ]
 OWN = ["fleet", "data clear", "device open"]  # folders of their own, a service
-RESEARCH = ("bench",)
+RESEARCH = ("attack", "bench", "leak", "paper", "poison")  # refused commands of these are tested there
 
 
 def leaves(command: object, name: tuple[str, ...] = ()) -> Iterator[str]:

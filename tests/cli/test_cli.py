@@ -18,9 +18,7 @@ from rich.text import Text
 from typer.main import get_command
 
 from in_process import solera
-from solera.baselines import BASELINES
 from solera.cli import app
-from solera.cli.baseline import Baseline
 from solera.cli.device_import import Format
 from solera.cli.lazy import subcommands
 from solera.cli.options import Protocol
@@ -110,8 +108,8 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
         (
             ("baseline", "eas", "--data", "x"),
-            "'eas' is not one of 'popularity', 'counter'",
-            "baseline --help",
+            "unknown baseline 'eas'",
+            "did you mean 'ease'?",
         ),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
         (("data", "audit", "ml-100k", "--protocol", "x"), "'x' is not one of 'strict'", "audit --help"),
@@ -142,7 +140,6 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
 def test_what_can_be_chosen_is_what_the_library_knows():
     known: dict[Any, Any] = {
         Protocol: PROTOCOLS,
-        Baseline: BASELINES,
         Format: READERS,
     }
     for choices, names in known.items():
@@ -252,7 +249,8 @@ def test_json_of_every_other_command(ratings):
     stats = json.loads(solera("data", "stats", str(ratings), *OWN, "--json").stdout)
     assert (stats["users"], stats["items"]) == (30, 40)
     audit = json.loads(solera("data", "audit", str(ratings), *OWN, "--json").stdout)
-    assert {"rows", "distinct_pairs", "users", "items", "test_in_train"} <= set(audit)
+    assert list(audit) == ["paper", "strict"]
+    assert {"rows", "distinct_pairs", "users", "items", "test_in_train"} <= set(audit["paper"])
     assert (
         json.loads(solera("baseline", "ease", "--data", str(ratings), *OWN, "--json").stdout)["method"]
         == "ease"
@@ -388,6 +386,17 @@ def test_a_narrow_terminal_breaks_no_figure(monkeypatch, capsys):
     assert set(label.split()) <= set(printed.split())
     table("methods", ("name", "about"), [("a-long-name-of-a-method", "word " * 20)])
     assert "a-long-name-of-a-method" in capsys.readouterr().out
+
+
+def test_former_names_work_with_a_warning(tmp_path):
+    """Of commands and of options."""
+    now, before = solera("methods", "--presets", "--json"), solera("presets", "--json")
+    assert before.stdout == now.stdout
+    assert before.stderr == "warning: presets is now methods --presets\n"
+    (tmp_path / "nothing.py").write_text("")
+    listed = solera("--methods-file", tmp_path / "nothing.py", "data", "list", "--json")
+    assert listed.stderr == "warning: --methods-file is now called --import\n"
+    assert listed.stdout == solera("data", "list", "--json").stdout
 
 
 def test_no_colour_where_none_is_wanted():

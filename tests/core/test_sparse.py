@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -33,7 +33,6 @@ def upper_rows(matrix: np.ndarray) -> Rows:
     return total.take()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(-3, 9)), max_size=12)),
     st.integers(1, 20),
@@ -58,7 +57,6 @@ def co_occurrences(seed: int, items: int = 8, users: int = 40) -> np.ndarray:
     return met.T.astype(np.float64) @ met
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 9999), st.integers(1, 9), st.floats(0.1, 50), st.sampled_from([1, 300, 1 << 20]))
 def test_every_item_is_the_ridge_regression_on_its_best_neighbours(seed, k, reg, at_once):
     gram = co_occurrences(seed)

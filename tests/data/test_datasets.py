@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from solera.core.errors import DataError
 from solera.data.datasets import available, info, load, names, stats
 from solera.data.interactions import Interactions
+from solera.data.registry import DataSet, Form, register_dataset
 
 FOLDER = os.environ.get("SOLERA_DATA")
 U_DATA = "".join(f"1\t{item}\t3\t{880_000_000 - item}\n" for item in range(1, 7)) + "2\t1\t5\t881250949\n"
@@ -214,6 +217,7 @@ def test_every_entry_is_complete(name: str) -> None:
     assert entry.name == name
     assert entry.about
     assert entry.page.startswith("https://")
+    assert entry.licence
     assert entry.licence.page.startswith("https://")
     assert 10 < len(entry.licence.terms) <= 90
     assert entry.min_interactions >= 5
@@ -221,3 +225,40 @@ def test_every_entry_is_complete(name: str) -> None:
         assert entry.archive.url.startswith("https://")
         kind, _, digest = entry.archive.checksum.partition(":")
         assert len(digest) == {"md5": 32, "sha256": 64}[kind]
+
+
+@pytest.fixture
+def club(tmp_path: Path, nothing_of_ones_own: None) -> DataSet:
+    """A data set of one's own: two users in one file, which a function of one's own reads."""
+
+    def read(files: list[Path]) -> pl.DataFrame:
+        words = [line.split() for line in files[0].read_text(encoding="utf-8").splitlines()]
+        return pl.DataFrame({"user": [user for user, _ in words], "item": [item for _, item in words]})
+
+    text = "".join(f"a {item}\n" for item in range(6)) + "b 1\nb 2\n"
+    (tmp_path / "plays.txt").write_text(text, encoding="utf-8")
+    entry = DataSet(name="club", forms=(Form(("plays.txt",), read),), folder=str(tmp_path))
+    register_dataset(entry)
+    return entry
+
+
+def test_a_data_set_of_ones_own_is_loaded_by_name(club: DataSet, tmp_path: Path) -> None:
+    assert "club" in names()
+    assert available("club") == "folder"
+    data = load("club")
+    assert (data.name, data.n_users, data.n_items) == ("club", 1, 6)  # b has fewer than 5 rows
+    assert load("club", min_interactions=0).n_users == 2
+    assert len(load("club@users=2-2", min_interactions=0)) == 2
+    register_dataset(replace(club, min_interactions=2))
+    assert load("club").n_users == 2
+    (tmp_path / "plays.txt").unlink()
+    assert available("club") == "by hand"
+    with pytest.raises(DataError) as caught:
+        load("club")
+    assert caught.value.hint == f"get plays.txt; put into {tmp_path}/"
+
+
+@pytest.mark.parametrize("name", ["ml-100k", "club@users=1-1"])
+def test_names_that_a_data_set_of_ones_own_cannot_have(club: DataSet, name: str) -> None:
+    with pytest.raises(DataError, match="register yours under another name"):
+        register_dataset(replace(club, name=name))

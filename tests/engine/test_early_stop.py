@@ -21,7 +21,7 @@ OPTIONS = {
     "item_learning_rate": 4.0,
     "step_decay": 0.9,
 }
-EPOCHS = 8
+EPOCHS = 5
 
 
 def after_one_round(train: LocalTraining, **more: float) -> list[Params]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from closed_forms import closed_form
@@ -81,7 +81,6 @@ def test_fedslist_is_the_regression_on_everybodys_history(decays, horizon, fade,
     assert weights == pytest.approx(regression(sequences, decays, horizon, fade, 0.2), abs=1e-10)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.integers(1, 5))
 def test_fedslist_for_any_settings(seed, decay, fade, horizon):
     sequences = random_sequences(seed, repeats=bool(seed % 2))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from made import write_run
 
 import solera
-from solera.bench.statistics import interval
 from solera.report import make_page, read_runs
 from solera.report.chart import Scale, extent, short, ticks
 from solera.report.figures import Measured, against, by_option, make_figures
 from solera.runs import Run
+from solera.study.statistics import interval
 
 NUMBERS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 

@@ -38,7 +38,11 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
     about, examples = _split(command.help or "")
     yield f"{about}\n"
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option" and one.name not in LEFT_OUT]
+    options = [
+        one
+        for one in command.params
+        if one.param_type_name == "option" and one.name not in LEFT_OUT and not one.hidden
+    ]
     if arguments or not isinstance(command, TyperGroup):
         names = (one.make_metavar(_context(command)) for one in arguments)
         yield f"```text\n{' '.join((path, '[OPTIONS]', *names))}\n```\n"

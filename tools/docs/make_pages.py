@@ -51,7 +51,7 @@ from blocks.transformers import (
     transformer_boards,
 )
 
-from solera.bench.records import read_all
+from solera.study.records import Record, Store
 from solera_research.inference.records import read_all as read_attacks
 from solera_research.papers.cells import Stored, folders
 from solera_research.poisoning.records import read_all as read_poisoning
@@ -79,6 +79,10 @@ class Kept(NamedTuple):
     def read(cls, root: Path) -> Kept:
         """Those under `root`."""
         records = root / RECORDS
+
+        def read_all(path: Path) -> Records:
+            return Store(path, Record).all()
+
         earlier = read_all(records / "results")
         return cls(
             earlier,

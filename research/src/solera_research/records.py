@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from solera.bench.machine import anonymous, source
-from solera.bench.records import asked
 from solera.core.errors import RunError
 from solera.core.files import write_atomically
 from solera.runs import RunConfig
 from solera.runs.environment import environment
+from solera.study.provenance import anonymous, source
+from solera.study.records import asked
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -63,7 +63,7 @@ def _read(path: Path, kind: type[Record], what: str, command: str) -> Record:
 
 def made_by(config: RunConfig, threads: int) -> dict[str, Any]:
     """Command, settings, machine and version, without paths and host names."""
-    wanted, (commit, dirty) = asked(config.full_method, config), source()
+    wanted = asked(config.full_method, config)
     words = (Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])
     return {
         "command": shlex.join(["solera", *words]),
@@ -72,5 +72,5 @@ def made_by(config: RunConfig, threads: int) -> dict[str, Any]:
         "seed": config.seed,
         "config": wanted.config,
         "environment": anonymous(environment(threads, "cpu")),
-        "code": {"commit": commit, "dirty": dirty},
+        "code": source().model_dump(),
     }

@@ -14,8 +14,8 @@ from solera.core.errors import DataError, closest
 from solera.core.types import Ints
 from solera.data.files import ENVIRONMENT, Place, cache_dir, converted, download, find, has_files, user_dirs
 from solera.data.interactions import Interactions, Origin, time_unit
-from solera.data.readers import SUFFIXES, Genres, is_frame, read_frame, read_own
-from solera.data.registry import LEAST, REGISTRY, DataSet, Form
+from solera.data.readers import SUFFIXES, Genres, Rows, is_frame, read_frame, read_own
+from solera.data.registry import LEAST, DataSet, Form, is_registered, known_datasets
 from solera.data.table import LARGE
 
 _FORM = re.compile(r"(?P<of>users|items)=(?P<first>[1-9]\d*)-(?P<last>[1-9]\d*)")
@@ -58,13 +58,13 @@ def subset_of(name: str) -> tuple[str, Subset | None]:
 
 def names() -> list[str]:
     """Names of the data sets that can be loaded by name."""
-    return list(REGISTRY)
+    return list(known_datasets())
 
 
 def info(name: str) -> DataSet:
     """The registry entry of a data set."""
     try:
-        return REGISTRY[name]
+        return known_datasets()[name]
     except KeyError:
         hint = closest(name, names())
         raise DataError(f"unknown data set {name!r}", f"{hint} (your own file: {_kinds()})") from None
@@ -96,7 +96,7 @@ def load(
         least = LEAST if min_interactions is None else min_interactions
         return _load_frame(source, columns, name or "table").min_interactions(least)
     given = str(source)
-    if given not in REGISTRY and _looks_like_path(given):
+    if given not in known_datasets() and _looks_like_path(given):
         data = _load_own(Path(given), columns, LEAST if min_interactions is None else min_interactions)
         given = str(Path(given).resolve())
     else:
@@ -123,7 +123,7 @@ def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Inter
 
 def genres(source: str, data_dir: str | Path | None = None) -> Genres:
     """The genres of a data set's items by id; empty if its files give none."""
-    if _looks_like_path(source) and source not in REGISTRY:
+    if _looks_like_path(source) and source not in known_datasets():
         return {}
     folder, form = _locate(info(subset_of(source)[0]), None if data_dir is None else Path(data_dir))
     known = form.attributes
@@ -163,6 +163,8 @@ def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactio
 
     def read() -> Interactions:
         rows = form.read(files)
+        if not isinstance(rows, Rows):
+            rows = read_frame(rows)
         known = form.titles.read(titles) if form.titles and titles else rows.titles
         data = Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, known)
         data = replace(data, one_clock=form.one_clock)
@@ -176,7 +178,7 @@ def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactio
     }
     if entry.core:
         how["core"] = entry.core
-    data = converted([*files, *([titles] if titles else [])], how, read)
+    data = read() if is_registered(entry) else converted([*files, *([titles] if titles else [])], how, read)
     described = folder / form.attributes.file if form.attributes else None
     if form.attributes and described and described.is_file():
         data = data.with_attributes(form.attributes.read(described))
@@ -240,8 +242,9 @@ def _wanted(entry: DataSet) -> list[str]:
 def _by_hand(entry: DataSet) -> str:
     files = " and ".join(entry.forms[0].files)
     where = f"{entry.page} ({entry.notes})" if entry.notes else entry.page
-    put = f"put into <dir>/{entry.home}/ and give --data-dir <dir> or {ENVIRONMENT}=<dir>"
-    return f"get {files} from {where}; {put}"
+    place = entry.home if Path(entry.home).is_absolute() else f"<dir>/{entry.home}"
+    named = "" if place == entry.home else f" and give --data-dir <dir> or {ENVIRONMENT}=<dir>"
+    return f"get {files}{f' from {where}' if where else ''}; put into {place}/{named}"
 
 
 def _span(times: Ints | None) -> tuple[str | None, str | None]:

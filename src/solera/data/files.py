@@ -52,7 +52,8 @@ def user_dirs(data_dir: Path | None) -> list[Path]:
 
 def find(name: str, layouts: Sequence[Sequence[str]], archive: bool, data_dir: Path | None = None) -> Place:
     """Where a data set would be loaded from at present. The files of one layout make it complete."""
-    if any(has_files(root / name, files) for root in user_dirs(data_dir) for files in layouts):
+    own = [Path(name)] if Path(name).is_absolute() else []
+    if any(has_files(root / name, files) for root in [*user_dirs(data_dir), *own] for files in layouts):
         return "folder"
     if any(has_files(cache_dir() / name, files) for files in layouts):
         return "cache"

@@ -1,11 +1,14 @@
-"""Registry of the data sets used in papers: description, source and expected counts."""
+"""Registry of data sets: those used in papers, with source and expected counts, and registered ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from solera.core.errors import DataError
+from solera.core.extensions import import_extensions
 from solera.data.files import Archive
 from solera.data.readers import (
     Genres,
@@ -45,7 +48,7 @@ class Form:
     """One file layout of a data set: its files, how to read them, where titles and attributes are, if any."""
 
     files: tuple[str, ...]
-    read: Callable[[list[Path]], Rows]
+    read: Callable[[list[Path]], Rows | Any]  # or a table in memory with columns user, item, time and title
     titles: Titles | None = None
     one_clock: bool = True  # False: times are ranks within a user, not timestamps
     attributes: Attributes | None = None
@@ -74,17 +77,17 @@ class DataSet:
     """A data set: description, source and expected counts."""
 
     name: str
-    about: str
-    page: str
-    licence: Licence
     forms: tuple[Form, ...]  # the first one found in a folder is used
-    expected: Counts
-    has_time: bool
+    about: str = ""
+    page: str = ""
+    licence: Licence | None = None
+    expected: Counts | None = None
+    has_time: bool | None = None
     archive: Archive | None = None  # None: downloaded by hand, because no trusted checksum is known
     min_interactions: int = LEAST
     notes: str = ""
     core: int = 0  # rows that every user and every item has to have in what is left; 0: any
-    folder: str = ""  # of the files, if it is another set's
+    folder: str = ""  # of the files, if it is another set's; or a path, which is then the only place
 
     @property
     def home(self) -> str:
@@ -363,3 +366,23 @@ _SETS = (
     ),
 )
 REGISTRY = {entry.name: entry for entry in _SETS}
+_BUILT_IN = frozenset(REGISTRY)
+
+
+def register_dataset(entry: DataSet) -> None:
+    """Register your own data set. Registering the name again replaces it."""
+    if entry.name in _BUILT_IN or "@" in entry.name:
+        taken = "is one of Solera's own data sets" if entry.name in _BUILT_IN else "has an @, as parts do"
+        raise DataError(f"{entry.name!r} {taken}", "register yours under another name")
+    REGISTRY[entry.name] = entry
+
+
+def known_datasets() -> dict[str, DataSet]:
+    """All data sets by name, Solera's own first."""
+    import_extensions("datasets")
+    return REGISTRY
+
+
+def is_registered(entry: DataSet) -> bool:
+    """Whether it comes from outside. Its reader may change, so that no converted copy of it is kept."""
+    return entry.name not in _BUILT_IN

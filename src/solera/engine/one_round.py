@@ -56,6 +56,18 @@ class Sum:
         """Add the totals of all ranks on the first one. Those of the others are used up."""
         raise NotImplementedError
 
+    def grown(self, n_items: int) -> Sum:
+        """A copy for so many items; the new ones come last."""
+        raise NotImplementedError
+
+    def tensors(self) -> Params:
+        """The totals as named tensors, ready to be saved."""
+        raise NotImplementedError
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        raise NotImplementedError
+
 
 class DenseSum(Sum):
     """The total in matrices of items × items. A symmetric sum only fills the upper channels."""
@@ -99,6 +111,22 @@ class DenseSum(Sum):
         """Add the totals of all ranks on the first one."""
         for total in self._totals.values():
             ranks.add_on_first(torch.from_numpy(total))
+
+    def grown(self, n_items: int) -> DenseSum:
+        """A copy for so many items; the new ones come last."""
+        larger = DenseSum(self._method, n_items)
+        larger.restore(self.tensors())
+        return larger
+
+    def tensors(self) -> Params:
+        """The totals as named tensors."""
+        return {name: torch.from_numpy(total) for name, total in self._totals.items()}
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        for name, total in self._totals.items():
+            found = tensors[name].numpy()
+            total[tuple(slice(size) for size in found.shape)] += found
 
 
 class SparseSum(Sum):
@@ -156,6 +184,28 @@ class SparseSum(Sum):
             sent = {"keys": torch.from_numpy(own.keys), "values": torch.from_numpy(own.values)}
             for found in ranks.sent_to_first(sent):
                 total.add_run(Run(found["keys"].numpy(), found["values"].numpy()))
+
+    def grown(self, n_items: int) -> SparseSum:
+        """A copy for so many items; the new ones come last."""
+        larger = SparseSum(self._method, n_items)
+        larger.restore(self.tensors())
+        return larger
+
+    def tensors(self) -> Params:
+        """The totals as named tensors, without entries that have become zero."""
+        found: Params = {}
+        for name, total in self.totals.items():
+            own = total.whole()
+            filled = own.values != 0
+            rows, columns = np.divmod(own.keys[filled], total.columns)
+            parts = {"rows": rows, "columns": columns, "values": own.values[filled]}
+            found |= {f"{name}/{part}": torch.from_numpy(each) for part, each in parts.items()}
+        return found
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        for name, total in self.totals.items():
+            total.add(*(tensors[f"{name}/{part}"].numpy() for part in ("rows", "columns", "values")))
 
 
 def _add_pairs(total: Floats, channels: Channels, items: Ints, block: Floats) -> None:
@@ -248,6 +298,8 @@ class OneRound:
         self.share = share_of(ranks, data.train.lengths)
         self.protection = protection
         self.state = Solution()
+        self.keeps_totals = False  # after a round, so that `update` can go on from `totals`
+        self.totals: Sum | None = None
         self.on_clients: Callable[[int, int], None] | None = None  # called with the clients done, and all
 
     def run_round(self, round_: int) -> RoundResult:
@@ -266,6 +318,8 @@ class OneRound:
         sent = self.share.counted(sent)
         if self.protection and self.protection.dense:
             sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
+        if self.keeps_totals:
+            self.totals = totals.grown(self.data.n_items)
         begin = time.perf_counter()
         cover = self._cover(len(clients))
         self.state = Solution(
@@ -276,6 +330,23 @@ class OneRound:
         if masked:
             up = sum(lengths(self.method, self.data.n_items).values()) * masked.bits / 8
         return RoundResult(round_, len(clients), 0.0, up, down, seconds)
+
+    def update(self, earlier: OneRound, changed: Ints) -> None:
+        """Solve from the totals of an earlier federation, whose other clients have the same histories.
+
+        What the `changed` clients had sent is taken out of the totals and what they send now is added.
+        Clients and items that are new come after the earlier ones.
+        """
+        assert earlier.totals is not None
+        totals = earlier.totals.grown(self.data.n_items)
+        for client in changed.tolist():
+            if client < earlier.data.n_clients and earlier.data.train.lengths[client]:
+                before = contribution_of(self.method, earlier.data.train, client)
+                totals.add(Contribution(before.items, {n: -block for n, block in before.blocks.items()}))
+            totals.add(contribution_of(self.method, self.data.train, client))
+        self.totals = totals
+        solved = totals.grown(self.data.n_items).solve(self._device, self._dtype)
+        self.state = Solution(solved)
 
     def _collect(self, clients: Ints, change: Change | None) -> tuple[Sum, int]:
         """The total of the clients' contributions, each changed, and how many numbers they send."""

@@ -60,7 +60,7 @@ class Timing:
         until = days[1:] if self.until_next else days[:-1]
         weights = self.weights(np.maximum(until[:, None] - days, 0.0), decays) * (place <= before)
         memories = weights.transpose(1, 0, 2).reshape(
-            length - 1, -1
+            length - 1, channels * length
         )  # s_t over positions, [t, decays · length]
         lag = place - before - 1
         following = np.where((lag >= 0) & (lag < horizon), horizon_decay ** np.maximum(lag, 0.0), 0.0)

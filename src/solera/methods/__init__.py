@@ -1,4 +1,4 @@
-"""All methods and plug-ins, one file each. To add one, write the file and name it here, or `register` it."""
+"""All methods and plug-ins, one file each. To add one, write the file and name it here, or register it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from solera.core.closed_form import AnyMethod, ClosedForm, ClosedFormConfig
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest, wrong_options
+from solera.core.extensions import import_extensions
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
@@ -34,7 +35,6 @@ from solera.methods.fedsasrec import FedSASRecConfig, fedsasrec
 from solera.methods.fedslist import FedSLISTConfig, fedslist
 from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
-from solera.methods.own import import_own
 from solera.methods.perfedrec import PerFedRecConfig, perfedrec
 from solera.methods.pfedclr import LowRankConfig, PFedCLRConfig, low_rank, pfedclr
 from solera.methods.pfedgraph import PFedGraphConfig, pfedgraph
@@ -177,19 +177,22 @@ ONE_ROUND: dict[str, ClosedFormRecipe] = {
 _BUILT_IN = frozenset((*METHODS, *ONE_ROUND, *ALIASES))
 
 
-def register(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
+def register_method(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
     """Register your own method under a name. Registering the name again replaces it.
 
-    Name a file that does so at its end with `solera --methods-file FILE.py`, or import it.
+    Name a file that does so at its end with `solera --import FILE.py`, or import it.
     """
     if name in _BUILT_IN:
         raise ConfigError(f"{name!r} is one of Solera's own methods", "register yours under another name")
     METHODS[name] = Recipe(config, build)
 
 
+register = register_method
+
+
 def names() -> list[str]:
     """The names of all methods."""
-    import_own()
+    import_extensions("methods")
     return sorted([*METHODS, *ONE_ROUND])
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from solera.bench.statistics import SHOWN
 from solera.evaluate import get
 from solera.report.chart import Cell, Chart, Figure, Series, by_x, fits_log, popularity_lines, series_of
 from solera.report.recorded import Recorded, flatten
 from solera.runs import RoundEntry
 from solera.runs.result import Ranking
+from solera.study.statistics import SHOWN
 
 ONE_OF_EACH: dict[Ranking, str] = {"full": "ndcg@10", "sampled99": "hr@10"}  # where there is room for one
 RANKINGS: dict[Ranking, str] = {"full": "whole catalogue", "sampled99": "99 sampled negatives"}

@@ -10,8 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from solera.bench.machine import anonymous
-from solera.bench.statistics import SHOWN
 from solera.core.errors import RunError
 from solera.core.files import write_atomically
 from solera.core.text import render
@@ -19,6 +17,8 @@ from solera.evaluate import get
 from solera.report.chart import Figure, as_csv, draw, plain
 from solera.report.figures import RANKINGS, make_figures
 from solera.report.recorded import Recorded, data_name, flatten, read_runs
+from solera.study.provenance import anonymous
+from solera.study.statistics import SHOWN
 
 LONG, FEW = 200, 20  # rows: of more than so many, only a few stand on the page
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from solera.bench.records import UserGroup
-from solera.bench.statistics import SHOWN, Interval, by_activity, interval
 from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.data.interactions import Interactions
@@ -16,6 +14,8 @@ from solera.evaluate import get
 from solera.runs import RoundEntry, Run, RunConfig, RunFolder, RunResult
 from solera.runs.baseline import validate_baseline
 from solera.runs.result import RANKINGS, Ranking, Rankings, flat
+from solera.study.records import UserGroup
+from solera.study.statistics import SHOWN, Interval, by_activity, interval
 
 _CLOSE = 0.002  # what rounding on another machine may do to a mean
 

@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from solera.bench.axes import is_grid
-from solera.bench.spaces import Range
-from solera.bench.studies import Study
-from solera.bench.sweep import shown
-from solera.bench.trials import Trial
 from solera.evaluate import get
 from solera.report.chart import COLOURS, Chart, Figure, Series, by_x, fits_log
 from solera.report.figures import METRICS, RANKINGS, Measured, against
 from solera.report.page import LEAKY, Row, RowGroup, Section, Table, Text, document, named, number
+from solera.study.search_space import from_json, is_grid
+from solera.study.sweep import shown
+from solera.study.trials import Study, Trial
 
 ENDS = ("finished", "pruned")
 
 
 def sweep_figures(study: Study) -> dict[str, list[Figure]]:
     """Figures of a sweep, by section of the page."""
-    swept = study.space if is_grid(_space(study)) else {}
+    swept = study.space if is_grid(from_json(study.space)) else {}
     made = {
         "by-option": [figure for option in swept for figure in _by_option(study, option)],
         "courses": _courses(study),
@@ -54,10 +52,6 @@ def sweep_page(study: Study, figures: dict[str, list[Figure]]) -> str:
         Section("configuration", "What all trials share", tables=[_shared(study)]),
     ]
     return document(title, parts, f"{LEAKY}." if leaky else "")
-
-
-def _space(study: Study) -> dict[str, Range]:
-    return {option: Range.model_validate(where) for option, where in study.space.items()}
 
 
 def _finished(study: Study) -> list[Trial]:
@@ -171,13 +165,13 @@ def importance(study: Study) -> list[Figure]:
     made = [trial for trial in _finished(study) if trial.options.keys() == study.space.keys()]
     if len(study.space) < 2 or len(made) < 4 or len({trial.ndcg for trial in made}) < 2:
         return []
-    if is_grid(_space(study)):
+    if is_grid(from_json(study.space)):
         shares = {option: variance_share(option, made) for option in study.space}
         caption = "Share of the variance between trials that the means by this setting's values have."
     else:
-        from solera.bench.tuning import importances  # noqa: PLC0415, Optuna is an extra
+        from solera.study.tune import importances  # noqa: PLC0415, Optuna is an extra
 
-        shares = importances(_space(study), made)
+        shares = importances(from_json(study.space), made)
         caption = "PED-ANOVA, by Optuna: how far the best trials' values lie from all trials' values."
     ordered = sorted(shares, key=lambda option: -shares[option])
     values = [shares[option] for option in ordered]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
-from solera.baselines import configure
+from solera.baselines import BASELINES, configure
 from solera.core.errors import ConfigError, closest
 from solera.core.types import Frozen
 from solera.runs.settings import SETTINGS, BaselineConfig, RunConfig, usual_rounds
@@ -193,7 +193,7 @@ def preset(name: str) -> Preset:
         hint = (
             closest(name, row_presets())
             if "@" in name
-            else f"{closest(name, list(presets()))}; solera presets lists them"
+            else f"{closest(name, list(presets()))}; solera methods --presets lists them"
         )
         raise ConfigError(f"unknown preset {name!r}", hint)
     return found
@@ -248,6 +248,16 @@ def run_settings(
     if "rounds" not in content:
         config = config.model_copy(update={"rounds": usual_rounds(config.built)})
     return config.resolved() if resolve else config
+
+
+def methods_and_baselines(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The methods and presets among names, and the centralized baselines: the usual ones if none is named."""
+    listed = list(names)
+    baselines = [name for name in listed if name in BASELINES]
+    methods = [name for name in listed if name not in BASELINES]
+    if baselines or any(":" in name and _find(name).baseline for name in methods):
+        return methods, baselines
+    return methods, ["popularity", "ease"]
 
 
 def baseline_settings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,13 +13,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from solera.baselines import Ease
+from solera.baselines.training import Baseline
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError, RunError
 from solera.core.leaf import Leaf
 from solera.core.method import Method
-from solera.core.types import Ints
+from solera.core.types import Floats, Ints
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.table import write_batches
@@ -30,6 +34,7 @@ from solera.runs.federation import Federation
 Ids = Iterable[str | int]
 OnUsers = Callable[[int, int], None]  # users done, and their total
 
+_LOG = logging.getLogger(__name__)
 USERS_AT_A_TIME = 256
 NEWCOMER_ROUNDS = 20  # rounds in which a new user's own parameters are trained
 SCHEMA = pl.Schema(
@@ -85,14 +90,38 @@ def mixed(first: Tensor, second: Tensor, weight: float) -> Tensor:
     return standardised(first).lerp(standardised(second).to(first), weight)
 
 
+class Centralized:
+    """A fitted baseline, to recommend from."""
+
+    def __init__(self, model: Baseline) -> None:
+        self.model = model
+
+    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
+        """A function that scores all items for users with these histories."""
+        return lambda users: self.model.scores(users, known)
+
+    def newcomer(self, known: Ragged) -> Tensor:
+        """Scores [n_items] for one new user."""
+        if self.model.refreshes:
+            raise RunError("this model only knows the users it was fitted to", "call update with their rows")
+        return self.serve(known)(np.array([0]))[0]
+
+
 class Recommends:
     """Recommends items to the users of a run's data."""
 
     data: Interactions
+    trained: NDArray[np.bool_] | None = None  # all others get the most popular items; None: everybody is
+    skips_unknown = False  # items of a history
 
     @property
-    def _simulation(self) -> Federation | Blended:
+    def _simulation(self) -> Federation | Blended | Centralized:
         raise NotImplementedError
+
+    def has_fallback(self, users: Ids | None = None) -> NDArray[np.bool_]:
+        """Which of these users, or of everybody, get the most popular items."""
+        wanted = self._indices(users)
+        return np.zeros(len(wanted), np.bool_) if self.trained is None else ~self.trained[wanted]
 
     def recommend(
         self, user: str | int, k: int = 10, *, only: Ids | None = None, without: Ids = ()
@@ -101,8 +130,9 @@ class Recommends:
 
         `only` limits the result to some items, `without` leaves some out; both are item ids.
         """
-        users = self._indices([user])
-        return self._named(next(self._best(users, k, self._hidden(only, without))))
+        _, items, scores = next(self._best(self._indices([user]), k, self._hidden(only, without)))
+        found = zip(items[0].tolist(), scores[0].tolist(), strict=True)
+        return self._named([(item, score) for item, score in found if score > -np.inf])
 
     def recommend_many(
         self, users: Ids | None = None, k: int = 10, *, only: Ids | None = None, without: Ids = ()
@@ -151,12 +181,15 @@ class Recommends:
         The oldest item comes first. If users have parameters of their own, these are trained on the history
         for `rounds` rounds, as on a new device. The shared parameters do not change.
         """
-        known = self.data.item_map
-        items = np.array([known.index(str(item), "item") for item in history], dtype=np.int64)
-        if not len(items):
+        known, listed = self.data.item_map, [str(item) for item in history]
+        found = [item for item in listed if item in known] if self.skips_unknown else listed
+        if len(found) < len(listed):
+            _LOG.warning("%d of %d items of the history are unknown", len(listed) - len(found), len(listed))
+        items = np.array([known.index(item, "item") for item in found], dtype=np.int64)
+        if not len(items) and not self.skips_unknown:
             raise DataError("the history has no items", "give the ids of at least one item")
         _check_k(k)
-        scores = self._newcomer(items, rounds)
+        scores = self._newcomer(items, rounds) if len(items) else self._popularity.clone()
         seen = np.concatenate([items, self._hidden(only, without)])
         return self._named(best_unseen(scores, seen, k))
 
@@ -170,23 +203,40 @@ class Recommends:
     def _batches(self, wanted: Ints, k: int, hidden: Ints) -> Iterator[pl.DataFrame]:
         """Recommendations in batches of `USERS_AT_A_TIME` users."""
         data = self.data
-        for begin in range(0, len(wanted), USERS_AT_A_TIME):
-            some = wanted[begin : begin + USERS_AT_A_TIME]
-            rows = [
-                (data.user_map.id(user), rank, data.item_map.id(item), data.title(item), score)
-                for user, chosen in zip(some.tolist(), self._best(some, k, hidden), strict=True)
-                for rank, (item, score) in enumerate(chosen, start=1)
-            ]
-            yield pl.DataFrame(rows, schema=SCHEMA, orient="row")
+        ids, titles = data.item_map.ids, np.array([data.title(item) for item in range(data.n_items)])
+        for some, items, scores in self._best(wanted, k, hidden):
+            there = np.isfinite(scores)
+            row, place = np.nonzero(there)
+            chosen = items[there]
+            columns = {
+                "user": data.user_map.ids[some[row]],
+                "rank": place + 1,
+                "item": ids[chosen],
+                "title": titles[chosen],
+                "score": scores[there].astype(np.float64),
+            }
+            yield pl.DataFrame(columns, schema=SCHEMA)
 
-    def _best(self, users: Ints, k: int, hidden: Ints) -> Iterator[list[tuple[int, float]]]:
-        """The best items of each user, scored in batches of `USERS_AT_A_TIME`."""
+    def _best(self, users: Ints, k: int, hidden: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
+        """Some users at a time, their best items and these items' scores; -inf where there are fewer."""
         _check_k(k)
-        score = self._simulation.serve(self._known)
+        score, items = self._simulation.serve(self._known), torch.from_numpy(hidden)
         for begin in range(0, len(users), USERS_AT_A_TIME):
             some = users[begin : begin + USERS_AT_A_TIME]
-            for index, scores in zip(some.tolist(), score(some), strict=True):
-                yield best_unseen(scores, np.concatenate([self.data.by_user.row(index), hidden]), k)
+            scores = score(some).contiguous()
+            if self.trained is not None and not self.trained[some].all():
+                scores[torch.from_numpy(~self.trained[some])] = self._popularity.to(scores)
+            seen = self.data.by_user.take(some)
+            scores[torch.from_numpy(seen.rows), torch.from_numpy(seen.values.astype(np.int64))] = -torch.inf
+            scores[:, items] = -torch.inf
+            best = torch.topk(scores, min(k, scores.shape[1]))
+            yield some, best.indices.numpy(), best.values.numpy()
+
+    @cached_property
+    def _popularity(self) -> Tensor:
+        """How many users have each item."""
+        pairs = self.data.distinct().items
+        return torch.from_numpy(np.bincount(pairs, minlength=self.data.n_items)).float()
 
     @cached_property
     def _known(self) -> Ragged:
@@ -221,6 +271,8 @@ class Recommends:
         if isinstance(federation, Blended):
             known = Ragged.of_lengths(np.array([len(history)]), history)
             return federation.serve(known)(me)[0]
+        if isinstance(federation, Centralized):
+            return federation.newcomer(Ragged.of_lengths(np.array([len(history)]), history))
         method, shared, seed = federation.method, federation.state.shared, 0
         if isinstance(federation, Simulation):
             seed, shared = federation.seed, federation.received
@@ -237,6 +289,10 @@ class Recommends:
         federation = self._simulation
         if isinstance(federation, Blended):
             raise RunError("a blend has no item vectors to compare", "use one of the two runs in its folder")
+        if isinstance(federation, Centralized):
+            if not isinstance(federation.model, Ease):
+                raise RunError("of the baselines, only ease compares items", "use ease, or fedease")
+            return federation.model.weights[item].clone()
         if not isinstance(federation, Simulation):
             weights, channels = federation.state.shared, federation.method.scorer.channels
             sparse = Neighbours.of(weights, channels)

@@ -12,7 +12,7 @@ from solera.core.text import render
 from solera.core.types import Frozen
 from solera.data.interactions import Split
 from solera.evaluate import Evaluation
-from solera.evaluate.metrics import CUTOFFS
+from solera.evaluate.metrics import BUILT_IN, CUTOFFS
 
 Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
 READ = "read with the history"  # how a model that scores by histories uses the validation item
@@ -158,10 +158,15 @@ class RunResult(Frozen):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The metrics that a printed table shows: a few by default, else HR and NDCG at all cutoffs."""
+        """The metrics that a printed table shows: a few by default, else HR and NDCG at all cutoffs.
+
+        Metrics of one's own are always shown.
+        """
+        own = dict.fromkeys(name.split("@")[0] for name in self.test.full)
+        added = [name for name in own if name not in BUILT_IN]
         if self.cutoffs == CUTOFFS:
-            return METRICS
-        return tuple(f"{name}@{k}" for k in self.cutoffs for name in ("hr", "ndcg"))
+            return (*METRICS, *(f"{name}@10" for name in added))
+        return tuple(f"{name}@{k}" for k in self.cutoffs for name in ("hr", "ndcg", *added))
 
     @property
     def rows(self) -> list[tuple[str | float, ...]]:

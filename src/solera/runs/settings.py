@@ -15,7 +15,7 @@ from solera.core.errors import ConfigError, closest
 from solera.core.text import key_values
 from solera.dp.accounting import Releases
 from solera.dp.settings import DP, PaperLaplace, check_private, guarantee
-from solera.evaluate.metrics import ALWAYS, CUTOFFS, NAMES, with_always
+from solera.evaluate.metrics import ALWAYS, CUTOFFS, known_metrics, with_always
 
 if TYPE_CHECKING:
     from solera.core.closed_form import AnyMethod
@@ -150,7 +150,7 @@ class RunConfig(_Where):
 
     @model_validator(mode="after")
     def _selects(self) -> Self:
-        known = [f"{name}@{k}" for k in self.cutoffs for name in NAMES]
+        known = [f"{name}@{k}" for k in self.cutoffs for name in known_metrics()]
         if self.metric is not None and self.metric not in known:
             raise ConfigError(f"unknown metric {self.metric!r}", closest(self.metric, known))
         return self

@@ -18,7 +18,7 @@ from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.simulation import Simulation
 
 CPU = torch.device("cpu")
-ROUNDS = 3
+ROUNDS = 2  # the first from where everybody begins, the second from what was trained
 N_CLIENTS, N_ITEMS, SEED = 20, 90, 5
 Order = Callable[[Ints], Ints]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from solera.bench.matrix import read_matrix
-from solera.bench.recording import record_of
 from solera.core.errors import ConfigError
 from solera.runs import train
+from solera.study.matrix import read_matrix
+from solera.study.recording import record_of
 
 RUN = '[[run]]\ndatasets = ["ml-100k"]\nmethods = ["fedmf"]\nrounds = 2\n'
 
 
 @pytest.fixture
 def entries(tmp_path, monkeypatch):
-    monkeypatch.setattr("solera.bench.matrix._check_dataset", lambda *_: None)
+    monkeypatch.setattr("solera.study.matrix._check_dataset", lambda *_: None)
 
     def read(more: str):
         path = tmp_path / "m.toml"

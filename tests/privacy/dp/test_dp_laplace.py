@@ -90,6 +90,7 @@ def test_a_server_that_mixes_single_tables_mixes_noise(small, method) -> None:
 @pytest.mark.parametrize("method", ["fedmf", "fedem"])
 def test_engines_draw_the_same(small, method, monkeypatch) -> None:
     fields = {"method": method, "dataset": "x", "rounds": 2, "noise": {"scale": 0.1}, "precision": "double"}
+    fields |= {"options": {"embedding_size": 4, "local_epochs": 1}}
     one = train(RunConfig.model_validate(fields), small, threads=1)
     monkeypatch.setattr("solera.runs.federation.BlockTraining", lambda threads: train_one_by_one)
     two = train(RunConfig.model_validate(fields), small, threads=1)

@@ -240,13 +240,14 @@ def test_without_dp_a_result_says_nothing_of_privacy(small) -> None:
 
 def test_both_engines_and_a_resumed_run_are_the_same(small, tmp_path, monkeypatch) -> None:
     dp = DP.parse("noise=0.5,delta=1e-3,clip=0.5,adaptive=0.5").model_dump()
-    whole = run(small, dp=dp, options=OPTIONS, precision="double")
+    options = OPTIONS | {"local_epochs": 1}
+    whole = run(small, dp=dp, options=options, precision="double")
     with monkeypatch.context() as patch:
         patch.setattr("solera.runs.federation.BlockTraining", lambda threads: train_one_by_one)
-        other = run(small, dp=dp, options=OPTIONS, precision="double")
+        other = run(small, dp=dp, options=options, precision="double")
     assert whole.test["full"] == pytest.approx(other.test["full"], abs=1e-12)
     config = RunConfig.model_validate(
-        {"method": "fedmf", "dataset": "ratings", "rounds": 4, "options": OPTIONS, "dp": dp}
+        {"method": "fedmf", "dataset": "ratings", "rounds": 4, "options": options, "dp": dp}
         | {"precision": "double"}
     )
     stop = threading.Event()

@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 from blocks.markdown import NONE_YET, anchor, table
 
-from solera.bench.blocks import Block, Row, blocks
-from solera.bench.budgets import Spent, spent
-from solera.bench.comparisons import Comparison, compare, comparison_tables, statements
-from solera.bench.forms import text
-from solera.bench.records import Record, read_all, slug
-from solera.bench.studies import Study, read_studies
+from solera.study.compare import VERDICTS, Board, Comparison, Row, boards, compare, is_popularity
+from solera.study.records import History, Record, Store, slug
+from solera.study.tables import comparison_tables, text
+from solera.study.trials import Spent, Study, spent
 
 AGAINST = ("popularity", "ease", "sasrec")
 PROTOCOLS = ("strict", "global-time")
@@ -27,50 +25,50 @@ _LOCAL = "local"  # no collaboration: the lower end of the gap
 Place = tuple[str, str]  # data set, protocol
 
 
-class Board(NamedTuple):
+class Tuned(NamedTuple):
     """A data set under a protocol that every model has finished, with the searches behind it."""
 
-    block: Block
+    board: Board
     studies: dict[str, Study]
 
     @property
     def title(self) -> str:
         """As in a heading."""
-        return f"{self.block.dataset}, {self.block.protocol}"
+        return f"{self.board.dataset}, {self.board.protocol}"
 
 
 @dataclass(frozen=True)
 class Boards:
     """All boards, and what the matrices ask for that no record answers."""
 
-    found: Sequence[Board]
+    found: Sequence[Tuned]
     missing: dict[Place, list[str]]  # labels that lack a seed
 
     @cached_property
     def compared(self) -> list[list[Comparison]]:
         """All comparisons, board by board."""
-        return [compare(board.block) for board in self.found]
+        return [compare(each.board) for each in self.found]
 
 
 def read_boards(root: Path) -> Boards:
     """Those under `root`. A model is on a board when every seed of it has a record."""
     records = root / "experiments" / "records"
-    found = [each for each in read_all(records / "board") if each.protocol in PROTOCOLS]
-    studies = read_studies(records / "board-tuning")
+    found = [each for each in Store(records / "board", Record).all() if each.protocol in PROTOCOLS]
+    studies = Store(records / "board-tuning", Study).all()
     there = {record.name for record in found}
     missing: dict[Place, list[str]] = {}
     for matrix in sorted((root / "experiments" / "matrices").glob("board*.toml")):
         for place, label, names in _asked(tomllib.loads(matrix.read_text("utf-8"))):
             if not there.issuperset(names):
                 missing.setdefault(place, []).append(label)
-    boards = []
-    for block in blocks(found):
-        lacks = missing.get((block.dataset, block.protocol), [])
-        rows = [row for row in block.rows if row.label not in lacks]
+    full = []
+    for board in boards(found):
+        lacks = missing.get((board.dataset, board.protocol), [])
+        rows = [row for row in board.rows if row.label not in lacks]
         if {"popularity", "ease"} <= {row.label for row in rows}:
-            here = {each.label: each for each in studies if each.dataset == block.dataset}
-            boards.append(Board(replace(block, rows=rows, missing={}), here))
-    return Boards(boards, missing)
+            here = {each.label: each for each in studies if each.dataset == board.dataset}
+            full.append(Tuned(replace(board, rows=rows, missing={}), here))
+    return Boards(full, missing)
 
 
 def _asked(matrix: dict[str, Any]) -> Iterator[tuple[Place, str, list[str]]]:
@@ -80,20 +78,20 @@ def _asked(matrix: dict[str, Any]) -> Iterator[tuple[Place, str, list[str]]]:
         labels = [each.get("label") or each.get("labels", {}).get(name, name) for name in named]
         for dataset, protocol, label in product(each["datasets"], each.get("protocols", ["strict"]), labels):
             if protocol in PROTOCOLS:
-                file = f"{dataset}/{slug(label)}--{protocol}"
-                yield (dataset, protocol), label, [f"{file}--s{seed}.json" for seed in each.get("seeds", [0])]
+                name = f"{dataset}/{slug(label)}--{protocol}"
+                yield (dataset, protocol), label, [f"{name}--s{seed}" for seed in each.get("seeds", [0])]
 
 
-def board_tables(boards: Boards) -> str:
+def board_tables(all_boards: Boards) -> str:
     """Every board: figures and what they cost, and what its comparisons say."""
     parts = []
-    for board, compared in zip(boards.found, boards.compared, strict=True):
-        parts += [f"### {board.title}", *_board(board, compared)]
+    for each, compared in zip(all_boards.found, all_boards.compared, strict=True):
+        parts += [f"### {each.title}", *_board(each.board, each.title, compared)]
     return "\n\n".join(parts) or NONE_YET
 
 
-def _board(board: Board, compared: Sequence[Comparison]) -> Iterator[str]:
-    rows = board.block.rows
+def _board(board: Board, title: str, compared: Sequence[Comparison]) -> Iterator[str]:
+    rows = board.rows
     best = max(row.ndcg for row in rows if row.central)
     least = next((row.ndcg for row in rows if row.label == _LOCAL), None)
     head = (
@@ -101,11 +99,11 @@ def _board(board: Board, compared: Sequence[Comparison]) -> Iterator[str]:
         *("of the gap", "MB up", "MB down", "seeds"),
     )
     yield table(head, (_line(row, compared, least, best) for row in rows))
-    lines = statements(board.block, list(compared), "validation")
+    lines = statements(board, list(compared), "validation")
     yield "\n".join(f"- {line}" for line in lines)
     yield (
         f"{len(compared)} comparisons, corrected together; "
-        f"[each with its interval](comparisons.md#{anchor(board.title)})."
+        f"[each with its interval](comparisons.md#{anchor(title)})."
     )
 
 
@@ -137,23 +135,69 @@ def _megabytes(records: Sequence[Record]) -> tuple[str, str]:
     return text(fmean(one.up for one in each) / 1e6), text(fmean(one.down for one in each) / 1e6)
 
 
-def searches(boards: Boards) -> str:
+def statements(board: Board, made: list[Comparison], history: History) -> list[str]:
+    """Sentences that say what the comparisons of a board show for models with this history."""
+    here = [each for each in made if each.history == history]
+    return [*_on_popularity(board, here), *_on_others(here), *_untested(board, history)]
+
+
+def _on_popularity(board: Board, here: list[Comparison]) -> Iterator[str]:
+    found = [each for each in here if is_popularity(each.theirs)]
+    if not any(is_popularity(row) for row in board.rows):
+        yield "Popularity: not run."
+        return
+    for verdict in VERDICTS:
+        rows = [each.ours for each in found if each.verdict == verdict]
+        federated = _names([row.label for row in rows if not row.central])
+        central = _names([row.label for row in rows if row.central])
+        text = f"{verdict.capitalize()} popularity: {federated or 'no federated method'}"
+        yield f"{text}; centralized: {central}." if central else f"{text}."
+
+
+def _on_others(here: list[Comparison]) -> Iterator[str]:
+    """Federated methods against the other centralized models; those with equal verdicts in one sentence."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for ours in dict.fromkeys(each.ours.label for each in here if not each.ours.central):
+        mine = [each for each in here if each.ours.label == ours and not is_popularity(each.theirs)]
+        parts = tuple(
+            f"{verdict} {_names([each.theirs.label for each in mine if each.verdict == verdict])}"
+            for verdict in VERDICTS
+            if any(each.verdict == verdict for each in mine)
+        )
+        if parts:
+            alike.setdefault(parts, []).append(ours)
+    for parts, methods in alike.items():
+        yield f"{_names(methods)}: {'; '.join(parts)}."
+
+
+def _untested(board: Board, history: History) -> Iterator[str]:
+    without = [row.label for row in board.rows if row.per_user(history) is None]
+    if without:
+        yield f"Not run with this history: {_names(without)}."
+
+
+def _names(labels: list[str]) -> str:
+    """Labels as a list in a sentence."""
+    return ", ".join(f"`{label}`" for label in labels)
+
+
+def searches(all_boards: Boards) -> str:
     """What every search cost and found."""
     parts = []
-    for board in boards.found:
-        if board.block.protocol != "strict":
+    for each in all_boards.found:
+        if each.board.protocol != "strict":
             continue
-        shown = {row.label for row in board.block.rows}
+        shown = {row.label for row in each.board.rows}
         rows = [
             _search(spent(study), study)
-            for label, study in sorted(board.studies.items())
+            for label, study in sorted(each.studies.items())
             if study.space and label in shown
         ]
         head = (
             *("model", "trials", "diverged", "passes", "seconds", "given", "chosen"),
             *("its round", "near an end of the range"),
         )
-        parts += [f"### Search, {board.block.dataset}", table(head, rows)]
+        parts += [f"### Search, {each.board.dataset}", table(head, rows)]
     return "\n\n".join(parts) or NONE_YET
 
 
@@ -173,20 +217,20 @@ def _search(cost: Spent, study: Study) -> tuple[str, ...]:
     )
 
 
-def pair_by_pair(boards: Boards) -> str:
+def pair_by_pair(all_boards: Boards) -> str:
     """Every comparison of every board, with its interval."""
     parts = []
-    for board, compared in zip(boards.found, boards.compared, strict=True):
-        parts += [f"## {board.title}", f"{len(compared)} comparisons."]
-        for each in comparison_tables(board.block):
-            parts += [f"{each.title.rpartition(', ')[2]}:".capitalize(), each.grid()]
+    for each, compared in zip(all_boards.found, all_boards.compared, strict=True):
+        parts += [f"## {each.title}", f"{len(compared)} comparisons."]
+        for shown in comparison_tables(each.board):
+            parts += [f"{shown.title.rpartition(', ')[2]}:".capitalize(), shown.grid()]
     return "\n\n".join(parts) or NONE_YET
 
 
-def not_on_the_board(boards: Boards) -> str:
+def not_on_the_board(all_boards: Boards) -> str:
     """One list of what the matrices ask for and what has not been run to the end."""
     lines = [
         f"- {dataset}, {protocol}: {', '.join(f'`{label}`' for label in labels)}"
-        for (dataset, protocol), labels in boards.missing.items()
+        for (dataset, protocol), labels in all_boards.missing.items()
     ]
     return "\n".join(lines) or "Nothing: every run that the matrices ask for has a record."

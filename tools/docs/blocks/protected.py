@@ -11,7 +11,7 @@ from blocks.attacks import Attacks, best_attack
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.results import Records
 
-from solera.bench.records import Record
+from solera.study.records import Record
 
 EPSILONS = (None, 8.0, 4.0, 1.0)  # None: without differential privacy
 SEEN_IN = {  # a mode, and what an attacker sees of it: the start of a record's protection, clients in a sum

@@ -8,9 +8,9 @@ from statistics import mean, median, stdev
 from blocks.markdown import PAIR, table
 from blocks.settings import METRICS, published
 
-from solera.bench.blocks import HISTORIES
-from solera.bench.records import History, Record
 from solera.runs.presets import preset, presets
+from solera.study.compare import HISTORIES
+from solera.study.records import History, Record
 from solera_research.papers.cells import Stored
 
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}

@@ -12,12 +12,9 @@ from typing import NamedTuple
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS
 
-from solera.bench.blocks import HISTORIES, NOT_RUN, Row, blocks
-from solera.bench.comparisons import compare, comparison_tables
-from solera.bench.cost_tables import cost_table
-from solera.bench.forms import text
-from solera.bench.records import History, Record
-from solera.bench.tables import main_table
+from solera.study.compare import HISTORIES, NOT_RUN, Row, boards, compare
+from solera.study.records import History, Record
+from solera.study.tables import comparison_tables, cost_table, main_table, text
 
 DATASETS = ("ml-1m", "ml-1m-5core", "beauty", "toys", "sports")
 TWINS = {  # what is the same but for federation
@@ -51,9 +48,9 @@ def beside_published(records: Sequence[Record], others: Sequence[Published], kno
     """HR@10 / NDCG@10 of every model by data set: federated, then centralized, then published."""
     history = next(history for history, words in HISTORIES.items() if words == known)
     found = {
-        block.dataset: {row.label: row for row in block.rows}
-        for block in blocks(records)
-        if block.protocol == "strict"
+        board.dataset: {row.label: row for row in board.rows}
+        for board in boards(records)
+        if board.protocol == "strict"
     }
     shown = [name for name in DATASETS if name in found]
     if not shown:
@@ -77,17 +74,17 @@ def beside_published(records: Sequence[Record], others: Sequence[Published], kno
 def transformer_boards(records: Sequence[Record]) -> str:
     """Every data set: figures, what a client pays, and every comparison with a centralized model."""
     parts = []
-    for block in blocks(records):
-        parts += [f"### {block.dataset}", main_table(replace(block, missing={})).grid()]
-        parts += ["What a client pays:", cost_table(block).grid()]
-        for each in comparison_tables(block):
+    for board in boards(records):
+        parts += [f"### {board.dataset}", main_table(replace(board, missing={})).grid()]
+        parts += ["What a client pays:", cost_table(board).grid()]
+        for each in comparison_tables(board):
             parts += [f"Paired differences in NDCG@10, {each.title.rpartition(', ')[2]}:", each.grid()]
     return "\n\n".join(parts) or NONE_YET
 
 
 def cost_of_federation(records: Sequence[Record]) -> str:
     """Differences in NDCG@10 between federated models and the same models, centralized."""
-    made = {block.dataset: compare(block) for block in blocks(records) if block.protocol == "strict"}
+    made = {board.dataset: compare(board) for board in boards(records) if board.protocol == "strict"}
     rows = []
     for name, (ours, theirs) in product(DATASETS, TWINS.items()):
         pairs = [p for p in made.get(name, ()) if (p.ours.label, p.theirs.label) == (ours, theirs)]

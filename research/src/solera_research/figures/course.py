@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from solera.bench.statistics import Interval, interval
 from solera.core.errors import ConfigError
 from solera.core.threads import torch_threads
 from solera.data.interactions import Interactions, Split, history
@@ -15,6 +14,7 @@ from solera.evaluate import Evaluator, Score, split
 from solera.methods import find
 from solera.runs import RunConfig
 from solera.runs.federation import clients_of, federation
+from solera.study.statistics import Interval, interval
 from solera_research.figures.recording import Arrays, Recorder, by_activity, middling, spread
 from solera_research.figures.tables import (
     SERVED,

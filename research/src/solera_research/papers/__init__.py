@@ -164,9 +164,9 @@ def find_table(name: str) -> tuple[Paper, PaperTable]:
         raise ConfigError(f"unknown paper {key!r}", f"{closest(key, list(papers()))}; write pfedrec/table-1")
     paper = papers()[key]
     if not table:
-        raise ConfigError("no table is named", f"write {key}/table-1; solera paper list lists them")
+        raise ConfigError("no table is named", f"write {key}/table-1; solera paper show lists them")
     if table not in paper.tables:
-        hint = f"{closest(table, list(paper.tables))}; solera paper list lists them"
+        hint = f"{closest(table, list(paper.tables))}; solera paper show lists them"
         raise ConfigError(f"{paper.name} has no {table!r}", hint)
     return paper, paper.tables[table]
 

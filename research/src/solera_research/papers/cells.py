@@ -15,14 +15,14 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from solera.baselines import configure
-from solera.bench.entries import Entry, Matrix
-from solera.bench.records import Record, read
-from solera.bench.statistics import Spread, spread
 from solera.core.errors import ConfigError, SoleraError, closest
 from solera.data.datasets import available, info, load, subset_of
 from solera.runs.costs import SINGLE
 from solera.runs.presets import PAPER_PROTOCOL, DataName, Preset
 from solera.runs.settings import BaselineConfig, RunConfig
+from solera.study.matrix import Entry, Matrix
+from solera.study.records import Record, Store
+from solera.study.statistics import Spread, spread
 from solera_research.papers import Paper, PaperTable, Published
 
 RECORDS = Path("experiments") / "records" / "papers"
@@ -123,11 +123,10 @@ def _config_of(preset: str) -> RunConfig | BaselineConfig | str:
 
 
 class Stored:
-    """Records of several folders, found by their settings. Those of a data set are read when asked for."""
+    """Records of several folders, found by their settings. They are read when asked for."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = tuple(folders)
-        self._of_dataset: dict[str, list[Record]] = {}
+        self._stores = [Store(folder, Record) for folder in folders]
         self._keys: dict[int, dict[str, Any] | None] = {}
 
     def of(self, cell: Cell) -> list[Record]:
@@ -136,21 +135,21 @@ class Stored:
 
     def find(self, config: RunConfig | BaselineConfig) -> list[Record]:
         """The records with these settings, one for every seed."""
-        wanted, name = _settings(config), config.dataset
-        if name not in self._of_dataset:
-            self._of_dataset[name] = list(self._read(name))
+        wanted = _settings(config)
         found = {
             record.seed: record
-            for record in reversed(self._of_dataset[name])  # so that the first folder counts
+            for record in reversed(self._of_dataset.get(config.dataset, []))  # the first folder counts
             if _trained(record.config) == _trained(wanted) and self._key(record) == wanted
         }
         return [found[seed] for seed in sorted(found)]
 
-    def _read(self, dataset: str) -> Iterator[Record]:
-        for folder in self._folders:
-            for path in sorted((folder / dataset).glob(f"*--{PAPER_PROTOCOL}--s*.json")):
-                if not path.name.endswith(".failed.json"):
-                    yield read(path)
+    @cached_property
+    def _of_dataset(self) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        for record in (record for store in self._stores for record in store.all()):
+            if record.protocol == PAPER_PROTOCOL:
+                found.setdefault(record.dataset, []).append(record)
+        return found
 
     def _key(self, record: Record) -> dict[str, Any] | None:
         if id(record) not in self._keys:

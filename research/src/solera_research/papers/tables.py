@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from solera.bench.statistics import Spread
+from solera.study.statistics import Spread
 from solera_research.papers import Paper, PaperTable, Published
 from solera_research.papers.cells import Cell, Result, Stored, counted
 

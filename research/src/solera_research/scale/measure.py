@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from solera.bench.machine import anonymous, source
-from solera.bench.records import Code
 from solera.core.errors import RunError
 from solera.runs import RunFolder
 from solera.runs.environment import reported_bytes
 from solera.runs.settings import VALIDATED
 from solera.runs.training import interruptible
+from solera.study.provenance import anonymous, source
 from solera_research.scale.points import Point
 from solera_research.scale.records import Planned, ScaleRecord, Seconds, path_of, write
 from solera_research.scale.worlds import prepare
@@ -57,7 +56,6 @@ def measure(point: Point, folder: Path, worlds: Path, say: Callable[[str], None]
         done = RunFolder.open(out)
         result, history = done.result, done.history
         assert result is not None  # of a command that succeeded
-        commit, dirty = source()
         record = ScaleRecord(
             point=point,
             world=world,
@@ -81,7 +79,7 @@ def measure(point: Point, folder: Path, worlds: Path, say: Callable[[str], None]
             plan=planned,
             command=" ".join(["solera", *point.arguments(file.name, "RUN")]),
             environment=anonymous(done.environment),
-            code=Code(commit=commit, dirty=dirty),
+            code=source(),
         )
     return write(record, folder)
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from solera.bench.records import Code
 from solera.core.errors import RunError
 from solera.core.files import write_atomically
 from solera.core.types import Frozen
+from solera.study.provenance import Code
 from solera_research.scale.points import Point
 
 

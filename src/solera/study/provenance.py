@@ -1,0 +1,62 @@
+"""Program and machine as recorded, without paths and host names."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import solera
+from solera.core.errors import RunError
+from solera.core.types import Frozen
+
+_RESEARCH = ("research/src", "research/experiments")  # of the repository: programs that make records, too
+
+
+def anonymous(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's environment with the system's name alone instead of its kernel's."""
+    kept = {key: value for key, value in environment.items() if key != "platform"}
+    return {"system": str(environment.get("platform", "")).split("-")[0], **kept}
+
+
+class Code(Frozen):
+    """The commit of the program's source, and whether the source differed from it; None if unknown."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+def source() -> Code:
+    """The source of this program."""
+    package = Path(solera.__file__).parent
+    tracked = _git(package, "ls-files", "--error-unmatch", "__init__.py")
+    commit = _git(package, "rev-parse", "HEAD") if tracked else None  # not of a repository around a venv
+    places = [f":/{each}" for each in _RESEARCH]
+    changes = _git(package, "status", "--porcelain", "--", ".", *places) if commit else None
+    return Code(commit=commit, dirty=None if changes is None else bool(changes))
+
+
+def check_committed(records: Path) -> None:
+    """Refuse to write records beside a source with changes: they would name a commit that is not theirs.
+
+    Whatever makes records calls this before it begins.
+    """
+    if not source().dirty:
+        return
+    root = _git(Path(solera.__file__).parent, "rev-parse", "--show-toplevel")
+    if root and records.resolve().is_relative_to(root):
+        raise RunError(
+            f"{records} would get records of a source with uncommitted changes",
+            "commit them first, or give a folder outside the repository",
+        )
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
