@@ -337,7 +337,7 @@ class _TuneTable(Effort):
 def _published(name: str, dataset: str) -> list[dict[str, Any]]:
     """The settings of the method's paper on the data set, else of its paper on a usual one or another."""
     found = [each for each in presets().values() if each.protocol == _PAPER and each.full_method == name]
-    plain = [each for each in found if not (each.dp or each.noise)]
+    plain = [each for each in found if not {"dp", "noise"} & each.settings.keys()]
 
     def nearness(each: Preset) -> int:
         return (each.dataset == dataset) * 2 + (each.dataset == _USUAL)
