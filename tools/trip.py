@@ -1,13 +1,17 @@
 """What runs in `solera train pfedrec --data ml-100k --rounds 2`: functions, files, and builds of the method.
 
-python tools/trip.py                      of this tree
-python tools/trip.py --src OTHER/src      of another one
+    python tools/trip.py                      of this tree
+    python tools/trip.py --src OTHER/src      of another version
+    python tools/trip.py --files              with the functions of every file
+
+Counted are named functions of the package, in all threads, but not what runs while a file is imported.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +27,12 @@ def trace(frame, event, _):
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(root) and code.co_name[0] != "<" and code.co_flags & 1:
         at = code.co_filename[len(root) + 1 :], code.co_firstlineno, code.co_qualname
-        seen[at] = seen.get(at, 0) + 1
+        if at in seen or not imported(frame):
+            seen[at] = seen.get(at, 0) + 1
+def imported(frame):
+    while frame := frame.f_back:
+        if "importlib" in frame.f_code.co_filename:
+            return True
 threading.setprofile(trace)
 sys.setprofile(trace)
 from solera.cli import main
@@ -43,17 +52,12 @@ def trip(src: Path) -> list[tuple[str, int, str, int]]:
         out = Path(folder) / "seen.json"
         code = TRACED.replace("OUT", repr(str(out)))
         run = [sys.executable, "-c", code, "-", *COMMAND, "--out", f"{folder}/run"]
-        done = subprocess.run(run, env=environment(src), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            run, env=os.environ | {"PYTHONPATH": str(src)}, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise SystemExit(done.stderr)
         return [tuple(each) for each in json.loads(out.read_text())]
-
-
-def environment(src: Path) -> dict[str, str]:
-    """The environment with another source folder."""
-    import os
-
-    return os.environ | {"PYTHONPATH": str(src)}
 
 
 def main() -> None:

@@ -223,9 +223,7 @@ def test_tuned_settings_are_those_of_the_strict_preset(folder, monkeypatch):
             name="strict:fedmf/ratings.csv",
             method="fedmf",
             dataset="ratings.csv",
-            protocol="strict",
-            rounds=7,
-            patience=2,
+            settings={"protocol": "strict", "rounds": 7, "patience": 2},
             source="",
             options={"learning_rate": 0.3},
         )
