@@ -61,8 +61,8 @@ def test_every_baseline_gives_the_same_kind_of_result(name: str) -> None:
 
 
 def test_every_baseline_is_listed() -> None:
-    shown = solera("methods", "--json").stdout
-    assert [name for name in BASELINES if f'"{name}"' not in shown] == []
+    shown = solera("methods").stdout.replace(",", " ").split()
+    assert [name for name in BASELINES if name not in shown] == []
 
 
 def test_progress_goes_to_standard_error_and_one_document_to_standard_output(tmp_path: Path) -> None:

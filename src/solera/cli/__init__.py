@@ -146,16 +146,14 @@ def _suggesting_once(error: Any) -> str:
     from difflib import get_close_matches
 
     message = str(error.format_message())
-    said, mark, _ = (
-        message.partition("(Did you mean") if "(Did" in message else message.partition("Did you mean")
-    )
+    said, *suggested = re.split(r"\(?Did you mean", message, maxsplit=1)  # typer's own, click's, or both
     name, known = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
     near = (
         get_close_matches(name, known, n=1, cutoff=0)
         if name and known
-        else re.findall(r"'([^']+)'\?", message)
+        else re.findall(r"'([^']+)'", "".join(suggested))
     )
-    return f"{said.strip()} Did you mean {near[0]!r}?" if mark and near else message
+    return f"{said.strip()} Did you mean {near[0]!r}?" if suggested and near else message
 
 
 def _complain(message: str, hint: str) -> None:
