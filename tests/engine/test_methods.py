@@ -308,7 +308,6 @@ class Winding(Update):
 class TestAllThatAMethodMayDo(MethodConformance):
     """What no published method here uses, but the parts allow."""
 
-    whole = True
     name = "pfedrec"
     options: ClassVar = {"reg": 0.01, "batch_size": 12}
 
