@@ -69,7 +69,6 @@ class LowRankChange(View):
     rank: int
     basis: Tensor | None = None
     label: str = "shared + low-rank change"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -107,7 +106,6 @@ class MeanOfFactors(Aggregate):
     """Add the mean A times B to the table, and reset A to zero."""
 
     mean: Mean
-    weighted: bool = False
 
     @property
     def label(self) -> str:

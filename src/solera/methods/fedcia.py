@@ -83,7 +83,6 @@ class AlignedTable(View):
     embedding_size: int
     sketch: int
     label: str = "personal table, aligned with the mean similarity"
-    keeps: tuple[str, ...] = ()
     settles: str = ITEMS
     reports: tuple[str, ...] = (SIMILARITY,)
 
@@ -173,7 +172,6 @@ class MeanSimilarity(Aggregate):
     """The mean of the similarities that the round's clients sent."""
 
     label: str = "mean of similarities"
-    weighted: bool = False
     from_sums: bool = True
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:

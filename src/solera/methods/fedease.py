@@ -41,7 +41,7 @@ from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows
 from solera.core.types import Floats, Ints
 from solera.math.linear import without_diagonal
-from solera.math.next_items import Timing
+from solera.math.next_items import Timing, fading
 from solera.math.sketch import of_items, symmetric_from
 from solera.math.sparse_ridge import of_upper, solved
 
@@ -84,9 +84,7 @@ class Recency:
 
     def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
         """Weights decay^age, or by days."""
-        if self.timing and gaps is not None:
-            return self.timing.weights(gaps, (self.decay,))
-        return np.power(self.decay, ages)[None]
+        return fading((self.decay,), ages, gaps, self.timing)
 
 
 @dataclass(frozen=True)

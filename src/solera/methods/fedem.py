@@ -145,8 +145,6 @@ class SimilarityWeighted(TablePerClient):
     form: Literal["paper", "code"] = "paper"
     label: str = "similarity-weighted, a table per client"
     weighted: bool = True
-    source: str = "items"
-    target: str = "items"
 
     @property
     def tells(self) -> str:

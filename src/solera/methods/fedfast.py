@@ -70,9 +70,6 @@ class ClusterMean(TablePerClient):
 
     clusters: int
     label: str = "mean of the cluster, a table per client"
-    weighted: bool = False
-    source: str = "items"
-    target: str = "items"
     sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
@@ -101,7 +98,6 @@ class ActiveAggregation(Aggregate):
 
     clusters: int
     label: str = "rows by how far they moved, users by cluster"
-    weighted: bool = False
     held: str = "user"
 
     def draw(self, users: Tensor, count: int, context: RoundContext) -> Tensor:

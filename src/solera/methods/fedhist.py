@@ -105,7 +105,6 @@ class InputsAndItems(View):
 
     embedding_size: int
     label: str = "shared as it is"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

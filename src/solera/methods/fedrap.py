@@ -127,7 +127,6 @@ class Additive(View):
     embedding_size: int
     norm: Norm = "l1"
     label: str = "shared + personal table"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

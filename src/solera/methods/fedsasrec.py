@@ -126,7 +126,6 @@ class ItemVectors(View):
 
     table: Leaf
     label: str = "shared as it is"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

@@ -106,9 +106,6 @@ class UserGraph(TablePerClient):
 
     neighbours: Literal["similar", "code"] = "similar"
     label: str = "graph of users, a table per client"
-    weighted: bool = False
-    source: str = "items"
-    target: str = "items"
     sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:

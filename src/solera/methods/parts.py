@@ -249,7 +249,6 @@ class Nothing(Aggregate):
     """No aggregation: nothing is uploaded."""
 
     label: str = "none"
-    weighted: bool = False
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         return shared
@@ -347,6 +346,9 @@ class Kept(Around):
 
 class TablePerClient(Aggregate):
     """Base of aggregates that mix a table for every client. All other leaves are averaged."""
+
+    source: str = ITEMS
+    target: str = ITEMS
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
         """The mean of leaves of which clients have no version of their own."""

@@ -116,9 +116,6 @@ class ThreeLevels(TablePerClient):
     everybody: float
     clusters: ClusterMean
     label: str = "own, cluster's and mean, a table per client"
-    weighted: bool = False
-    source: str = "items"
-    target: str = "items"
     sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:

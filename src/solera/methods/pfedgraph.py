@@ -69,7 +69,6 @@ class SinceStart(View):
     embedding_size: int
     attraction: float = 0.0
     label: str = "common start + change since"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

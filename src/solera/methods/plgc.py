@@ -368,7 +368,6 @@ class MixedAdditive(View):
 
     inner: Additive
     redundancy: Regularizer
-    keeps: tuple[str, ...] = ()
     label: str = "shared and personal table, mixed by NTK traces"
 
     @property
