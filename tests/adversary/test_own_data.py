@@ -243,7 +243,7 @@ def many_requests(host: str) -> bytes:
 def unprotected(folder: Path) -> Iterator[OpenService]:
     """The same service, with connections as the web server makes them."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # 120 full buffers fit in any machine
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # 120 of them are few
         port, token = listening.getsockname()[1], secrets.token_urlsafe(8)
         app = make_app(folder, "me", token, f"127.0.0.1:{port}")
         server = uvicorn.Server(uvicorn.Config(app, limit_concurrency=100, log_level="critical"))
