@@ -23,8 +23,9 @@ from typing import Any
 from solera.data.datasets import load
 from solera.runs import RunConfig, train
 from solera.runs.presets import presets
+from solera.study.provenance import check_committed
 
-RECORDS = Path(__file__).parent / "records" / "content"
+RECORDS = Path(__file__).parents[2] / "experiments" / "records" / "content"
 DAYS = (1.0, 30.0)
 SOURCES, TARGETS = (0.0, 3.0), (0.0, 0.01, 0.03, 0.1)
 STUDIES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -49,6 +50,7 @@ def trials(study: str, method: str, among: list[float] | None) -> list[dict[str,
 
 def measure(study: str, method: str, data: str, among: list[float] | None) -> None:
     """Run all trials of a study and record them."""
+    check_committed(RECORDS)
     preset = presets().get(f"strict:{method}/{data}")
     base = preset.options if preset else {}
     loaded, protocol = load(data), "cold-items" if study == "cold" else "strict"

@@ -40,6 +40,7 @@ from solera.dp.one_round import PrivateSum
 from solera.dp.settings import DP
 from solera.evaluate import split
 from solera.methods import find
+from solera.study.provenance import check_committed
 
 ITEMS, PER_USER = 1000, 30  # of a synthetic world
 EPSILONS = (math.inf, 8.0, 4.0, 1.0)
@@ -203,6 +204,7 @@ def model(data: Data, setting: Setting, sums: dict[str, Tensor], epsilon: float)
 
 def main(folder: Path, names: list[str]) -> None:
     """Compute all points that have no record."""
+    check_committed(folder)
     for name in names:
         missing = [e for e in EPSILONS if not record_of(folder, name, e).exists()]
         if missing:

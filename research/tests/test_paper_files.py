@@ -39,6 +39,14 @@ def test_every_row_builds_a_run(paper, table):
     assert set(wrong) <= PERHAPS, wrong
 
 
+@pytest.mark.parametrize("paper", papers().values(), ids=list(papers()))
+def test_every_row_says_once_where_its_settings_come_from(paper):
+    assert sorted(chain(*paper.settings.values())) == sorted(paper.rows.runs)
+    named = set(chain(*(each.rows for each in paper.not_attempted)))
+    assert named <= set(paper.rows.runs)
+    assert set(chain(*(each.tables for each in paper.not_attempted))) <= set(paper.tables)
+
+
 @pytest.mark.parametrize(("paper", "table"), RUNS, ids=IDS)
 def test_shares_are_shares(paper, table):
     """A slipped column or a forgotten `percent` would not be."""

@@ -13,7 +13,17 @@ import solera_research.papers as module
 from in_process import solera
 from solera_research.papers import Paper, papers
 from solera_research.papers.cells import RECORDS, Cell, Result, Stored, folders
-from solera_research.papers.summary import Line, all_results, summary, total, verdict, why_outside
+from solera_research.papers.summary import (
+    LeftOut,
+    Line,
+    all_results,
+    left_out,
+    summary,
+    total,
+    unique_runs,
+    verdict,
+    why_outside,
+)
 
 ROOT = Path(__file__).parents[2]
 TOY = """
@@ -22,6 +32,8 @@ title = "Toy"
 about = "Small."
 no_data = { "Nowhere" = "nobody has it" }
 why = { "FedMF" = { filmtrust = "Because." } }
+settings = { given = ["FedMF"] }
+not_attempted = [{ tables = ["table-3"], why = "It is noise." }]
 
 [rows]
 key = "toy"
@@ -48,6 +60,16 @@ why."8".filmtrust = "Too small."
 "8" = "0.25 | 100"
 "16" = "– | 200"
 "32" = "– | 400"
+
+[[table]]
+id = "table-3"
+title = "Noise"
+columns = ["Films"]
+of = "FedMF"
+vary = "noise"
+[table.rows]
+"0" = "0.5 | 0.25"
+"1" = "0.5 | 0.25"
 """
 # `made` gives half of the full-ranking figures as those against 99 negatives: ranks 1 and 1 give 0.5 and 0.5,
 # ranks 3 and 3 give an NDCG@10 of 0.25.
@@ -87,6 +109,30 @@ def test_counts_by_hand(toy):
     assert outside[0].difference == pytest.approx({"hr@10": 0.0, "ndcg@10": 0.25})
 
 
+def test_a_run_counts_once(toy):
+    """Noise 0 and size 16 are the settings of the row itself; a run is within if all its cells are."""
+    results = [
+        result(toy, "table-1", "FedMF", record=CLOSE),
+        result(toy, "table-3", "0", record=CLOSE),
+        result(toy, "table-2", "8", record=CLOSE),  # outside
+        result(toy, "table-3", "1"),
+    ]
+    given, open_, chosen = unique_runs(results)
+    assert given[1:] == (2, 1, 1, 0, 1)
+    assert open_[1:] == chosen[1:] == (0, 0, 0, 0, 0)
+    results[1] = result(toy, "table-3", "0", record=FAR)
+    assert unique_runs(results)[0][1:] == (2, 0, 2, 0, 1)
+    careful = toy.model_copy(update={"settings": {}})
+    assert unique_runs([result(careful, "table-1", "FedMF", record=CLOSE)])[2][1:] == (1, 1, 0, 0, 0)
+
+
+def test_what_is_not_attempted_is_listed_with_its_reason(toy):
+    results = [result(toy, "table-3", "0", record=CLOSE), result(toy, "table-3", "1")]
+    assert [verdict(each) for each in results] == ["within", "not attempted"]
+    assert results[1].why == "not attempted"
+    assert left_out(results) == [LeftOut("Toy", "table-3", 1, "It is noise.")]
+
+
 def test_the_reason_of_a_run_does_not_hold_for_other_settings(toy):
     assert why_outside(result(toy, "table-1", "FedMF").cell) == "Because."
     assert why_outside(result(toy, "table-2", "16").cell) == "Because.", "the run itself"
@@ -107,8 +153,8 @@ def test_every_cell_outside_has_a_reason():
 def test_command(monkeypatch, toy, tmp_path):
     monkeypatch.setattr(module, "papers", lambda: {"toy": toy})
     printed = json.loads(solera("paper", "summary", "--records", tmp_path, "--json").stdout)
-    assert printed["all"]["published"] == 3
-    assert printed["lines"][0] | {"paper": "Toy", "not_run": 2} == printed["lines"][0]
+    assert printed["all"]["published"] == 5
+    assert printed["lines"][0] | {"paper": "Toy", "not_run": 4} == printed["lines"][0]
     assert "Toy" in solera("paper", "summary", "--records", tmp_path).stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import Any, get_args
 
 import pytest
@@ -14,6 +15,8 @@ from made_ratings import write_ratings
 from solera.cli import app
 from solera.cli.lazy import Lazy, subcommands
 from solera.methods.robust import DEFENCES
+from solera.study import provenance
+from solera.study.provenance import Code
 from solera_research.cli.poison import Attack, Defence
 from solera_research.poisoning.attacks import ATTACKS
 
@@ -46,6 +49,44 @@ def test_all_commands_are_there_with_a_help_text():
 def test_what_can_be_chosen_is_what_there_is():
     assert sorted(get_args(Attack)) == sorted([*ATTACKS, "none"])
     assert sorted(get_args(Defence)) == sorted([*DEFENCES, "none"])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("attack", "fedmf", "--data", "ml-100k", "--record"),
+        ("poison", "fedmf", "--data", "ml-100k", "--record"),
+        ("bench", "scale", "--quick", "--only", "fedmf", "-o"),
+        ("paper", "run", "fedem/table-1", "--data", "filmtrust", "--only", "FedMF", "--records"),
+    ],
+)
+def test_no_record_of_a_source_with_uncommitted_changes(args, pytestconfig, monkeypatch, tmp_path):
+    """Neither is anything trained first: there are no data here."""
+    monkeypatch.setattr(provenance, "source", lambda: Code(commit="c0ffee", dirty=True))
+    monkeypatch.setenv("SOLERA_DATA", str(tmp_path))
+    (tmp_path / "filmtrust").mkdir()
+    (tmp_path / "filmtrust" / "ratings.txt").write_text("1 2 3\n")
+    refused = solera(*args, pytestconfig.rootpath / "experiments" / "records" / "new")
+    assert refused.returncode == 2
+    assert "uncommitted changes" in refused.stderr
+    assert not (pytestconfig.rootpath / "experiments" / "records" / "new").exists()
+
+
+def test_programs_of_research_count_as_source(tmp_path, monkeypatch):
+    package = tmp_path / "src" / "solera"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    me = ("-c", "user.name=a", "-c", "user.email=b")
+    for command in (("init", "-q"), ("add", "."), (*me, "commit", "-qm", "c")):
+        subprocess.run(["git", "-C", tmp_path, *command], check=True)
+    monkeypatch.setattr(provenance.solera, "__file__", str(package / "__init__.py"))
+    assert provenance.source().dirty is False
+    (tmp_path / "notes.md").touch()
+    assert provenance.source().dirty is False
+    program = tmp_path / "research" / "experiments" / "new.py"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert provenance.source().dirty is True
 
 
 @pytest.mark.parametrize(

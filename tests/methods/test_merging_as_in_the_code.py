@@ -60,6 +60,17 @@ def test_whoever_has_no_new_table_is_served_with_the_own_one() -> None:
 
 
 @both_engines
+def test_merging_starts_with_the_given_weight_for_every_item(train: LocalTraining) -> None:
+    """The adapter of a plug-in that has not learned yet gives ρ to all, and it can learn from there."""
+    options = {**SMALL, "adapter": (4,), "merge_start": 0.01}
+    first = run(build("pfedrec", options, ["elastic-merge"]), train, rounds=0)
+    start = first.method.view.weight(first.held(np.arange(N_CLIENTS)))
+    torch.testing.assert_close(start, torch.full_like(start, 0.01))
+    adapter = run(build("pfedrec", options, ["elastic-merge"]), train, rounds=2).state.personal.tensors()
+    assert adapter["adapter.2.weight"].abs().max() > 0
+
+
+@both_engines
 def test_clients_without_a_new_table_train_as_in_fedmf(train: LocalTraining) -> None:
     fedmf = after("fedmf", {**SMALL, "learning_rate": 0.1, "optimizer": "adam"}, train, 1)
     fedem = after("fedem", FEDEM, train, 1)

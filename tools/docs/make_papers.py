@@ -1,6 +1,6 @@
 """Write docs/papers/: every table and figure of the five papers with Solera's figures, from records.
 
-The summary of all papers goes into the marked block of docs/reproduction.md, and what was run of each paper
+The summary of all papers goes into marked blocks of docs/reproduction.md, and what was run of each paper
 into that of docs/authors.md.
 
 python tools/docs/make_papers.py            write the pages
@@ -23,7 +23,7 @@ from blocks.markdown import table as markdown
 
 from solera_research.papers import Paper, PaperTable, papers
 from solera_research.papers.cells import RECORDS, Result, Stored, cells, folders
-from solera_research.papers.summary import all_results, summary, total, verdict
+from solera_research.papers.summary import all_results, left_out, summary, total, unique_runs, verdict
 from solera_research.papers.tables import (
     Grid,
     data_grid,
@@ -52,9 +52,14 @@ def main(arguments: Sequence[str], root: Path) -> int:
     stored = Stored(folders(root / RECORDS))
     pages = {f"papers/{paper.key}.md": page(paper, stored) for paper in papers().values()}
     found = list(all_results(papers().values(), stored))
-    blocks = {"reproduction.md": ("summary", summary_text(found)), "authors.md": ("papers", overview(found))}
-    for name, (kind, text) in blocks.items():
-        pages[name] = filled((root / "docs" / name).read_text("utf-8"), kind, text)
+    for name, kind, text in (
+        ("reproduction.md", "runs", runs_text(found)),
+        ("reproduction.md", "summary", summary_text(found)),
+        ("reproduction.md", "not attempted", not_attempted(found)),
+        ("authors.md", "papers", overview(found)),
+    ):
+        before = pages.get(name) or (root / "docs" / name).read_text("utf-8")
+        pages[name] = filled(before, kind, text)
     for name, text in pages.items():
         path = root / "docs" / name
         if not path.exists() or path.read_text("utf-8") != text:
@@ -72,6 +77,18 @@ def filled(text: str, kind: str, content: str) -> str:
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
     return f"{before}{begin}\n\n{content}\n\n{end}{after}"
+
+
+def runs_text(found: Sequence[Result]) -> str:
+    """Counts of unique runs, by where their settings come from."""
+    head = ("settings", "run", "within", "outside", "not run", "not attempted")
+    return markdown(head, [tuple(map(str, each)) for each in unique_runs(found)])
+
+
+def not_attempted(found: Sequence[Result]) -> str:
+    """What no more runs are made of."""
+    head = ("paper", "tables and rows", "cells without a record", "why")
+    return markdown(head, [tuple(map(str, each)) for each in left_out(found)])
 
 
 def summary_text(found: Sequence[Result]) -> str:
@@ -117,6 +134,8 @@ def page(paper: Paper, stored: Stored) -> str:
     """The page of a paper. It does not depend on the data sets of the machine it is made on."""
     shown = paper.model_dump(include={"name", "title", "key", "about"})
     head = HEAD.format(citation=paper.rows.citation, **shown)
+    if paper.not_reproducible:
+        head += f"\n**Not reproducible from the paper.** {paper.not_reproducible.strip()}\n"
     parts = [head, *("\n\n".join(_section(paper, each, stored)) + "\n" for each in paper.table)]
     return "\n".join(parts)
 

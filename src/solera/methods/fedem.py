@@ -42,6 +42,10 @@ In both forms, a round changes and sends the rows of all items. As a plug-in it 
 method. `merge_server=code` takes the public code's: a round gives a new table to a tenth of the clients, as
 in the code of FedEA, which preceded FedEM.
 
+With `merge_start` the adapter gives the same ρ to all items at first, as in an initialization that FedEA's
+code has and does not call. The rate of the items is the method's own: `item_rate` of PFedRec is then that of
+a local table, where no mean over clients divides the step.
+
 The plug-in `static-merge` merges with one weight ρ from round `aggregate_from` on, for preliminary
 experiments of two papers. With ρ = 1 the local table is replaced by the shared one; with ρ = 0, or before the
 first merge, clients learn alone. The client's table is served.
@@ -55,6 +59,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import log
 from typing import Literal
 
 import torch
@@ -98,6 +103,13 @@ class ElasticMergeConfig(BaseModel):
 
     adapter: Widths = Field(
         default=(16, 8), description="widths of the adapter's hidden layers, e.g. 16,8; may be none"
+    )
+
+    merge_start: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="ρ of every item at first; none: as drawn, about one half",
     )
 
 
@@ -205,6 +217,7 @@ class Merged(OnLocal):
     merge: Merge = "elastic"
     adapter: tuple[int, ...] = (16, 8)
     merge_weight: float = 0.5
+    start: float | None = None
     told: str = ""
     settles: str = LOCAL
 
@@ -233,9 +246,17 @@ class Merged(OnLocal):
             return (Leaf("adapter", (1,), Home.PERSONAL, Init.ZEROS),)
         (d,) = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
         sizes = (2 * d, *self.adapter, 1)
+        layers = list(enumerate(pairwise(sizes), start=1))
+        from_zero = len(layers) if self.start else 0
         return tuple(
-            Leaf(f"adapter.{n}.{part}", shape, Home.PERSONAL, Init.LINEAR, fan_in=width)
-            for n, (width, out) in enumerate(pairwise(sizes), start=1)
+            Leaf(
+                f"adapter.{n}.{part}",
+                shape,
+                Home.PERSONAL,
+                Init.ZEROS if n == from_zero else Init.LINEAR,
+                fan_in=width,
+            )
+            for n, (width, out) in layers
             for part, shape in (("weight", (out, width)), ("bias", (out,)))
         )
 
@@ -248,7 +269,7 @@ class Merged(OnLocal):
         if self.merge == "fixed":
             return self.merge_weight
         if self.merge == "client":
-            return torch.sigmoid(params["adapter"]).unsqueeze(-1)
+            return torch.sigmoid(params["adapter"] + self._offset).unsqueeze(-1)
         # [G − Q ; Q] times the first layer, without concatenating it.
         of_difference, of_local = params["adapter.1.weight"].transpose(-1, -2).chunk(2, -2)
         x = (params[ITEMS] @ of_difference).add_(params[LOCAL] @ (of_local - of_difference))
@@ -256,7 +277,11 @@ class Merged(OnLocal):
         for n in range(2, len(self.adapter) + 2):
             weight, bias = params[f"adapter.{n}.weight"], params[f"adapter.{n}.bias"]
             x = (torch.relu_(x) @ weight.transpose(-1, -2)).add_(bias.unsqueeze(-2))
-        return torch.sigmoid(x)
+        return torch.sigmoid(x.add_(self._offset) if self.start else x)
+
+    @property
+    def _offset(self) -> float:
+        return log(self.start / (1 - self.start)) if self.start else 0.0
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
         """The weights used for serving."""
@@ -366,7 +391,7 @@ def merging(method: Method, form: str, merged: Merged) -> Method:
     if form == "code":
         during = replace(merged, told=method.aggregate.tells)
         return replace(method, view=during, update=TrainThroughMerge(method.update, during))
-    before = MergedBefore(merged.inner, merged.merge, merged.adapter, merged.merge_weight)
+    before = MergedBefore(merged.inner, merged.merge, merged.adapter, merged.merge_weight, merged.start)
     return replace(method, view=before, update=MergeThenTrain(method.update, merged))
 
 
@@ -374,7 +399,8 @@ def elastic_merge(method: Method, config: ElasticMergePlugConfig) -> Method:
     """Apply the plug-in to a method."""
     if config.merge_server == "code":
         method = _served_as_in_the_code(method, config.merge_similarity)
-    return merging(method, config.form, Merged(method.view, adapter=config.adapter))
+    merged = Merged(method.view, adapter=config.adapter, start=config.merge_start)
+    return merging(method, config.form, merged)
 
 
 def _served_as_in_the_code(method: Method, similarity: float) -> Method:
@@ -412,7 +438,7 @@ def fedem(config: FedEMConfig) -> Method:
     )
     if config.merge == "replace":
         return method
-    merged = Merged(view, config.merge, config.adapter, config.merge_weight)
+    merged = Merged(view, config.merge, config.adapter, config.merge_weight, config.merge_start)
     return merging(method, config.form, merged)
 
 

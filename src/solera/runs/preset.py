@@ -61,9 +61,9 @@ class Preset(BaseModel):
 
 @cache
 def presets() -> dict[str, Preset]:
-    """All presets in the files of this package, by name."""
+    """All presets by name. Of two files with the same the later counts: equal tuning before other choices."""
     found: dict[str, Preset] = {}
-    for file in ("presets.toml", "tuned.toml", "chosen.toml", "transformers.toml"):
+    for file in ("presets.toml", "chosen.toml", "tuned.toml", "transformers.toml"):
         text = files("solera.runs").joinpath(file).read_text(encoding="utf-8")
         found |= {name: Preset(name=name, **entry) for name, entry in tomllib.loads(text).items()}
     return found

@@ -11,6 +11,8 @@ import solera
 from solera.core.errors import RunError
 from solera.core.frozen import Frozen
 
+_RESEARCH = ("research/src", "research/experiments")  # of the repository: programs that make records, too
+
 
 def anonymous(environment: Mapping[str, Any]) -> dict[str, Any]:
     """A run's environment with the system's name alone instead of its kernel's."""
@@ -30,19 +32,23 @@ def source() -> Code:
     package = Path(solera.__file__).parent
     tracked = _git(package, "ls-files", "--error-unmatch", "__init__.py")
     commit = _git(package, "rev-parse", "HEAD") if tracked else None  # not of a repository around a venv
-    changes = _git(package, "status", "--porcelain", "--", ".") if commit else None
+    places = [f":/{each}" for each in _RESEARCH]
+    changes = _git(package, "status", "--porcelain", "--", ".", *places) if commit else None
     return Code(commit=commit, dirty=None if changes is None else bool(changes))
 
 
-def check_committed(results: Path) -> None:
-    """Refuse to write records beside a source with changes: they would name a commit that is not theirs."""
+def check_committed(records: Path) -> None:
+    """Refuse to write records beside a source with changes: they would name a commit that is not theirs.
+
+    Whatever makes records calls this before it begins.
+    """
     if not source().dirty:
         return
     root = _git(Path(solera.__file__).parent, "rev-parse", "--show-toplevel")
-    if root and results.resolve().is_relative_to(root):
+    if root and records.resolve().is_relative_to(root):
         raise RunError(
-            f"{results} would get records of a source with uncommitted changes",
-            "commit them first, or give another folder as `results`",
+            f"{records} would get records of a source with uncommitted changes",
+            "commit them first, or give a folder outside the repository",
         )
 
 

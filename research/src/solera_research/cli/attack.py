@@ -82,9 +82,12 @@ def attack(
     from solera.data.datasets import load
     from solera.runs import RunFolder
     from solera.runs.presets import run_settings
+    from solera.study.provenance import check_committed
     from solera_research.inference.experiment import attack as run_attack
     from solera_research.inference.records import write
 
+    if record:
+        check_committed(record)
     looked_at, summed = parse_numbers(attacked or f"1,{rounds}", "--attacked"), parse_numbers(sums, "--sums")
     options: dict[str, Any] = parse_pairs(option or [], "-o learning_rate=0.05")
     if method is not None and Path(method).is_dir():

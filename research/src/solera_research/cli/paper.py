@@ -184,27 +184,38 @@ def show(
 def summary(records: Records = None, json: Json = False) -> None:
     """Count the printed HR@10 and NDCG@10 that were reproduced, and say why others were not.
 
-    A cell is one row of a table on one data set. A figure that a paper prints in two tables counts twice.
-    The last column counts cells that cannot be run, because their data set is not at hand for example.
+    A run counts once, however many rows and tables it serves, by where its settings come from. A cell is one
+    row of a table on one data set: a figure that a paper prints in two tables counts twice. The last column
+    counts cells that cannot be run, because their data set is not at hand for example.
 
     Example: solera paper summary
     """
     from solera_research.papers import papers
     from solera_research.papers.cells import RECORDS, Stored, folders
-    from solera_research.papers.summary import CLOSE, all_results, document, total
+    from solera_research.papers.summary import CLOSE, all_results, document, left_out, total, unique_runs
     from solera_research.papers.summary import summary as summarize
     from solera_research.papers.tables import shown_differences
 
-    lines, outside = summarize(all_results(papers().values(), Stored(folders(records or RECORDS))))
+    found = list(all_results(papers().values(), Stored(folders(records or RECORDS))))
     if json:
-        print_json(document(lines, outside))
+        print_json(document(found))
         return
+    lines, outside = summarize(found)
+    near = f"within {CLOSE} in HR@10 and NDCG@10"
+    table(
+        f"Unique runs, and how many are {near} in all their cells",
+        ("settings", "run", "within", "outside", "not run", "not attempted"),
+        unique_runs(found),
+        leaky=True,
+    )
     head = ("paper", "data set", "cells", "run", "within", "outside", "not run", "cannot")
-    title = f"Published cells, and how many are within {CLOSE} in HR@10 and NDCG@10"
-    table(title, head, [*lines, total(lines)], leaky=True)
+    table(f"Published cells, and how many are {near}", head, [*lines, total(lines)], leaky=True)
     for each in outside:
         where = f"{each.table}, {each.row}, {each.dataset}: {shown_differences(each.difference)}."
         out.print(f"{where} {each.why}", highlight=False, markup=False, soft_wrap=True)
+    for paper, what, cells, why in left_out(found):
+        text = f"not attempted: {paper}, {what} ({cells} cells). {why}"
+        out.print(text, highlight=False, markup=False, soft_wrap=True)
     out.print("next: solera paper run pfedrec/table-1 --plan", style="dim", highlight=False)
 
 

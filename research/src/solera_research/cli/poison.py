@@ -74,9 +74,12 @@ def poison(
     """
     from solera.data.datasets import load
     from solera.runs.presets import run_settings
+    from solera.study.provenance import check_committed
     from solera_research.poisoning.experiment import AttackPlan
     from solera_research.poisoning.experiment import poison as run_poison
 
+    if record:
+        check_committed(record)
     defended = defence != NONE
     config = run_settings(
         method,

@@ -45,6 +45,7 @@ def scale(
     """
     from solera.data.fetch import cache_dir
     from solera.runs import StoppedError
+    from solera.study.provenance import check_committed
     from solera_research.scale.measure import FailedError, measure, todo
     from solera_research.scale.points import FULL, QUICK, chosen, points
     from solera_research.scale.records import path_of
@@ -58,6 +59,8 @@ def scale(
     if dry_run:
         _list(able, left, json)
         return
+    if left:
+        check_committed(output)
     failed: list[str] = []
     try:
         for number, point in enumerate(left, start=1):

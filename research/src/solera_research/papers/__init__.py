@@ -7,6 +7,9 @@ One TOML file per paper, beside this one:
     about              what differs from the paper and why
     [no_data]          why a data set is not there
     [no_run]           why a row cannot be run
+    [settings]         rows by where their settings come from
+    [[not_attempted]]  cells of which no more runs are made, and why
+    not_reproducible   why the paper's own method cannot be reproduced from it
     why                of a run or a row, by data set: why its figures are not close to the printed ones
 
 How a row is run is in `paper_rows.toml` of `solera.runs`. Figures are copied as they are printed. A dash
@@ -34,6 +37,17 @@ class Published(NamedTuple):
 
     value: float
     sd: float | None = None
+
+
+Settings = Literal["given", "open", "chosen"]
+
+
+class NotAttempted(Frozen):
+    """Cells of which no more runs are made: all those of some tables, or of some rows in all tables."""
+
+    tables: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    why: str
 
 
 class PaperTable(Frozen):
@@ -106,11 +120,27 @@ class Paper(Frozen):
     why: dict[str, dict[str, str]] = Field(
         default={}, description="why a row's figures are not close to the printed ones, by data set"
     )
+    settings: dict[Settings, tuple[str, ...]] = Field(
+        default={},
+        description="rows with settings given by the paper or public code; with open ones, of which one set "
+        "was tried; with settings chosen among several, or changed, after test figures had been seen",
+    )
+    not_attempted: tuple[NotAttempted, ...] = Field(default=())
+    not_reproducible: str = ""
 
     @cached_property
     def tables(self) -> dict[str, PaperTable]:
         """All tables and figures by their id."""
         return {each.id: each for each in self.table}
+
+    def settings_of(self, run: str) -> Settings:
+        """Where the settings of a row come from."""
+        return next((kind for kind, runs in self.settings.items() if run in runs), "chosen")
+
+    def why_not_attempted(self, table: str, run: str) -> str:
+        """Why no run is made of a cell, if none is."""
+        found = (each.why for each in self.not_attempted if table in each.tables or run in each.rows)
+        return next(found, "")
 
     def dataset(self, column: str) -> DataName:
         """The data set of a column."""

@@ -86,6 +86,11 @@ class Cell:
         return None
 
     @property
+    def not_attempted(self) -> str:
+        """Why no run is made of it, if none is."""
+        return self.paper.why_not_attempted(self.table.id, self.table.run_of(self.row))
+
+    @property
     def label(self) -> str:
         """Name of the run in records. Noise that guarantees nothing says so."""
         assert self.preset is not None and self.config is not None
@@ -186,7 +191,9 @@ class Result:
     @property
     def why(self) -> str:
         """The state in words, where there are no figures."""
-        return self.cell.problem[1] if self.cell.problem else "not run"
+        if self.cell.problem:
+            return self.cell.problem[1]
+        return "not attempted" if self.cell.not_attempted else "not run"
 
     def ours(self) -> tuple[Spread | None, ...]:
         """Mean and standard deviation over seeds of every metric; None where the records have none."""

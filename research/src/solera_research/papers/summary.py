@@ -1,18 +1,27 @@
-"""How many printed figures were reproduced, by paper and data set, and why others were not."""
+"""How many printed figures were reproduced, and why others were not: by cell, and by unique run.
+
+A run serves every cell with its settings, in several tables and papers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
-from solera_research.papers import Paper
+from solera_research.papers import Paper, Settings
 from solera_research.papers.cells import Cell, Result, Stored, cells
 
 CLOSE = 0.03  # of a printed figure, in HR@10 and in NDCG@10
 COMPARED = ("hr@10", "ndcg@10")
 NOT_KNOWN = "reason not known"
 
-Verdict = Literal["within", "outside", "not run", "cannot be run"]
+Verdict = Literal["within", "outside", "not run", "not attempted", "cannot be run"]
+SETTINGS: dict[Settings, str] = {
+    "given": "given by the paper or public code",
+    "open": "partly open, one set tried",
+    "chosen": "chosen or changed after test figures had been seen",
+}
 
 
 class Line(NamedTuple):
@@ -24,8 +33,28 @@ class Line(NamedTuple):
     run: int
     within: int
     outside: int
-    not_run: int
+    not_run: int  # with those not attempted
     cannot_be_run: int  # no data set that is known, or no such method or run
+
+
+class Runs(NamedTuple):
+    """Unique runs for all cells that have a printed HR@10 or NDCG@10, by where their settings come from."""
+
+    settings: str
+    run: int
+    within: int  # in all cells that the run serves
+    outside: int
+    not_run: int
+    not_attempted: int
+
+
+class LeftOut(NamedTuple):
+    """Cells of a paper of which no more runs are made."""
+
+    paper: str
+    what: str
+    cells: int  # without a record
+    why: str
 
 
 class Outside(NamedTuple):
@@ -56,8 +85,10 @@ def verdict(result: Result) -> Verdict | None:
     if not any(printed.get(metric) for metric in COMPARED):
         return None
     found = differences(result)
+    if not found and cell.problem:
+        return "cannot be run"
     if not found:
-        return "cannot be run" if cell.problem else "not run"
+        return "not attempted" if cell.not_attempted else "not run"
     return "within" if all(abs(each) <= CLOSE for each in found.values()) else "outside"
 
 
@@ -93,12 +124,64 @@ def summary(results: Iterable[Result]) -> tuple[list[Line], list[Outside]]:
             outside.append(Outside(table, cell.row, cell.dataset.name, differences(result), why))
     lines = [
         Line(
-            *(paper, dataset, len(found), found.count("within") + found.count("outside")),
-            *(found.count(each) for each in get_args(Verdict)),
+            paper,
+            dataset,
+            published=len(found),
+            run=found.count("within") + found.count("outside"),
+            within=found.count("within"),
+            outside=found.count("outside"),
+            not_run=found.count("not run") + found.count("not attempted"),
+            cannot_be_run=found.count("cannot be run"),
         )
         for (paper, dataset), found in verdicts.items()
     ]
     return lines, outside
+
+
+def unique_runs(results: Iterable[Result]) -> list[Runs]:
+    """Counts of runs, each once. One that serves rows with different settings counts where they say least."""
+    found: dict[str, list[tuple[Settings, Verdict]]] = {}
+    for result in results:
+        judged, cell = verdict(result), result.cell
+        if judged is None or cell.config is None:
+            continue
+        run = cell.config.model_dump_json()
+        found.setdefault(run, []).append((cell.paper.settings_of(cell.table.run_of(cell.row)), judged))
+    kinds = list(SETTINGS)
+    counts = Counter(
+        (max((kind for kind, _ in each), key=kinds.index), _of_run([judged for _, judged in each]))
+        for each in found.values()
+    )
+    return [
+        Runs(
+            SETTINGS[kind],
+            run=counts[kind, "within"] + counts[kind, "outside"],
+            within=counts[kind, "within"],
+            outside=counts[kind, "outside"],
+            not_run=counts[kind, "not run"],
+            not_attempted=counts[kind, "not attempted"],
+        )
+        for kind in kinds
+    ]
+
+
+def _of_run(judged: list[Verdict]) -> Verdict:
+    """Outside if any of its cells is; of a run without a record, not attempted if that is said of all."""
+    order: tuple[Verdict, ...] = ("outside", "within", "not run", "not attempted")
+    return next(each for each in order if each in judged)
+
+
+def left_out(results: Sequence[Result]) -> list[LeftOut]:
+    """What is not attempted, with the number of its cells that have no record."""
+    missing = Counter(
+        (each.cell.paper.key, each.cell.not_attempted) for each in results if verdict(each) == "not attempted"
+    )
+    papers = {each.cell.paper.key: each.cell.paper for each in results}
+    return [
+        LeftOut(paper.name, ", ".join((*each.tables, *each.rows)), missing[key, each.why], each.why)
+        for key, paper in papers.items()
+        for each in paper.not_attempted
+    ]
 
 
 def total(lines: Iterable[Line]) -> Line:
@@ -107,13 +190,16 @@ def total(lines: Iterable[Line]) -> Line:
     return Line("all", "", *counts)
 
 
-def document(lines: list[Line], outside: list[Outside]) -> dict[str, Any]:
+def document(results: Sequence[Result]) -> dict[str, Any]:
     """The summary as JSON types."""
+    lines, outside = summary(results)
     return {
         "close": CLOSE,
         "metrics": list(COMPARED),
         "leaky": True,
         "all": total(lines)._asdict(),
+        "runs": [each._asdict() for each in unique_runs(results)],
         "lines": [line._asdict() for line in lines],
         "outside": [each._asdict() for each in outside],
+        "not_attempted": [each._asdict() for each in left_out(results)],
     }
