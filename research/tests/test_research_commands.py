@@ -79,7 +79,7 @@ def test_programs_of_research_count_as_source(tmp_path, monkeypatch):
     me = ("-c", "user.name=a", "-c", "user.email=b")
     for command in (("init", "-q"), ("add", "."), (*me, "commit", "-qm", "c")):
         subprocess.run(["git", "-C", tmp_path, *command], check=True)
-    monkeypatch.setattr(provenance.solera, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr("solera.__file__", str(package / "__init__.py"))
     assert provenance.source().dirty is False
     (tmp_path / "notes.md").touch()
     assert provenance.source().dirty is False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmark import matrix, ratings
+from benchmark import forget, matrix, ratings
 
 from in_process import solera
 from solera.core.errors import ConfigError, DivergedError, RunError
@@ -263,16 +263,6 @@ def test_a_preset_of_a_budget_has_a_full_runs_length():
     assert (fields["rounds"], fields["patience"]) == (80, 8)
 
 
-def test_a_preset_of_a_study_of_0_2_runs_to_the_end_as_its_final_runs_did():
-    config = {
-        "dataset": "toy",
-        "effort": {"passes": 40, "patience": 4, "budget": 350, "rung": 5, "trials": 24},
-    }
-    (fields,) = tomllib.loads(presets_of([study("fedmf", trial(0.3), config=config)])).values()
-    assert fields["rounds"] == 40
-    assert "patience" not in fields
-
-
 def test_a_rejected_trial_is_not_the_best():
     made = study("fedmf", trial(0.1), trial(0.3), trial(0.3), trial(0.2))
     for expected in (0.3, 0.3, 0.2, 0.1):
@@ -302,7 +292,7 @@ def test_the_packages_presets_are_those_of_the_studies(pytestconfig):
     root = pytestconfig.rootpath
     written = (root / "src/solera/runs/tuned.toml").read_text(encoding="utf-8")
     records = root / "experiments" / "records"
-    studies = [*Store(records / "tuning", Study).all(), *Store(records / "strict-tuning", Study).all()]
+    studies = Store(records / "tuning", Study).all()
     assert presets_of(studies) == written
     tuned = [preset for preset in presets().values() if preset.name.startswith("strict:")]
     assert all(preset.config().options for preset in tuned if preset.full_method != "popularity")
@@ -360,7 +350,7 @@ def test_options_chosen_near_an_end_of_their_range_are_named():
 
 
 def test_nothing_tuned_here_is_worse_than_the_settings_it_began_with():
-    studies = Store(Path(__file__).parents[2] / "experiments" / "records" / "strict-tuning", Study).all()
+    studies = Store(Path(__file__).parents[2] / "experiments" / "records" / "tuning", Study).all()
     assert studies
     for study in studies:
         cost = spent(study)
@@ -454,11 +444,6 @@ def finals(job):
     return study, [job.results.find(run.asked.name) for run in job.entry.finals(study)]
 
 
-def forget(job, *records):
-    for record in records:
-        job.results.file(record.name).unlink()
-
-
 def test_a_cell_is_tuned_and_run_and_never_worse_than_its_first_trials(cell):
     found, job = cell
     assert make_plan(found).todo == [job.entry]
@@ -476,7 +461,7 @@ def test_a_cell_is_tuned_and_run_and_never_worse_than_its_first_trials(cell):
     assert steps[-1].total == (4 + 2) * 6
     assert make_plan(found).recorded == [job.entry]
     assert not job.folder.exists()
-    forget(job, records[1])
+    forget(job.results, records[1].name)
     assert make_plan(found).todo == [job.entry]
 
 
@@ -517,7 +502,7 @@ def test_a_final_run_with_half_the_figure_of_its_trial_has_collapsed(cell, monke
         for n, trial in enumerate(study.trials)
     ]
     job.store.put(study.model_copy(update={"trials": tuple(trials)}))
-    forget(job, *records)
+    forget(job.results, *(record.name for record in records))
     perform(job, threading.Event(), lambda _: None)
     study, records = finals(job)
     assert [(each.trial, each.seed) for each in study.rejected] == [(number, worst.seed)] * rejected
@@ -551,7 +536,7 @@ def test_an_interrupted_cell_goes_on_to_the_same_end(cell, tmp_path, passes):
     perform(job, threading.Event(), lambda _: None)
     study, records = finals(job)
     other = replace(job, folder=job.folder.with_name("other"), store=Store(tmp_path / "studies", Study))
-    forget(job, *records)
+    forget(job.results, *(record.name for record in records))
     assert perform(other, threading.Event(), lambda _: None).end == "done"
     whole = other.store.find(job.entry.asked.name)
     assert whole.best.options == study.best.options

@@ -22,7 +22,7 @@ from blocks.markdown import anchor
 from blocks.markdown import table as markdown
 
 from solera_research.papers import Paper, PaperTable, papers
-from solera_research.papers.cells import RECORDS, Result, Stored, cells, folders
+from solera_research.papers.cells import RECORDS, Result, Stored, cells
 from solera_research.papers.summary import all_results, left_out, summary, total, unique_runs, verdict
 from solera_research.papers.tables import (
     Grid,
@@ -49,7 +49,7 @@ the held-out item can be told from the training negatives ([how](../leak.md)). T
 def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check the pages under `root`."""
     check, stale = "--check" in arguments, False
-    stored = Stored(folders(root / RECORDS))
+    stored = Stored(root / RECORDS)
     pages = {f"papers/{paper.key}.md": page(paper, stored) for paper in papers().values()}
     found = list(all_results(papers().values(), stored))
     for name, kind, text in (

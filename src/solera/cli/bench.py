@@ -94,7 +94,7 @@ def _check_optuna() -> None:
 
 @app.command()
 def budgets(
-    tuning: Annotated[Path, typer.Option(help="Folder of the studies.")] = Path("tuning"),
+    tuning: Annotated[Path, typer.Option(help="Table of the studies.")] = Path("tuning.parquet"),
     json: Json = False,
 ) -> None:
     """Show what the tuning of every method cost: trials, passes over all clients, and seconds.
@@ -102,7 +102,7 @@ def budgets(
     The last columns are NDCG@10 on validation: of the given settings, which are tried first, and of the
     chosen ones. Options that were chosen near an end of their range are named below: it may be too narrow.
 
-    Example: solera bench budgets --tuning tuning
+    Example: solera bench budgets --tuning tuning.parquet
     """
     from solera.core.errors import RunError
     from solera.study.records import Store
@@ -139,15 +139,15 @@ def presets(
     tuning: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder of studies (default: tuning). If it is given twice and both folders have a study of "
-            "a model, the second one counts."
+            help="Table of studies (default: tuning.parquet). If it is given twice and both tables have a "
+            "study of a model, the second one counts."
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")] = None,
 ) -> None:
     """Write the best settings of all studies as presets, in TOML.
 
-    Example: solera bench presets --tuning tuning -o presets.toml
+    Example: solera bench presets --tuning tuning.parquet -o presets.toml
     """
     from solera.core.errors import RunError
     from solera.study.presets import presets_of
@@ -155,10 +155,10 @@ def presets(
     from solera.study.trials import Study
 
     studies = []
-    for folder in tuning or [Path("tuning")]:
-        found = Store(folder, Study).all()
+    for path in tuning or [Path("tuning.parquet")]:
+        found = Store(path, Study).all()
         if not found:
-            raise RunError(f"no studies in {folder}", "solera bench tune MATRIX makes some")
+            raise RunError(f"no studies in {path}", "solera bench tune MATRIX makes some")
         studies += found
     text = presets_of(studies)
     if output is None:
@@ -209,7 +209,9 @@ def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
 
 def _where(matrix: Matrix) -> Path:
     """Where its records are."""
-    return matrix.store(matrix.entries[0]).path if matrix.entries else matrix.results
+    from solera.study.records import Record
+
+    return matrix.store(matrix.entries[0].makes if matrix.entries else Record).path
 
 
 def show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None:
@@ -240,7 +242,7 @@ def show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None
 
 @app.command()
 def tables(
-    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Table of the records.")] = Path("results.parquet"),
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write tables to.")] = Path(
         "docs/tables"
     ),
@@ -248,7 +250,7 @@ def tables(
 ) -> None:
     """Make tables (Markdown, CSV, LaTeX) from existing records.
 
-    Example: solera bench tables --results results -o docs/tables
+    Example: solera bench tables --results results.parquet -o docs/tables
     """
     from solera.core.errors import RunError
     from solera.study.compare import boards
@@ -264,3 +266,20 @@ def tables(
         print_json({"written": list(map(str, written))})
         return
     out.print(f"{len(written)} files in {output}", highlight=False)
+
+
+@app.command("import", hidden=True)
+def import_(
+    folder: Annotated[Path, typer.Argument(help="Folder of records or studies, one JSON file each.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Table to add them to (default: FOLDER.parquet).")
+    ] = None,
+) -> None:
+    """Read records of version 0.2 into a table.
+
+    Example: solera bench import results
+    """
+    from solera.study.old_records import import_folder
+
+    count = import_folder(folder, table := output or folder.with_name(f"{folder.name}.parquet"))
+    out.print(f"{count} records from {folder} in {table}", highlight=False)

@@ -52,14 +52,14 @@ def compare(
     from solera.core.errors import RunError
     from solera.evaluate import get
     from solera.study.matrix import side_by_side
-    from solera.study.records import Record, Store
+    from solera.study.records import Record
     from solera.study.runner import make_plan, run_matrix
 
     folder = out_dir or Path("compared") / f"{Path(data).stem}-{protocol}-r{rounds}-s{seed}"
     matrix = side_by_side(
         methods,
         [name.strip() for name in baselines.split(",") if name.strip()],
-        folder,
+        folder / "records",
         rounds=rounds,
         dataset=data,
         protocol=protocol,
@@ -74,7 +74,7 @@ def compare(
     with matrix_progress("runs") as on_change:
         status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
     raise_if_stopped(status, f"runs in {folder}")
-    made = Store(folder, Record).listed()
+    made = matrix.store(Record).listed()
     records = [made[entry.asked.name] for entry in matrix.entries if entry.asked.name in made]
     records.sort(key=lambda record: -record.result.validation.full["ndcg@10"])
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]

@@ -61,7 +61,7 @@ def poison(
     option: Options = None,
     *,
     settings: dict[str, Any],
-    record: Annotated[Path | None, typer.Option(help="Folder for the record, e.g. poisoning.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Table to add the record to.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
     json: Json = False,
@@ -109,9 +109,10 @@ def poison(
         )
     made = _record(config, plot, outcome, threads)
     if record:
-        from solera_research.poisoning.records import write
+        from solera.study.records import Store
+        from solera_research.poisoning.records import PoisonRecord
 
-        path = write(made, record)
+        Store(record, PoisonRecord).add(made)
     if json:
         print_json(made.model_dump(mode="json"))
         return
@@ -124,7 +125,7 @@ def poison(
         highlight=False,
     )
     if record:
-        out.print(f"record: {path}", highlight=False)
+        out.print(f"record: {made.name} in {record}", highlight=False)
 
 
 def _record(config: RunConfig, plot: AttackPlan, outcome: Outcome, threads: int) -> PoisonRecord:
