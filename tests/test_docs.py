@@ -139,7 +139,7 @@ def test_every_dependency_has_a_reason():
     assert {name for name in names if not re.search(rf"[| ]{name}[ ,|]", reasons)} == set()
 
 
-@pytest.mark.parametrize("name", ["make_catalogue", "make_commands", "make_papers", "make_scale"])
+@pytest.mark.parametrize("name", ["make_commands", "make_papers", "make_scale"])
 def test_what_is_made_from_the_program_is_fresh(name, capsys):
     assert program(f"docs/{name}").main(["--check"], ROOT) == 0, capsys.readouterr().out
 
