@@ -25,8 +25,8 @@ class CatalogueHook(BuildHookInterface[Any]):
         """Make the file, beside the source and not in it."""
         if version == "editable":
             return
-        environment = {key: value for key, value in os.environ.items() if key != "SOLERA_METHODS"}
-        environment["PYTHONPATH"] = str(Path(self.root) / "src")
+        nothing_added = {"SOLERA_IMPORT": "", "SOLERA_METHODS": ""}
+        environment = {**os.environ, **nothing_added, "PYTHONPATH": str(Path(self.root) / "src")}
         done = subprocess.run(
             [sys.executable, "-c", WRITE], env=environment, capture_output=True, text=True, check=False
         )

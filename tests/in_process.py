@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 from unittest import mock
 
 import pytest
+from typer.testing import CliRunner
 
-from solera.cli import main
+from solera.cli import app, main
 
 
 def solera(*args: object, cwd: Path | None = None) -> CompletedProcess[str]:
@@ -31,3 +34,15 @@ def solera(*args: object, cwd: Path | None = None) -> CompletedProcess[str]:
         main()
     code = ended.value.code
     return CompletedProcess(given, code if isinstance(code, int) else 0, stdout.getvalue(), stderr.getvalue())
+
+
+def run(*args: object, answers: str | None = None) -> str:
+    """What a command says; an error is raised."""
+    done = CliRunner().invoke(app, [str(arg) for arg in args], input=answers, env={"COLUMNS": "200"})
+    if done.exception:
+        raise done.exception
+    return done.stdout
+
+
+def run_json(*args: object) -> Any:
+    return json.loads(run(*args, "--json"))

@@ -21,7 +21,7 @@ def covered():
 
 
 def report(**files: tuple[int, int, int, int]) -> dict:
-    """Coverage's report of `core__spec=(lines, run, branches, taken)` in src/solera/core/spec.py."""
+    """Coverage's report of `core__spec=(lines, run, branches, taken)` in src/solera/core/leaf.py."""
     return {
         "files": {
             f"src/solera/{name.replace('__', '/')}.py": {"summary": dict(zip(SUMMARY, counts, strict=True))}

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -17,7 +18,6 @@ SOURCE = Path(solera.__file__).parent
 RESEARCH = ROOT / "research" / "src"
 TOOLS = {"dev", "docs", "research", "web"}  # of those who work on the package
 BROUGHT_ALONG = {"ipython", "pytest"}  # imported only where a notebook or a test is at work already
-INSTALLED = packages_distributions()
 
 
 def normal(name: str) -> str:
@@ -52,8 +52,11 @@ def imported(source: str) -> set[str]:
     return found - sys.stdlib_module_names - {"solera", "solera_research"}
 
 
+installed = cache(packages_distributions)
+
+
 def undeclared(package: str, known: set[str]) -> bool:
-    return known.isdisjoint(map(normal, INSTALLED.get(package, [package])))
+    return known.isdisjoint(map(normal, installed().get(package, [package])))
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
@@ -86,7 +89,7 @@ def test_every_import_is_declared() -> None:
 def test_every_dependency_has_its_reason() -> None:
     """And there is no reason for one that is gone."""
     explained: dict[str, set[str]] = {}
-    for line in (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "docs" / "reference" / "dependencies.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("|") or cells[0] in {"package", "extra", "folder", "---"}:
             continue

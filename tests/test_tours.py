@@ -13,31 +13,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
+import polars
 import pytest
 
 from in_process import solera
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("start.md", "explained.md", "faq.md", "tours/add-a-method.md", "tours/privacy.md")
+PAGES = (
+    "start/first-results.md",
+    "start/one-table.md",
+    "concepts/introduction.md",
+    "start/questions.md",
+    "guides/add-a-method.md",
+    "guides/add-a-dataset.md",
+    "guides/add-a-metric.md",
+    "federation/audit.md",
+)
 BLOCK = re.compile(r'^```(console|python)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 # What is not followed: installing, which is done already, and measuring, which takes minutes.
-LEFT_OUT = ("pip install", "python -m venv", "solera bench")
-
-
-@pytest.fixture(scope="session")
-def small_ml_100k(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data sets with 200 users and 150 items, popular ones among them, in MovieLens' format."""
-    draw = np.random.default_rng(0)
-    likely = 1 / np.arange(1, 151)
-    lines = []
-    for user in range(1, 201):
-        items = draw.choice(150, draw.integers(8, 20), replace=False, p=likely / likely.sum())
-        lines += [f"{user}\t{item + 1}\t4\t{time}" for time, item in enumerate(items)]
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "ml-100k").mkdir()
-    (folder / "ml-100k" / "u.data").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
+LEFT_OUT = ("pip install", "python -m venv", "solera bench", "solera serve")
 
 
 class Follower:
@@ -76,7 +70,7 @@ class Follower:
                 return
             case "pytest":
                 code = subprocess.run(
-                    [sys.executable, "-m", *words], check=False, capture_output=True
+                    [sys.executable, "-m", *words, *self.quick], check=False, capture_output=True
                 ).returncode
             case _:
                 code = subprocess.run(words, check=False).returncode
@@ -86,7 +80,7 @@ class Follower:
 
 
 @pytest.fixture
-def follower(tmp_path, monkeypatch, capsys, no_own_methods) -> Follower:
+def follower(tmp_path, monkeypatch, capsys, nothing_of_ones_own) -> Follower:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
@@ -97,18 +91,31 @@ def check(page: str, follower: Follower) -> None:
     """That what the pages promise is there."""
     said = follower.said
     match page:
-        case "start.md":
+        case "start/first-results.md":
             assert Path("report.html").stat().st_size > 10_000
             assert "full ranking" in said["solera baseline popularity --data ml-100k"]
-        case "explained.md":
+        case "start/one-table.md":
+            everybody = polars.read_parquet("recommendations.parquet")
+            assert everybody.columns == ["user", "rank", "item", "title", "score"]
+            assert everybody.height == 20 * everybody["user"].n_unique() == 20 * 500
+            assert Path("models/current").resolve().name == "model-2"
+        case "concepts/introduction.md":
             assert "LEAKY" in said["solera data audit ml-100k --protocol paper"]
             assert "elastic-merge" in said["solera methods"]
-        case "faq.md":
-            assert "paper:fedrap/ml-100k" in said["solera presets"]
-        case "tours/add-a-method.md":
-            assert "plus bias" in said["solera --methods fedbias.py methods fedbias"]
+        case "start/questions.md":
+            assert "paper:fedrap/ml-100k" in said["solera methods --presets"]
+        case "guides/add-a-method.md":
+            assert "plus bias" in said["solera --import fedbias.py methods fedbias"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
-        case "tours/privacy.md":
+        case "guides/add-a-dataset.md":
+            assert re.search(r"^ +club +plays of a", said["solera --import club.py data list"], re.MULTILINE)
+            assert any("60 users, 40 items" in text for line, text in said.items() if "import club" in line)
+            assert "club under strict" in said["solera --import club.py data audit club"]
+        case "guides/add-a-metric.md":
+            trained = next(text for line, text in said.items() if "--metric precision@5" in line)
+            assert "precision@5" in trained and "precision@10" in trained
+            assert "precision@10" in said["solera --import precision.py baseline popularity --data ml-100k"]
+        case "federation/audit.md":
             assert "ε = 8" in "".join(text for line, text in said.items() if "--dp" in line)
             assert len(list(Path("audit").rglob("*.json"))) == 3
             assert Path("audit/report.html").exists()

@@ -14,5 +14,5 @@ export default defineConfig({
     lib: { entry: "src/main.tsx", formats: ["iife"], name: "solera", fileName: () => "app.js", cssFileName: "app" },
     rolldownOptions: { output: { postBanner: `/*! Solera, Apache-2.0. Contains Preact:\n${preact}\n*/` } },
   },
-  test: { globalSetup: "tests/setup.ts", testTimeout: 30_000, hookTimeout: 60_000 },
+  test: { globalSetup: "tests/setup.ts", testTimeout: 120_000, hookTimeout: 120_000 },
 });

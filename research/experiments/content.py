@@ -3,7 +3,7 @@
     python research/experiments/content.py time fedslist ml-100k
     python research/experiments/content.py attributes fedslist beauty --among 0,3
     python research/experiments/content.py cold fedslist beauty --among 0,3
-    python research/experiments/content.py tables docs/content.md
+    python research/experiments/content.py tables docs/guides/closed-forms.md
 
 Every study compares the options in `STUDIES` with the method's preset for the data set: `time` with memories
 that fade by days, `attributes` with priors from attributes, `cold` with the same under the protocol
@@ -90,6 +90,8 @@ def tables(page: Path) -> None:
     for study in STUDIES:
         made = "\n".join(table(study)) if recorded(study) else "Not measured yet."
         begin, end = f"<!-- {study} -->", f"<!-- /{study} -->"
+        if begin not in text:
+            continue
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
     page.write_text(text, encoding="utf-8")

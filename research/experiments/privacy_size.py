@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import ClosedForm
+from solera.core.types import Floats, Ints
 from solera.data.datasets import load
+from solera.data.interactions import history
 from solera.data.ragged import Ragged, ages
-from solera.data.split import history
 from solera.data.synthetic import World
 from solera.dp.accounting import Releases
 from solera.dp.mechanism import Clip

@@ -17,10 +17,9 @@ import numpy as np
 import torch
 
 from solera.data.datasets import load
-from solera.data.interactions import Interactions
-from solera.data.split import history, with_validation
+from solera.data.interactions import Interactions, history, with_validation
 from solera.engine import Simulation, State
-from solera.engine.refresh import refreshed
+from solera.engine.serving import refreshed
 from solera.evaluate import Evaluator, split
 from solera.evaluate.protocols import TEST, get
 from solera.runs import RunConfig

@@ -5,7 +5,8 @@
     python research/experiments/round_seconds.py --data ml-100k --against /tmp/before/src
 
 Every method runs with its defaults, or with the options given after a colon. The first round warms up and
-does not count. Of the others, the least counts: whatever else the machine does can only add to it.
+does not count. Of the others, the least counts: whatever else the machine does can only add to it. With
+`--reference`, it is the reference engine that is measured, on the clients of the first 100 users.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import time
 import torch
 
 from solera.data.datasets import load
+from solera.data.sampling import ClientData
+from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.evaluate import split
 from solera.methods import build
-from solera.runs.federation import clients_of, federation
-from solera.runs.settings import RunConfig
 
 SLOWEST = (
     "fedem",
@@ -37,14 +38,16 @@ SLOWEST = (
 )
 
 
-def measured(name: str, data: str, rounds: int) -> list[float]:
+def measured(name: str, data: str, rounds: int, *, reference: bool) -> list[float]:
     """CPU seconds of each round after the first."""
     torch.set_num_threads(1)
     method, _, given = name.partition(":")
     options = dict(each.split("=", 1) for each in given.split(",") if each)
-    loaded = load(data)
-    config = RunConfig(method=method, dataset=data)
-    made = federation(config, build(method, options), clients_of(split(loaded, "strict")), 1, "cpu")
+    parts = split(load(f"{data}@users=1-100" if reference else data), "strict")
+    clients = ClientData(parts.train, parts.excluded, parts.data.n_items)
+    engine = train_one_by_one if reference else BlockTraining(1)
+    cpu = torch.device("cpu")
+    made = Simulation(build(method, options), clients, engine, seed=0, device=cpu, dtype=torch.float32)
     seconds = []
     for round_ in range(rounds + 1):
         start = time.process_time()
@@ -53,10 +56,10 @@ def measured(name: str, data: str, rounds: int) -> list[float]:
     return seconds[1:]
 
 
-def in_tree(source: str | None, name: str, data: str, rounds: int) -> list[float]:
+def in_tree(source: str | None, name: str, more: list[str]) -> list[float]:
     """The same in a process of its own, with the package of that source tree."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": source} if source else {})
-    command = [sys.executable, __file__, "--one", name, "--data", data, "--rounds", str(rounds)]
+    command = [sys.executable, __file__, "--one", name, *more]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return list(json.loads(done.stdout))
 
@@ -68,19 +71,21 @@ def main() -> None:
     parser.add_argument("--data", default="ml-100k")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--against", help="the folder src of another work tree")
+    parser.add_argument("--reference", action="store_true", help="the reference engine")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measured(given.one, given.data, given.rounds)))
+        print(json.dumps(measured(given.one, given.data, given.rounds, reference=given.reference)))
         return
     print(f"CPU seconds of a round on {given.data}, one thread" + (", before, now" * bool(given.against)))
+    more = ["--data", given.data, "--rounds", str(given.rounds), *["--reference"] * given.reference]
     for name in given.methods:
         before: list[float] = []
         now: list[float] = []
         for _ in range(2 if given.against else 1):  # in turns, so that a slow moment hits both
             if given.against:
-                before += in_tree(given.against, name, given.data, given.rounds)
-            now += in_tree(None, name, given.data, given.rounds)
+                before += in_tree(given.against, name, more)
+            now += in_tree(None, name, more)
         was = f"{min(before):8.2f}" if before else ""
         times = f"   x{min(before) / min(now):.2f}" if before else ""
         print(f"{name:60}{was}{min(now):8.2f}{times}", flush=True)

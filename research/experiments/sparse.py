@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from solera.data.datasets import load
-from solera.data.split import history
+from solera.data.interactions import history
 from solera.device.bundle import Bundle
 from solera.device.keys import make_keys
 from solera.device.model import Model

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.engine import BlockTraining
 from solera.engine.local_training import ClientResult, Task

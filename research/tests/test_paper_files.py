@@ -8,8 +8,7 @@ from itertools import chain
 import pytest
 
 from solera.core.errors import ConfigError
-from solera.runs.paper_rows import row_presets
-from solera.runs.presets import preset, presets
+from solera.runs.presets import preset, presets, row_presets
 from solera_research.papers import Published, find_table, papers
 from solera_research.papers.cells import cells, counted
 
@@ -143,7 +142,7 @@ def test_rows_are_presets():
     names = row_presets()
     assert len(names) == len(set(names))
     found = preset("paper:fedmf@pfedrec/lastfm-2k")
-    assert (found.method, found.rounds, found.protocol) == ("fedmf", 100, "paper")
+    assert (found.method, found.settings["rounds"], found.protocol) == ("fedmf", 100, "paper")
     assert found.options["learning_rate"] == 0.05
     assert found.config(seed=3).seed == 3
     video = preset("paper:ncf@fedrap/amazon-video").config()

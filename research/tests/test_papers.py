@@ -199,7 +199,7 @@ def test_wrong_data_sets_and_rows_suggest_the_nearest(toy):
 @pytest.mark.slow
 def test_commands(toy, data_dir, tmp_path):
     there = ("--data-dir", data_dir, "--records", tmp_path / "papers")
-    listed = json.loads(solera("paper", "list", *there, "--json").stdout)
+    listed = json.loads(solera("paper", "show", *there, "--json").stdout)
     assert [(each["table"], each["cells"], each["runnable"], each["recorded"]) for each in listed] == [
         ("toy/table-1", 12, 2, 0),
         ("toy/table-2", 2, 2, 0),

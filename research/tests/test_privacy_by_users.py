@@ -27,11 +27,12 @@ def point(users: int, epsilon: float | None, hr: float) -> dict:
 
 def test_a_row_per_size_with_the_loss_against_no_privacy() -> None:
     blocks = program("docs/make_pages")
-    points = [point(9000, None, 0.4), point(9000, 8.0, 0.3), point(200, None, 0.2), point(200, 1.0, 0.21)]
+    points = [point(200, epsilon, 0.2) for epsilon in (None, 8.0)]
+    points += [point(9000, *each) for each in ((None, 0.4), (8.0, 0.3), (4.0, 0.2), (1.0, 0.42))]
     rows = blocks.privacy_by_users(points, "synthetic").splitlines()
-    assert rows[2:] == [
-        "| 200 | 1,000 | 0.2000 / 0.1000 | not run | not run | 0.2100 / 0.1050 (+5%) |",
-        "| 9,000 | 1,000 | 0.4000 / 0.2000 | 0.3000 / 0.1500 (−25%) | not run | not run |",
+    assert rows[2:] == [  # a size without all ε is left out
+        "| 9,000 | 1,000 | 0.4000 / 0.2000 | 0.3000 / 0.1500 (−25%) | 0.2000 / 0.1000 (−50%)"
+        " | 0.4200 / 0.2100 (+5%) |",
     ]
     assert "no records" in blocks.privacy_by_users(points, "ml-1m")
 

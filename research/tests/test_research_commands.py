@@ -16,7 +16,6 @@ from solera.cli import app
 from solera.cli.lazy import Lazy, subcommands
 from solera.methods.robust import DEFENCES
 from solera.study import provenance
-from solera.study.provenance import Code
 from solera_research.cli.poison import Attack, Defence
 from solera_research.poisoning.attacks import ATTACKS
 
@@ -43,7 +42,7 @@ def test_all_commands_are_there_with_a_help_text():
         assert each.help, name
         assert loaded.help.startswith(each.help), name
         assert all(leaf.help for leaf in subcommands(loaded).values()), name
-    assert {*subcommands(found["paper"].load())} == {"list", "run", "show", "summary", "draw"}
+    assert {*subcommands(found["paper"].load())} == {"run", "show", "summary", "draw"}
 
 
 def test_what_can_be_chosen_is_what_there_is():
@@ -62,7 +61,7 @@ def test_what_can_be_chosen_is_what_there_is():
 )
 def test_no_record_of_a_source_with_uncommitted_changes(args, pytestconfig, monkeypatch, tmp_path):
     """Neither is anything trained first: there are no data here."""
-    monkeypatch.setattr(provenance, "source", lambda: Code(commit="c0ffee", dirty=True))
+    monkeypatch.setattr(provenance, "source", lambda: provenance.Code(commit="c0ffee", dirty=True))
     monkeypatch.setenv("SOLERA_DATA", str(tmp_path))
     (tmp_path / "filmtrust").mkdir()
     (tmp_path / "filmtrust" / "ratings.txt").write_text("1 2 3\n")
@@ -103,7 +102,7 @@ def test_programs_of_research_count_as_source(tmp_path, monkeypatch):
         (("leak", "--method", "fedslist"), "needs one round", "a method of many rounds"),
         (("leak", "--picture", "/dev/null/leak"), "/dev/null cannot be created", "give another --picture"),
         (("paper", "draw", "fedease", "--data", "filmtrust"), "solved in one round", "of many rounds"),
-        (("bench", "speed", "sekagg"), "No such command 'sekagg'", "solera bench speed --help"),
+        (("bench", "speed", "sekagg"), "'sekagg' is not one of 'engine'", "solera bench speed --help"),
     ],
 )
 def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_path, dataset):

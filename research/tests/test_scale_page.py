@@ -22,7 +22,7 @@ def page(tmp_path, records) -> str:
     assert make_scale.main([], tmp_path) == 0
     assert make_scale.main(["--check"], tmp_path) == 0
     text = (tmp_path / make_scale.PAGE).read_text(encoding="utf-8")
-    shown = set(re.findall(r"\]\((images/[^)]+)\)", text))
+    shown = set(re.findall(r"\]\(\.\./(images/[^)]+)\)", text))
     assert shown == {f"images/{path.name}" for path in (tmp_path / "docs/images").glob("*.svg")}
     return text
 

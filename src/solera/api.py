@@ -5,36 +5,37 @@ Every function takes the same options as the command of the same name; both are 
 
 from __future__ import annotations
 
-import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
 
 import polars as pl
 
-from solera.core.callable_module import make_callable
-from solera.core.errors import SoleraError, in_python
+from solera.baselines import BASELINES
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
+from solera.data.registry import register_dataset
+from solera.estimators import NAMES, estimator, load_model
 from solera.evaluate import Evaluator, Score, split
-from solera.evaluate.metrics import CUTOFFS
-from solera.methods import find, register
+from solera.evaluate.metrics import CUTOFFS, register_metric
+from solera.methods import PLUGINS, find, names, register, register_method
 from solera.report import write_report
 from solera.runs.baseline import BaselineRun, run_baseline
-from solera.runs.blending import blend_runs, folder_of
-from solera.runs.listing import datasets, methods, presets
-from solera.runs.notebook import in_notebook, notebook_progress
+from solera.runs.blend import blend_runs as blend
+from solera.runs.blend import folder_of
+from solera.runs.callbacks import Notebook, Tracking, in_notebook
 from solera.runs.plan import parse_memory
-from solera.runs.presets import chosen_names, run_settings
+from solera.runs.presets import chosen_names, methods_and_baselines, run_settings
 from solera.runs.presets import preset as find_preset
+from solera.runs.presets import presets as known_presets
 from solera.runs.result import Progress, Rankings, RoundEntry, RunResult, metrics_table
 from solera.runs.run import Run
 from solera.runs.settings import RENAMED, SETTINGS, RunConfig
-from solera.runs.tracking import Tracking
-from solera.runs.training import AfterRound, Callback
+from solera.runs.training import Callback
 from solera.runs.training import train as train_run
 
 __all__ = [
@@ -49,36 +50,48 @@ __all__ = [
     "blend",
     "compare",
     "datasets",
+    "estimator",
     "evaluate",
     "load",
+    "load_model",
     "methods",
     "open_run",
     "presets",
     "register",
+    "register_dataset",
+    "register_method",
+    "register_metric",
     "report",
     "train",
 ]
 
 Data = Interactions | str | Path | Any  # anything that `load` takes or returns
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _in_python(function: Callable[P, R]) -> Callable[P, R]:
-    """Rewrite the hints of errors, so that they name arguments instead of command-line options."""
-
-    @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except SoleraError as error:
-            error.hint = in_python(error.hint)
-            raise
-
-    return called
+def methods() -> pl.DataFrame:
+    """A table of all methods, their parts and their papers, followed by the plug-ins for `plugins`."""
+    rows = [{"name": name, **find(name).choices, "paper": find(name).paper} for name in names()]
+    rows += [{"name": f"+{name}", "paper": plugin.about} for name, plugin in PLUGINS.items()]
+    rows += [{"name": name, "paper": "centralized baseline"} for name in BASELINES]
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
-@_in_python
+def datasets() -> pl.DataFrame:
+    """A table of the data sets that can be loaded by name, and where each would be loaded from."""
+    return pl.DataFrame([{"name": name, "from": known_data.available(name)} for name in known_data.names()])
+
+
+def presets() -> pl.DataFrame:
+    """A table of presets: published rows, and the best settings from equal tuning."""
+    return pl.DataFrame(
+        [
+            {"name": each.name, "method": each.full_method, "dataset": each.dataset, "source": each.source}
+            for each in known_presets().values()
+        ]
+    )
+
+
 def load(
     source: Data,
     *,
@@ -106,7 +119,7 @@ def load(
     )
 
 
-def _made_from_settings(function: Callable[P, R]) -> Callable[P, R]:
+def _made_from_settings(function: F) -> F:
     """Show the settings of a run among the function's parameters, and what they mean in its docstring."""
     signature = inspect.signature(function)
     given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -124,7 +137,6 @@ def _made_from_settings(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-@_in_python
 @_made_from_settings
 def train(
     method: str | None = None,
@@ -158,7 +170,7 @@ def train(
     settings = {name: options.pop(name) for name in SETTINGS if name in options}
     for old, new in RENAMED.items():
         if old in options:
-            warnings.warn(f"{old} is now called {new}", FutureWarning, stacklevel=3)
+            warnings.warn(f"{old} is now called {new}", FutureWarning, stacklevel=2)
             settings[new] = options.pop(old)
     interactions: Interactions | None = None
     dataset = None
@@ -178,23 +190,21 @@ def train(
             min_interactions=config.min_interactions,
             columns=config.columns,
         )
-    listed = [*callbacks, *([Tracking(mlflow, config)] if mlflow else [])]
-    title = f"{config.full_method} on {interactions.name}"
-    shown = notebook_progress(title) if progress and in_notebook() else nullcontext()
-    with shown as show:
-        return train_run(
-            config,
-            interactions,
-            out=None if out is None else Path(out),
-            resume=resume,
-            threads=threads,
-            device=device,
-            memory=parse_memory(memory) if memory else None,
-            callbacks=[AfterRound(show), *listed] if show else listed,
-        )
+    listed: list[Callback] = [*callbacks, *([Tracking(mlflow, config)] if mlflow else [])]
+    if progress and in_notebook():
+        listed.insert(0, Notebook(f"{config.full_method} on {interactions.name}"))
+    return train_run(
+        config,
+        interactions,
+        out=None if out is None else Path(out),
+        resume=resume,
+        threads=threads,
+        device=device,
+        memory=parse_memory(memory) if memory else None,
+        callbacks=listed,
+    )
 
 
-@_in_python
 def baseline(
     name: str | None = None,
     data: Data = None,
@@ -230,12 +240,11 @@ def baseline(
     )
 
 
-@_in_python
 def compare(
     methods: Iterable[str],
     data: Data,
     *,
-    baselines: Iterable[str] = ("popularity", "ease"),
+    baselines: Iterable[str] | None = None,
     rounds: int = 20,
     protocol: str = "strict",
     seed: int = 0,
@@ -246,15 +255,23 @@ def compare(
 ) -> pl.DataFrame:
     """Train methods with default options, with plug-ins as in "fedncf+elastic-merge", and fit baselines.
 
+    `methods` names both, and "local", which trains every user alone. If it has no centralized baseline,
+    popularity and ease are added. `baselines` is the former place of their names.
+
     Returns one row for each, best first on validation. The metrics are those of the test items in full
     ranking.
 
     Examples:
-        >>> solera.compare(["fedmf", "fedease"], "ml-100k", rounds=10)  # doctest: +SKIP
+        >>> solera.compare(["fedmf", "fedease", "local"], "ml-100k", rounds=10)  # doctest: +SKIP
     """
     interactions = load(data, columns=columns, min_interactions=min_interactions, data_dir=data_dir)
     results = []
-    for full in methods:
+    if baselines is None:
+        named, baselines = methods_and_baselines(methods)
+    else:
+        warnings.warn("baselines are now named beside the methods", FutureWarning, stacklevel=3)
+        named = list(methods)
+    for full in named:
         name, *plugins = full.split("+")
         many = None if find(name, {}, plugins).one_round else rounds
         run = train(
@@ -269,7 +286,6 @@ def compare(
     return pl.DataFrame(rows)
 
 
-@_in_python
 def evaluate(
     score: Score, data: Data, *, protocol: str = "strict", cutoffs: Iterable[int] = CUTOFFS, seed: int = 0
 ) -> pl.DataFrame:
@@ -284,7 +300,6 @@ def evaluate(
     return metrics_table({part: Rankings.of(rank(score)) for part, rank in parts.items()})
 
 
-@_in_python
 def report(
     runs: Run | str | Path | Iterable[Run | str | Path],
     output: str | Path = "report.html",
@@ -309,16 +324,20 @@ def report(
     ).written
 
 
-blend = _in_python(blend_runs)
-
-
-@_in_python
 def open_run(path: str | Path, *, data: Data = None, data_dir: str | Path | None = None) -> Run:
     """Open the folder of a finished run. Its data are loaded again unless they are given."""
     given = None if data is None else load(data)
     return Run.open(path, data=given, data_dir=None if data_dir is None else Path(data_dir))
 
 
-make_callable("solera.methods", methods)
-make_callable("solera.evaluate", evaluate)
-make_callable("solera.report", report)
+# These packages can be called, because importing a package hides a function of the same name.
+for _function in (methods, evaluate, report):
+    _callable = {"__call__": staticmethod(_function)}
+    sys.modules[f"solera.{_function.__name__}"].__class__ = type("CallableModule", (ModuleType,), _callable)
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a method or baseline: `FedEASE`, `EASE`."""
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return estimator(NAMES[name])

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.protection import Download, UploadCoding
-from solera.core.spec import Home, Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
 
 FLOAT, ROW_ID = 4, 4  # bytes on the wire: float32 values, 32-bit row numbers

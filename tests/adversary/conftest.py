@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the deploy extra")
 pytest.importorskip("flwr", reason="needs the deploy extra")
 
+from served import Server, served
+
 from federation import ITEMS, Local
 from solera.deploy.common.authority import make_keys
 from solera.device import keys as publisher
@@ -51,6 +53,13 @@ def reached(request: pytest.FixtureRequest) -> Callable[[str], None]:
         request.config.stash[_FIGURES][name] = {**marker.kwargs, "after": figure}
 
     return tell
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real one, for all tests of a file: it is busy while it waits, so it does not outlive them."""
+    with served(tmp_path_factory.mktemp("server")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """What a process that ends at any of its writes leaves behind: run by test_crash_points.py, with LD_PRELOAD.
 
-    python crash_points.py SCENARIO FOLDER POINTS HOW     prints what was tried and what went wrong, in JSON
+    python crash_points.py FOLDER POINTS HOW SCENARIO…     prints what was tried and what went wrong, in JSON
 
 POINTS are so many, spread over the work; 0 for all. HOW is kill, or full: the disk is full from there on.
 
@@ -48,6 +48,7 @@ from solera.device.policy import Agreement
 from solera.device.publish import start
 
 CRASHED = 77
+CONTROL = "remove first"  # saves as version 0.2 did
 ITEMS = [Item(str(number), f"Film {number}", None) for number in range(24)]
 Acknowledge = Callable[..., None]
 SHIM = ctypes.CDLL(None)  # with what LD_PRELOAD has brought
@@ -424,21 +425,23 @@ def removing_first(path: Path, mode: int = 0o777) -> Iterator[Path]:
     number = int(path.name.rpartition("-")[2])
     path = path.with_name(f"checkpoint-{min(number, 1)}")
     partial = path.with_name(".checkpoint.partial")
+    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(mode=mode)
     yield partial
     shutil.rmtree(path, ignore_errors=True)
     partial.replace(path)
 
 
-def main(name: str, root: Path, wanted: int, how: str) -> None:
-    torch.set_num_threads(1)
+def tried(scenario_of: type[Scenario], root: Path, wanted: int, how: str) -> dict[str, Any]:
+    """So many points of a scenario: how many there are, how many ended the work, and what went wrong.
+
+    The control needs one that went wrong, and ends there.
+    """
     full = how == "full"
-    if how == "remove first":
-        vars(files).update(creating_folder=removing_first, remove_folder=lambda path: None)
     root.mkdir(parents=True)
     work, laid = root / "work", root / "laid"
     work.mkdir()
-    scenario = SCENARIOS[name](work)
+    scenario = scenario_of(work)
     scenario.prepare()
     gc.collect()
     shutil.copytree(work, laid)
@@ -453,19 +456,29 @@ def main(name: str, root: Path, wanted: int, how: str) -> None:
     assert code == 0, "the work fails undisturbed"
     scenario.check(told)
     failed: list[str] = []
-    tried = 0
+    ended = 0
     for at in sorted(set(np.linspace(1, points, wanted or points).astype(int).tolist())):
         lay()
         code, told, _ = child(scenario, -at if full else at)
-        tried += full or code == CRASHED
+        ended += full or code == CRASHED
         try:
             assert code in (0, CRASHED), f"ended with {code}"
             scenario.check(told)
         except (AssertionError, SoleraError, OSError) as error:
             said = error.message if isinstance(error, SoleraError) else repr(error)
             failed.append(f"point {at} of {points}, told {told[-1:]}: {said}")
-    print(json.dumps({"points": points, "tried": tried, "failed": failed}))
+            if how == CONTROL:
+                break
+    return {"points": points, "tried": ended, "failed": failed}
+
+
+def main(root: Path, wanted: int, how: str, names: list[str]) -> None:
+    torch.set_num_threads(1)
+    if how == CONTROL:
+        vars(files).update(creating_folder=removing_first, remove_folder=lambda path: None)
+    found = {name: tried(SCENARIOS[name], root / name.replace(" ", "-"), wanted, how) for name in names}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

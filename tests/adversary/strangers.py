@@ -60,8 +60,8 @@ def ask(address: Address, path: str, body: bytes = b"", **headers: Any) -> int:
 def push(address: Address, pieces: Iterable[bytes], **headers: Any) -> int:
     """Send and send, whatever the server says; returns the status of its answer."""
     with connect(address) as line:
-        line.sendall(head(PUSH, **headers))
         with suppress(OSError):
+            line.sendall(head(PUSH, **headers))
             for piece in pieces:
                 line.sendall(piece)
         return status_of(line)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from attack import attack
-from served import Server, open_to_others, running, served
+from served import open_to_others, running
 from strangers import (
     ACQUIRE,
     ATTACKER,
@@ -43,12 +42,6 @@ from solera.deploy.operate.control import control
 from solera.deploy.operate.processes import free_port
 
 GIGABYTE = 1000 * MB
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("server")) as found:
-        yield found
 
 
 @attack(

@@ -43,7 +43,7 @@ from solera.dp.accounting import concentrated_epsilon
 from solera.methods import find
 
 DEVICES = 6
-STEPS = int(os.environ.get("SOLERA_STEPS", "1500"))
+STEPS = int(os.environ.get("SOLERA_STEPS", "600"))
 EACH = 60  # steps from one beginning
 FEDERATIONS = ["a" * 32, "b" * 32]
 ENOUGH = 50.0  # ε

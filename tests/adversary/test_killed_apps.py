@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from attack import attack
 from kept import command_line, wait_until
-from served import Server, served
+from served import Server
 
 from commands import below
 from solera.core.errors import RunError
@@ -49,12 +49,6 @@ def test_one_app_at_a_time(tmp_path, reached):
     with folder.alone(5):
         pass
     reached("the second one waits, and gives up")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("server")) as found:
-        yield found
 
 
 @pytest.fixture

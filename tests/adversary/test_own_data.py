@@ -27,7 +27,7 @@ pytest.importorskip("uvicorn", reason="needs the page extra")
 
 import uvicorn
 
-from commands import solera
+from in_process import solera
 from open_service import OpenService, opened
 from solera.data.interactions import Interactions
 from solera.device.bundle import Bundle, Item
@@ -243,6 +243,7 @@ def many_requests(host: str) -> bytes:
 def unprotected(folder: Path) -> Iterator[OpenService]:
     """The same service, with connections as the web server makes them."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # 120 of them are few
         port, token = listening.getsockname()[1], secrets.token_urlsafe(8)
         app = make_app(folder, "me", token, f"127.0.0.1:{port}")
         server = uvicorn.Server(uvicorn.Config(app, limit_concurrency=100, log_level="critical"))
@@ -259,7 +260,10 @@ def owner_among(service: OpenService, request: Callable[[str], bytes]) -> list[i
     """What the owner gets while another program keeps connections open, and opens more."""
     with ExitStack() as held:
         for _ in range(CONNECTIONS):
-            stranger = held.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=5))
+            stranger = held.enter_context(socket.socket())
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # answers wait at the server
+            stranger.settimeout(5)
+            stranger.connect(("127.0.0.1", service.port))
             stranger.settimeout(0.05)
             with suppress(OSError):  # it is full, or has been ended
                 stranger.sendall(request(service.host))

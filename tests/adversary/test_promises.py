@@ -14,8 +14,8 @@ import pytest
 from attack import attack
 from opened import declined, history_in, keep_opened
 
-from device_commands import run
 from federation import ITEMS, Local
+from in_process import run
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import Invitation

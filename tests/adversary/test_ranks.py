@@ -32,7 +32,11 @@ attack({folder!r})  # ends with sys.stdin.read()
 
 @pytest.mark.parametrize(
     ("call", "evil"),
-    [("gathered", 1), ("gathered_by_first", 1), ("from_first", 0)],
+    [
+        ("gathered", 1),
+        pytest.param("gathered_by_first", 1, marks=pytest.mark.slow),
+        pytest.param("from_first", 0, marks=pytest.mark.slow),
+    ],
     ids=lambda each: f"{each}",
 )
 @attack(

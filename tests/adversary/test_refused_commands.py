@@ -47,6 +47,13 @@ REFUSED = {
         "train fedmf --data plays.csv --columns user=nobody --out other",
         "train fedmf --data plays.csv --dp epsilon=1 --out other",
     ],
+    "fit": [
+        "fit missing.csv --out models",
+        "fit plays.csv --out models -o no_such=1",
+        "fit plays.csv --out models --method no_such",
+        "fit plays.csv --out models --update",
+    ],
+    "serve": ["serve missing", "serve run"],
     "recommend": [
         "recommend run --user nobody -o list.csv",
         "recommend missing --all -o list.csv",
@@ -176,11 +183,11 @@ REFUSED = {
     "edge start": ["edge start keys --superlink localhost:9 --ca keys/ca.pem --key missing"],
 }
 LOOKS = [
-    *("methods", "presets", "doctor", "data list", "data audit", "bundle show"),
+    *("methods", "doctor", "data list", "data audit", "bundle show"),
     *("device recommend", "device outbox", "device status", "device token list", "federation status"),
 ]
 OWN = ["fleet", "data clear", "device open"]  # folders of their own, a service
-RESEARCH = ("bench",)
+RESEARCH = ("attack", "bench", "leak", "paper", "poison")  # refused commands of these are tested there
 
 
 def leaves(command: object, name: tuple[str, ...] = ()) -> Iterator[str]:

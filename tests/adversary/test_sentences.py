@@ -1,4 +1,4 @@
-"""The sentences on privacy in docs/threat-model.frame: each stands where it says, and has its test."""
+"""The sentences on privacy in threat-model.frame: each stands where it says, and has its test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FRAME = (ROOT / "docs" / "threat-model.frame").read_text(encoding="utf-8")
+FRAME = (ROOT / "docs" / "federation" / "threat-model.frame").read_text(encoding="utf-8")
 ROW = re.compile(r'^\| "(.+)" \| `(.+)` \| `(.+)`: `(.+)` \|$', re.MULTILINE)
 ROWS = ROW.findall(FRAME)
 
@@ -31,7 +31,7 @@ def test_no_row_is_left_out():
 @pytest.mark.parametrize(("sentence", "where", "file", "test"), ROWS)
 def test_a_sentence_and_its_test(sentence, where, file, test):
     text = (ROOT / where).read_text(encoding="utf-8")
-    if where == "docs/threat-model.frame":
+    if where == "docs/federation/threat-model.frame":
         text = ROW.sub("", text)
     assert stands(sentence, text), f"{where} no longer says: {sentence}"
     named = f"def {test}(" if file.endswith(".py") else f'test("{test}"'

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from solera.baselines import Ease, Popularity
-from solera.data.interactions import Interactions
-from solera.data.split import history
+from solera.data.interactions import Interactions, history
 from solera.evaluate import Evaluator, split
 
 # Full ranking draws nothing, so its band is narrow; another seed moves the sampled figures by 0.005 or so.

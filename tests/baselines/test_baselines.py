@@ -7,11 +7,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from solera.baselines import Ease, EaseConfig, Popularity
+from solera.baselines import Ease, Popularity
+from solera.baselines.ease import EaseConfig
 from solera.core.errors import DataError
-from solera.data.interactions import IdMap, Interactions
+from solera.data.interactions import IdMap, Interactions, Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 def trained(lists: list[list[int]], n_items: int) -> Split:

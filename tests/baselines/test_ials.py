@@ -9,10 +9,11 @@ import pytest
 import torch
 from planted import blocks
 
-from solera.baselines import IALS, Epoch, IALSConfig
+from solera.baselines import Epoch
+from solera.baselines.ials import IALS, IALSConfig
 from solera.core.errors import ConfigError
+from solera.data.interactions import history
 from solera.data.ragged import Ragged
-from solera.data.split import history
 from solera.evaluate import Evaluator, split
 
 USERS = np.arange(80)

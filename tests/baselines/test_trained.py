@@ -10,23 +10,16 @@ from planted import blocks, interactions, noise
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from solera.baselines import (
-    MF,
-    NCF,
-    CentRAP,
-    CentRAPConfig,
-    Epoch,
-    LightGCN,
-    LightGCNConfig,
-    MFConfig,
-    NCFConfig,
-)
-from solera.baselines.lightgcn import adjacency, propagate
+from solera.baselines import Epoch
+from solera.baselines.centrap import CentRAP, CentRAPConfig
+from solera.baselines.lightgcn import LightGCN, LightGCNConfig, adjacency, propagate
+from solera.baselines.mf import MF, MFConfig
+from solera.baselines.ncf import NCF, NCFConfig
 from solera.baselines.training import Draws, normal
 from solera.core.errors import DataError
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
-from solera.data.split import Split
 from solera.evaluate import Evaluator, split
 
 Trained = type[MF] | type[NCF] | type[LightGCN] | type[CentRAP]

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from made_ratings import write_ratings
-from solera.baselines import BASELINES, SLIST, Ease, SLISTConfig, configure
+from solera.baselines import BASELINES, SLIST, Ease, configure
+from solera.baselines.slist import SLISTConfig
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import DataError
 from solera.data.datasets import load
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, history
 from solera.data.ragged import Ragged
-from solera.data.split import history
 from solera.evaluate import split
 from solera.methods import find
 from solera.runs import RunConfig, train

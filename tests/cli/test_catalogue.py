@@ -24,7 +24,7 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setattr(catalogue, "PACKAGE", tmp_path / "solera")
     monkeypatch.setattr(catalogue, "cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr(catalogue, "made", made)
-    monkeypatch.delenv("SOLERA_METHODS", raising=False)
+    monkeypatch.delenv("SOLERA_IMPORT", raising=False)
     yield tmp_path / "solera", asked
     catalogue._read.cache_clear()
 

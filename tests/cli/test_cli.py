@@ -18,9 +18,7 @@ from rich.text import Text
 from typer.main import get_command
 
 from in_process import solera
-from solera.baselines import BASELINES
 from solera.cli import app
-from solera.cli.baseline import Baseline
 from solera.cli.device_import import Format
 from solera.cli.lazy import subcommands
 from solera.cli.options import Protocol
@@ -78,8 +76,8 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "solera train --help",
         ),
         (
-            ("train", "fedmf", "--data", "ml-100k", "--engine", "warp"),
-            "'--engine': 'warp' is not one of 'block', 'reference'",
+            ("train", "fedmf", "--data", "ml-100k", "--precision", "half"),
+            "'--precision': 'half' is not one of 'single', 'double'",
             "solera train --help",
         ),
         (("train", "fedmf"), "the data set is missing", "--data ml-100k"),
@@ -110,14 +108,14 @@ OWN = ("--columns", "user=who,item=what,time=when")
         (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
         (
             ("baseline", "eas", "--data", "x"),
-            "'eas' is not one of 'popularity', 'counter'",
-            "baseline --help",
+            "unknown baseline 'eas'",
+            "did you mean 'ease'?",
         ),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
         (("data", "audit", "ml-100k", "--protocol", "x"), "'x' is not one of 'strict'", "audit --help"),
         (("baseline", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
         (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
-        (("fit",), "No such command 'fit'", "--help"),
+        (("learn",), "No such command 'learn'", "--help"),
         (("reccommend", "x"), "No such command 'reccommend'. Did you mean 'recommend'?", "solera --help"),
         (
             ("train", "fedmf", "--round", "3"),
@@ -142,7 +140,6 @@ def test_wrong_input_is_one_line_and_a_next_step(args, message, next_step, tmp_p
 def test_what_can_be_chosen_is_what_the_library_knows():
     known: dict[Any, Any] = {
         Protocol: PROTOCOLS,
-        Baseline: BASELINES,
         Format: READERS,
     }
     for choices, names in known.items():
@@ -175,7 +172,7 @@ def test_an_error_as_json_is_one_object_too(tmp_path):
 
 def test_traceback_only_when_asked(tmp_path):
     assert "Traceback" not in solera("train", "fedfm", "--data", "x", cwd=tmp_path).stderr
-    command = [sys.executable, "-m", "solera", "--traceback", "train", "fedfm", "--data", "x"]
+    command = [sys.executable, "-m", "solera", "--traceback", "device", "status", "x"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "Traceback" in done.stderr
 
@@ -252,7 +249,8 @@ def test_json_of_every_other_command(ratings):
     stats = json.loads(solera("data", "stats", str(ratings), *OWN, "--json").stdout)
     assert (stats["users"], stats["items"]) == (30, 40)
     audit = json.loads(solera("data", "audit", str(ratings), *OWN, "--json").stdout)
-    assert {"rows", "distinct_pairs", "users", "items", "test_in_train"} <= set(audit)
+    assert list(audit) == ["paper", "strict"]
+    assert {"rows", "distinct_pairs", "users", "items", "test_in_train"} <= set(audit["paper"])
     assert (
         json.loads(solera("baseline", "ease", "--data", str(ratings), *OWN, "--json").stdout)["method"]
         == "ease"
@@ -323,7 +321,7 @@ def test_kill_at_a_random_moment_then_resume(method, tmp_path):
         time.sleep(draw.random() * sum(json.loads(found[-1])["seconds"].values()))  # somewhere in the next
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    ended = subprocess.run(resume, capture_output=True, text=True, timeout=240, check=False)
+    ended = solera(*resume[3:])
     assert ended.returncode == 0, ended.stderr
     assert figures(tmp_path / "cut") == figures(tmp_path / "whole")
 
@@ -390,6 +388,17 @@ def test_a_narrow_terminal_breaks_no_figure(monkeypatch, capsys):
     assert "a-long-name-of-a-method" in capsys.readouterr().out
 
 
+def test_former_names_work_with_a_warning(tmp_path):
+    """Of commands and of options."""
+    now, before = solera("methods", "--presets", "--json"), solera("presets", "--json")
+    assert before.stdout == now.stdout
+    assert before.stderr == "warning: presets is now methods --presets\n"
+    (tmp_path / "nothing.py").write_text("")
+    listed = solera("--methods-file", tmp_path / "nothing.py", "data", "list", "--json")
+    assert listed.stderr == "warning: --methods-file is now called --import\n"
+    assert listed.stdout == solera("data", "list", "--json").stdout
+
+
 def test_no_colour_where_none_is_wanted():
     """On a terminal of its own, which would have colours otherwise."""
     codes = {}
@@ -397,7 +406,7 @@ def test_no_colour_where_none_is_wanted():
         ours, theirs = os.openpty()
         environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm-256color"}
         environment |= {"NO_COLOR": wanted} if wanted else {}
-        command = [sys.executable, "-m", "solera", "train", "fedfm", "--data", "x"]
+        command = [sys.executable, "-m", "solera", "device", "status", "x"]
         subprocess.run(command, stdout=theirs, stderr=theirs, env=environment, check=False)
         os.close(theirs)
         codes[wanted] = os.read(ours, 4096)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from in_process import solera
-from solera.cli import lazy
+from solera.core import extensions
 
 GREET = """
 import typer
@@ -24,11 +24,11 @@ app.command("one")(greet)
 app.command("two")(greet)
 """
 ENTRIES = (
-    EntryPoint("greet", "greeting:greet", lazy.ENTRY_POINTS),
-    EntryPoint("greetings", "greeting:app", lazy.ENTRY_POINTS),
-    EntryPoint("bench.greet", "greeting:greet", lazy.ENTRY_POINTS),
-    EntryPoint("train", "greeting:greet", lazy.ENTRY_POINTS),
-    EntryPoint("broken", "no_such_module:app", lazy.ENTRY_POINTS),
+    EntryPoint("greet", "greeting:greet", "solera.commands"),
+    EntryPoint("greetings", "greeting:app", "solera.commands"),
+    EntryPoint("bench.greet", "greeting:greet", "solera.commands"),
+    EntryPoint("train", "greeting:greet", "solera.commands"),
+    EntryPoint("broken", "no_such_module:app", "solera.commands"),
 )
 
 
@@ -36,7 +36,7 @@ ENTRIES = (
 def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "greeting.py").write_text(GREET)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(lazy, "entry_points", lambda group: ENTRIES)
+    monkeypatch.setattr(extensions, "entries", lambda kind: ENTRIES)
     sys.modules.pop("greeting", None)
 
 

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solera.coding import Int8, LargestRows, quantised, upload_coding
+from solera.core.leaf import Home, Leaf
 from solera.core.protection import Chain
-from solera.core.spec import Home, Leaf
 from solera.core.upload import Upload
 from solera.engine.store import StoredResiduals
 

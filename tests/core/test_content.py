@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from solera.core.content import AttributePrior, ItemAttributes
+from solera.core.content import AttributePrior, vectors_of
 from solera.core.errors import ConfigError, DataError
-from solera.data.attributes import item_attributes
 from solera.data.interactions import Interactions
+from solera.data.ragged import Ragged
 from solera.evaluate import split
 from solera.math.linear import without_diagonal
 from solera.math.next_items import next_item_weights
@@ -20,12 +20,12 @@ from solera.runs import RunConfig, train
 
 
 def attributes(*lists):
-    return ItemAttributes(np.cumsum([0, *map(len, lists)]), np.array([v for row in lists for v in row]))
+    return Ragged(np.cumsum([0, *map(len, lists)]), np.array([v for row in lists for v in row]))
 
 
 def test_vectors_by_hand():
     """Attribute 0 is of all three items and says nothing; log(3 / 2) and log 3 of the others, of length 1."""
-    found = attributes([0, 1], [0, 1, 2], [0]).vectors()
+    found = vectors_of(attributes([0, 1], [0, 1, 2], [0]))
     two, one = np.log(3 / 2), np.log(3)
     length = np.hypot(two, one)
     expected = torch.tensor([[0, 1, 0], [0, two / length, one / length], [0, 0, 0]]).double()
@@ -43,7 +43,7 @@ def test_targets_are_those_of_a_regression_on_shared_targets():
     """Spreading B is the same as spreading what is predicted."""
     torch.manual_seed(0)
     known, x, y = attributes([0, 1], [0], [1, 2], [2]), torch.rand(9, 4).double(), torch.rand(9, 4).double()
-    prior, vectors = AttributePrior(0.0, 0.3, 0, known), known.vectors()
+    prior, vectors = AttributePrior(0.0, 0.3, 0, known), vectors_of(known)
     shared = y + 0.3 * y @ vectors @ vectors.T
     found = next_item_weights(x.T @ x, x.T @ y, 0.5, 0.0, prior)
     torch.testing.assert_close(found, next_item_weights(x.T @ x, x.T @ shared, 0.5, 0.0, AttributePrior()))
@@ -63,11 +63,10 @@ def test_no_weight_is_no_prior():
     prior = AttributePrior(0.0, 0.0, 0, attributes([0], [0], [1]))
     assert prior.spread(weights, torch.tensor([1.0, 0.0, 0.0])) is weights
     assert prior.ridge(weights) is None
-    assert AttributePrior().checked() is None
 
 
 def dense_ridge(known, rho):
-    vectors = known.vectors()
+    vectors = vectors_of(known)
     return torch.linalg.inv(torch.eye(len(vectors)).double() + rho * vectors @ vectors.T)
 
 
@@ -152,4 +151,3 @@ def test_attributes_are_renumbered_with_items(data):
     assert [some.attributes.row(i).tolist() for i in range(3)] == [
         data.attributes.row(i).tolist() for i in (3, 4, 5)
     ]
-    assert item_attributes(some) is not None

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from solera.core.context import Batch
 from solera.math.mixing import onto_simplex
@@ -48,6 +47,8 @@ def test_pfedclr_lemmas_3_1_and_3_2():
 
 def solved_numerically(p: np.ndarray, s: np.ndarray, alpha: float) -> np.ndarray:
     """SLSQP knows nothing of projections: it gets the objective, its gradient and the constraints."""
+    from scipy.optimize import minimize
+
     found = minimize(
         lambda w: ((w - p) ** 2).sum() + alpha * ((w - s) ** 2).sum(),
         np.full(len(p), 1 / len(p)),

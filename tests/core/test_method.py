@@ -10,10 +10,10 @@ from torch import Tensor
 
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf
 from solera.core.method import Method
 from solera.core.parts import Loss, Move, Scorer, Sgd, Stage, Update, View
 from solera.core.randomness import Purpose
-from solera.core.spec import Home, Leaf
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation, train_one_by_one

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from solera.core.arrays import Ints
-from solera.core.protection import Chain, RoundStep
-from solera.core.spec import Home, Leaf, Params
+from solera.core.leaf import Home, Leaf, Params
+from solera.core.protection import Chain, RoundStep, Step
+from solera.core.types import Ints
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -20,15 +20,12 @@ LEAVES = (Leaf("items", (1,), Home.SHARED, per_item=True, upload=True),)
 
 
 @dataclass(frozen=True)
-class Scale(RoundStep):
+class Scale(RoundStep, Step):
     """Multiplies uploads, and adds to the sums."""
 
     factor: float
     added: float
     dense: bool = False
-
-    def choose(self, able: Ints, round_: int) -> None:
-        return None
 
     def memory(self) -> Params:
         return {f"scale {self.factor:g}": torch.tensor(self.factor)}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from solera.core.schedule import Schedule, Scheduled
+from solera.core.context import Schedule, Scheduled
 
 FINITE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 

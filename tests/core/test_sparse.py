@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from solera.core import sparse
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS
+from solera.core.leaf import Params
 from solera.core.sparse import Rows, SparseTotal
-from solera.core.spec import Params
 from solera.math import sparse_ridge
-from solera.math.neighbours import Neighbours, resized
-from solera.math.sparse_ridge import chosen, diagonal, of_rows, of_upper, solved
+from solera.math.sparse_ridge import Neighbours, chosen, diagonal, of_rows, of_upper, resized, solved
 
 
 def dense(rows: Rows, columns: int) -> np.ndarray:
@@ -34,7 +33,6 @@ def upper_rows(matrix: np.ndarray) -> Rows:
     return total.take()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(-3, 9)), max_size=12)),
     st.integers(1, 20),
@@ -59,7 +57,6 @@ def co_occurrences(seed: int, items: int = 8, users: int = 40) -> np.ndarray:
     return met.T.astype(np.float64) @ met
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 9999), st.integers(1, 9), st.floats(0.1, 50), st.sampled_from([1, 300, 1 << 20]))
 def test_every_item_is_the_ridge_regression_on_its_best_neighbours(seed, k, reg, at_once):
     gram = co_occurrences(seed)
@@ -137,7 +134,7 @@ def test_scores_rows_and_columns_are_those_of_the_dense_matrix(seed, at_once):
     memory = torch.zeros(4, 14, dtype=torch.float64)
     memory.index_put_((torch.from_numpy(rows), torch.from_numpy(sources)), times, accumulate=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solera.math.neighbours._AT_ONCE", at_once)
+        patch.setattr("solera.math.sparse_ridge._AT_ONCE", at_once)
         torch.testing.assert_close(weights.scores(rows, sources, times, 4), memory @ matrix)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError
-from solera.core.spec import Home, Init, Leaf
+from solera.core.leaf import Home, Init, Leaf
 
 ITEMS = Leaf("items", (4,), Home.SHARED, per_item=True, upload=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jinja2 import UndefinedError
 
-from solera.core.templates import render
+from solera.core.text import render
 
 
 def test_what_is_filled_in_is_escaped() -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from solera.core.errors import ConfigError, DataError
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, history, when_asked
 from solera.data.ragged import Ragged, gaps
-from solera.data.split import history, when_asked
 from solera.evaluate import split
 from solera.math.next_items import Timing, memory_products, next_products
 from solera.methods import find

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.math.transformer import Dropout, Transformer, buckets, states
 
 BLOCKS = ["sasrec", "ligr", "hstu"]

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from solera.core.errors import DataError
-from solera.data import cache, columns, datasets
+from solera.data import datasets, files, table
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
 
@@ -20,7 +20,7 @@ ROWS = [(f"u{(7 * n) % 11}", str((5 * n) % 13), 1000 - n % 17) for n in range(12
 @pytest.fixture(autouse=True)
 def everything_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platformdirs.user_cache_dir", lambda _: tmp_path / "cache")
-    monkeypatch.setattr(columns, "LARGE", 0)
+    monkeypatch.setattr(table, "LARGE", 0)
     monkeypatch.setattr(datasets, "LARGE", 0)
 
 
@@ -45,7 +45,7 @@ def same(one: Interactions, other: Interactions) -> bool:
 def slow(path: Path, monkeypatch: pytest.MonkeyPatch) -> Interactions:
     """The file, read line by line and not converted."""
     with monkeypatch.context() as patch:
-        patch.setattr(columns, "LARGE", 2**40)
+        patch.setattr(table, "LARGE", 2**40)
         patch.setattr(datasets, "LARGE", 2**40)
         return load(path)
 
@@ -54,7 +54,7 @@ def slow(path: Path, monkeypatch: pytest.MonkeyPatch) -> Interactions:
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_by_columns_or_by_lines_is_the_same(tmp_path, monkeypatch, end, mark):
     path = write(tmp_path / "rows.csv", end, mark)
-    assert columns.text_columns(path, ",") is not None
+    assert table.text_columns(path, ",") is not None
     assert same(load(path), slow(path, monkeypatch))
     pl.read_csv(path).write_parquet(tmp_path / "rows.parquet")
     assert same(load(tmp_path / "rows.parquet"), slow(path, monkeypatch))
@@ -118,10 +118,10 @@ def test_a_damaged_copy_is_made_again(tmp_path):
     path = write(tmp_path / "rows.csv")
     before = load(path)
     before = replace(before, **{name: getattr(before, name).copy() for name in ("users", "items", "times")})
-    (items,) = cache.converted_dir().glob("*/items.npy")
+    (items,) = files.converted_dir().glob("*/items.npy")
     items.write_bytes(items.read_bytes()[:20])
     assert same(load(path), before)
-    (about,) = cache.converted_dir().glob("*/about.json")
+    (about,) = files.converted_dir().glob("*/about.json")
     about.write_text("{")
     assert same(load(path), before)
 
@@ -135,17 +135,17 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
 def test_titles_and_clocks_are_kept(tmp_path):
     path = write(tmp_path / "rows.csv")
     made = replace(load(path), titles=tuple(f"film {n}" for n in range(13)), one_clock=False)
-    found = cache.converted([path], {"a": 1}, lambda: made)
+    found = files.converted([path], {"a": 1}, lambda: made)
     assert (found.titles, found.one_clock, found.name) == (made.titles, False, "rows")
 
 
 def test_clear_deletes_the_copies(tmp_path):
     load(write(tmp_path / "rows.csv"))
-    assert cache.clear() > 1000
-    assert not cache.converted_dir().exists()
+    assert files.clear() > 1000
+    assert not files.converted_dir().exists()
 
 
 def test_small_files_are_not_copied(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "LARGE", 2**40)
     load(write(tmp_path / "rows.csv"))
-    assert not cache.converted_dir().exists()
+    assert not files.converted_dir().exists()

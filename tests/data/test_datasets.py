@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from solera.core.errors import DataError
 from solera.data.datasets import available, info, load, names, stats
 from solera.data.interactions import Interactions
+from solera.data.registry import DataSet, Form, register_dataset
 
 FOLDER = os.environ.get("SOLERA_DATA")
 U_DATA = "".join(f"1\t{item}\t3\t{880_000_000 - item}\n" for item in range(1, 7)) + "2\t1\t5\t881250949\n"
@@ -44,7 +47,12 @@ def local(name: str, least: int | None = None) -> Interactions:
     return load(name, data_dir=Path(FOLDER), min_interactions=least)
 
 
-@pytest.mark.parametrize("name", names())
+def large(name: str) -> list[pytest.MarkDecorator]:
+    """Reading them takes a second each."""
+    return [pytest.mark.slow] if info(name).expected.rows > 250_000 else []
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=large(name)) for name in names()])
 def test_the_whole_set_has_the_expected_counts(name: str) -> None:
     expected = info(name).expected
     data = local(name, expected.least)
@@ -52,33 +60,35 @@ def test_the_whole_set_has_the_expected_counts(name: str) -> None:
     assert (data.times is not None) == info(name).has_time
 
 
+COUNTS = [  # users, items, rows, distinct pairs
+    # by default, the number of interactions the papers ask of a user
+    ("ml-100k", None, (943, 1_682, 100_000, 100_000)),
+    ("ml-1m", None, (6_040, 3_706, 1_000_209, 1_000_209)),
+    ("lastfm-2k", None, (1_600, 12_454, 185_650, 70_508)),
+    ("hetrec2011-lastfm-2k", None, (1_874, 17_612, 92_780, 92_780)),
+    ("filmtrust", None, (1_002, 2_042, 33_372, 33_369)),
+    ("amazon-video", None, (8_072, 11_830, 63_836, 63_836)),
+    ("amazon-video", 10, (1_372, 7_957, 23_181, 23_181)),
+    ("douban-book", None, (1_696, 6_777, 95_107, 95_107)),  # PLGC: no item is lost with the users
+    ("gowalla", None, (29_858, 40_981, 1_027_370, 1_027_370)),
+    ("ml-1m-5core", None, (6_040, 3_416, 999_611, 999_611)),
+    ("beauty", None, (22_363, 12_101, 198_502, 198_502)),  # S3-Rec, SASRec's successors
+    ("sports", None, (35_598, 18_357, 296_337, 296_337)),
+    ("toys", None, (19_412, 11_924, 167_597, 167_597)),
+    # measured: no paper's table says these
+    ("lastfm-2k", 10, (1_269, 12_322, 183_415, 69_279)),  # the papers' 1,600 users are those of 5 rows
+    ("filmtrust", 0, (1_508, 2_071, 35_497, 35_494)),
+    ("hetrec2011-lastfm-2k", 0, (1_892, 17_632, 92_834, 92_834)),
+    ("douban-book", 0, (2_110, 6_777, 96_041, 96_041)),
+    ("tafeng", None, (13_652, 11_997, 571_198, 503_767)),
+    ("pinterest", None, (37_501, 9_836, 1_025_709, 1_000_154)),  # the usual count is of distinct pairs
+    ("yelp", None, (30_431, 20_033, 316_354, 304_524)),  # 11,830 visits again
+    ("amazon-book", None, (70_595, 24_915, 846_098, 846_098)),  # 84 users have 4 rows
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "least", "counts"),  # users, items, rows, distinct pairs
-    [
-        # by default, the number of interactions the papers ask of a user
-        ("ml-100k", None, (943, 1_682, 100_000, 100_000)),
-        ("ml-1m", None, (6_040, 3_706, 1_000_209, 1_000_209)),
-        ("lastfm-2k", None, (1_600, 12_454, 185_650, 70_508)),
-        ("hetrec2011-lastfm-2k", None, (1_874, 17_612, 92_780, 92_780)),
-        ("filmtrust", None, (1_002, 2_042, 33_372, 33_369)),
-        ("amazon-video", None, (8_072, 11_830, 63_836, 63_836)),
-        ("amazon-video", 10, (1_372, 7_957, 23_181, 23_181)),
-        ("douban-book", None, (1_696, 6_777, 95_107, 95_107)),  # PLGC: no item is lost with the users
-        ("gowalla", None, (29_858, 40_981, 1_027_370, 1_027_370)),
-        ("ml-1m-5core", None, (6_040, 3_416, 999_611, 999_611)),
-        ("beauty", None, (22_363, 12_101, 198_502, 198_502)),  # S3-Rec, SASRec's successors
-        ("sports", None, (35_598, 18_357, 296_337, 296_337)),
-        ("toys", None, (19_412, 11_924, 167_597, 167_597)),
-        # measured: no paper's table says these
-        ("lastfm-2k", 10, (1_269, 12_322, 183_415, 69_279)),  # the papers' 1,600 users are those of 5 rows
-        ("filmtrust", 0, (1_508, 2_071, 35_497, 35_494)),
-        ("hetrec2011-lastfm-2k", 0, (1_892, 17_632, 92_834, 92_834)),
-        ("douban-book", 0, (2_110, 6_777, 96_041, 96_041)),
-        ("tafeng", None, (13_652, 11_997, 571_198, 503_767)),
-        ("pinterest", None, (37_501, 9_836, 1_025_709, 1_000_154)),  # the usual count is of distinct pairs
-        ("yelp", None, (30_431, 20_033, 316_354, 304_524)),  # 11,830 visits again
-        ("amazon-book", None, (70_595, 24_915, 846_098, 846_098)),  # 84 users have 4 rows
-    ],
+    ("name", "least", "counts"), [pytest.param(*each, marks=large(each[0])) for each in COUNTS]
 )
 def test_counts_under_a_filter(name: str, least: int | None, counts: tuple[int, ...]) -> None:
     found = stats(local(name, least))
@@ -214,6 +224,7 @@ def test_every_entry_is_complete(name: str) -> None:
     assert entry.name == name
     assert entry.about
     assert entry.page.startswith("https://")
+    assert entry.licence
     assert entry.licence.page.startswith("https://")
     assert 10 < len(entry.licence.terms) <= 90
     assert entry.min_interactions >= 5
@@ -221,3 +232,40 @@ def test_every_entry_is_complete(name: str) -> None:
         assert entry.archive.url.startswith("https://")
         kind, _, digest = entry.archive.checksum.partition(":")
         assert len(digest) == {"md5": 32, "sha256": 64}[kind]
+
+
+@pytest.fixture
+def club(tmp_path: Path, nothing_of_ones_own: None) -> DataSet:
+    """A data set of one's own: two users in one file, which a function of one's own reads."""
+
+    def read(files: list[Path]) -> pl.DataFrame:
+        words = [line.split() for line in files[0].read_text(encoding="utf-8").splitlines()]
+        return pl.DataFrame({"user": [user for user, _ in words], "item": [item for _, item in words]})
+
+    text = "".join(f"a {item}\n" for item in range(6)) + "b 1\nb 2\n"
+    (tmp_path / "plays.txt").write_text(text, encoding="utf-8")
+    entry = DataSet(name="club", forms=(Form(("plays.txt",), read),), folder=str(tmp_path))
+    register_dataset(entry)
+    return entry
+
+
+def test_a_data_set_of_ones_own_is_loaded_by_name(club: DataSet, tmp_path: Path) -> None:
+    assert "club" in names()
+    assert available("club") == "folder"
+    data = load("club")
+    assert (data.name, data.n_users, data.n_items) == ("club", 1, 6)  # b has fewer than 5 rows
+    assert load("club", min_interactions=0).n_users == 2
+    assert len(load("club@users=2-2", min_interactions=0)) == 2
+    register_dataset(replace(club, min_interactions=2))
+    assert load("club").n_users == 2
+    (tmp_path / "plays.txt").unlink()
+    assert available("club") == "by hand"
+    with pytest.raises(DataError) as caught:
+        load("club")
+    assert caught.value.hint == f"get plays.txt; put into {tmp_path}/"
+
+
+@pytest.mark.parametrize("name", ["ml-100k", "club@users=1-1"])
+def test_names_that_a_data_set_of_ones_own_cannot_have(club: DataSet, name: str) -> None:
+    with pytest.raises(DataError, match="register yours under another name"):
+        register_dataset(replace(club, name=name))

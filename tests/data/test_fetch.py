@@ -16,7 +16,7 @@ import pytest
 
 from solera.core.errors import DataError
 from solera.data.datasets import available, info, load
-from solera.data.fetch import Archive
+from solera.data.files import Archive
 from solera.data.registry import REGISTRY
 
 U_DATA = "".join(f"1\t{item}\t3\t{880_000_000 - item}\n" for item in range(1, 7))

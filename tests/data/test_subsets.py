@@ -7,9 +7,8 @@ import os
 import pytest
 
 from solera.core.errors import DataError
-from solera.data.datasets import load
+from solera.data.datasets import Subset, load, subset_of
 from solera.data.interactions import Interactions
-from solera.data.subsets import Subset, parse
 
 NEEDS_DATA = pytest.mark.skipif(
     not os.environ.get("SOLERA_DATA"),
@@ -48,14 +47,14 @@ def test_ranks_by_hand(data, subset, kept):
 
 
 def test_names():
-    assert parse("ml-1m") == ("ml-1m", None)
-    assert parse("ml-1m@users=2001-2500") == ("ml-1m", Subset("users", 2001, 2500))
+    assert subset_of("ml-1m") == ("ml-1m", None)
+    assert subset_of("ml-1m@users=2001-2500") == ("ml-1m", Subset("users", 2001, 2500))
 
 
 @pytest.mark.parametrize("wrong", ["ml-1m@", "ml-1m@users=0-5", "ml-1m@users=9-5", "ml-1m@films=1-5"])
 def test_a_wrong_part_says_how_to_write_one(wrong):
     with pytest.raises(DataError) as error:
-        parse(wrong)
+        subset_of(wrong)
     assert "ml-1m@users=1-500" in error.value.hint
 
 

@@ -55,3 +55,14 @@ def changed(packet: Packet, fault: str) -> Packet:
         case "catalogue":
             fields["version"] += 1
     return Packet(fields, arrays)
+
+
+def failing_answers(device: Path) -> Answers:
+    def answer(kind: str, packet: Packet) -> Packet:
+        if kind == "end":
+            os._exit(1)
+        if kind == "fail":
+            raise ValueError("/home/anna/films is not a device")
+        return Packet({"kind": kind, "pid": os.getpid()}, packet.arrays)
+
+    return answer

@@ -13,8 +13,8 @@ from flwr.app import Context, Message
 
 from solera.core.method import Method
 from solera.data.datasets import load
+from solera.data.interactions import Split, history
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history
 from solera.deploy.common.settings import Settings
 from solera.deploy.node.members import Members
 from solera.deploy.operate.simulated import NODES, simulate

@@ -6,18 +6,14 @@ import json
 import logging
 import sys
 import urllib.request
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from commands import solera
-from solera.core.errors import DeployError
 from solera.deploy.common.json_log import JsonLines
 from solera.deploy.common.protocol import Reason
 from solera.deploy.operate.metrics import serving
-from solera.deploy.operate.processes import Process, free_port
+from solera.deploy.operate.processes import free_port
 
 
 def scrape(port: int) -> dict[tuple[str, str], float]:
@@ -73,20 +69,6 @@ def test_every_reason_is_counted(local):
     assert all(found["solera_rejected_total", reason] == 1 for reason in Reason)
     with pytest.raises(OSError, match="refused"):
         scrape(port)
-
-
-def test_a_server_serves_them(keys: Path, start: Callable[..., Process], tmp_path: Path):
-    port = free_port()
-    more = ("--port", free_port(), "--metrics-port", port)
-    server = start("server", "start", tmp_path / "f", "--keys", keys, *more, until="0 of 2 nodes are online")
-    assert f"http://127.0.0.1:{port}/metrics" in server.said()
-    found = scrape(port)
-    assert (found["solera_nodes", "registered"], found["solera_nodes", "online"]) == (2, 0)
-    assert found["solera_rounds_done", ""] == 0
-    done = solera("server", "start", tmp_path / "g", "--keys", keys, *more)
-    assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
-    with pytest.raises(DeployError, match="cannot listen"), serving(tmp_path, port):
-        pass
 
 
 def test_a_log_record_is_one_line_of_json():

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import in_process
-from commands import below, environment, is_running, solera
+from commands import below, environment, is_running
+from in_process import solera
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy.common import flower
 from solera.deploy.common.credential import read_token, write_token
@@ -118,9 +118,9 @@ def test_shown_commands_can_be_pasted_and_start_nothing(tmp_path, keys):
     ]
     access = ("--ca", keys / "ca.pem", "--key", keys / "nodes/node-1")
     given = ("--superlink", "h:8000", *access, "--show-commands")
-    node = in_process.solera("node", "start", tmp_path / "d", *given)
+    node = solera("node", "start", tmp_path / "d", *given)
     assert "solera.deploy.operate.serving" in shlex.split(node.stdout)
-    run = in_process.solera("federation", "run", folder, "--show-commands")
+    run = solera("federation", "run", folder, "--show-commands")
     assert f'folder="{folder}"' in shlex.split(run.stdout)
     written = {path.name for path in folder.rglob("*") if path.is_file()}
     assert written == {
@@ -158,7 +158,7 @@ def test_showing_commands_keeps_the_token_of_a_server_that_may_be_running(tmp_pa
     ],
 )
 def test_wrong_use_is_two_lines(args, message):
-    done = in_process.solera(*args)
+    done = solera(*args)
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
     assert message in first

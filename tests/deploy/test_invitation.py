@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="needs the deploy extra")
 
 from starlette.responses import PlainTextResponse
 
-from device_commands import run, run_json
+from in_process import run, run_json
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy.common.authority import make_keys, make_node_key, read_key
 from solera.deploy.common.invitation import SCHEME, Code, Invitation

@@ -212,22 +212,11 @@ def test_the_words_of_an_error_stay_on_the_node():
     assert not reply.has_content()
 
 
-def failing_answers(device: Path):
-    def answer(kind: str, packet: Packet) -> Packet:
-        if kind == "end":
-            os._exit(1)
-        if kind == "fail":
-            raise ValueError("/home/anna/films is not a device")
-        return Packet({"kind": kind, "pid": os.getpid()}, packet.arrays)
-
-    return answer
-
-
 def test_the_process_that_answers(tmp_path, monkeypatch):
     """It is there while there is work; an error, or its end, is an answer that could not be made."""
     paths = [environment()["PYTHONPATH"], str(Path(__file__).parent)]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    worker = Worker(tmp_path, "test_joining:failing_answers", idle=0.2)
+    worker = Worker(tmp_path, "misbehaving:failing_answers", idle=0.2)
     try:
         first = worker.answer("enrol", PACKET)
         assert first.arrays["rows"].tolist() == [0, 1, 2]

@@ -24,7 +24,7 @@ from solera.deploy.server.versions import Versions
 
 MONITORING = Path(__file__).parents[2] / "packaging" / "monitoring"
 ALERTS, DASHBOARD = MONITORING / "alerts.yml", MONITORING / "dashboard.json"
-RUNBOOK = Path(__file__).parents[2] / "docs" / "running.md"
+RUNBOOK = Path(__file__).parents[2] / "docs" / "federation" / "runbook.md"
 real = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
     reason="needs prometheus and promtool (apt-get install prometheus)",
@@ -90,7 +90,7 @@ def test_every_alert_has_a_section_in_the_runbook():
     anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     for rule in rules():
         page, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert (page, anchor in anchors) == ("docs/running.md", True), rule["alert"]
+        assert (page, anchor in anchors) == ("docs/federation/runbook.md", True), rule["alert"]
 
 
 def test_a_federation_without_a_schedule_has_metrics_too(local):

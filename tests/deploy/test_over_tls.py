@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from test_federation_metrics import scrape
 
+import in_process
 from commands import below, environment, is_running, solera, wait_for
 from federation import fill
 from solera.core.errors import DeployError
@@ -24,6 +26,7 @@ from solera.deploy.common.authority import make_keys
 from solera.deploy.common.credential import write_token
 from solera.deploy.common.flower import Address
 from solera.deploy.operate import submit
+from solera.deploy.operate.metrics import serving
 from solera.deploy.operate.processes import Process, check_port, free_port
 from solera.device.bundle import Bundle
 from solera.device.device import Device
@@ -35,6 +38,7 @@ class Federation(NamedTuple):
     address: Address
     server: Process
     devices: list[Path]
+    metrics: int  # the port
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +51,9 @@ def bundle(key: Path, catalogue, tmp_path_factory) -> Bundle:
 def federation(keys: Path, bundle: Bundle, histories, start: Callable[..., Process]) -> Federation:
     """A server and two nodes, started by their commands."""
     root = bundle.path.parent
-    port = free_port()
-    server = start("server", "start", root / "server", "--keys", keys, "--port", port, until="of 2 nodes")
+    port, metrics = free_port(), free_port()
+    ports = ("--port", port, "--metrics-port", metrics)
+    server = start("server", "start", root / "server", "--keys", keys, *ports, until="of 2 nodes")
     devices = [root / "device 1", root / "device 2"]
     for number, device in enumerate(devices, start=1):
         made = Device.create(device, bundle)
@@ -58,7 +63,7 @@ def federation(keys: Path, bundle: Bundle, histories, start: Callable[..., Proce
         start(
             "node", "start", device, "--superlink", f"localhost:{port}", *access, "--join", until="takes part"
         )
-    return Federation(root / "server", Address("127.0.0.1", port, keys / "ca.pem"), server, devices)
+    return Federation(root / "server", Address("127.0.0.1", port, keys / "ca.pem"), server, devices, metrics)
 
 
 @pytest.fixture
@@ -70,7 +75,7 @@ def spare(bundle: Bundle, tmp_path: Path) -> Path:
 
 def refused(*args: object) -> str:
     """Both lines of an error, after making sure there are two."""
-    done = solera(*args)
+    done = in_process.solera(*args)
     assert done.returncode == 2, done.stdout + done.stderr
     lines = done.stderr.splitlines()
     assert [line.split()[0] for line in lines[-2:]] == ["error:", "next:"], done.stderr
@@ -125,10 +130,10 @@ def test_a_key_nobody_registered_is_refused_until_it_is(
     said = refused(*node, "--key", key)
     assert f"the server does not know the key {key}" in said
     assert f"solera server register FOLDER {key}.pub" in said
-    done = solera("server", "register", federation.folder, f"{key}.pub")
+    done = in_process.solera("server", "register", federation.folder, f"{key}.pub")
     assert done.stdout.strip().endswith("registered"), done.stderr
-    again = solera("server", "register", federation.folder, f"{key}.pub")
-    assert again.stdout.strip().endswith("known already")
+    again = in_process.solera("server", "register", federation.folder, f"{key}.pub")
+    assert again.stdout.split()[-2:] == ["known", "already"]
     start(*node, "--key", key, until="takes part").stop()
 
 
@@ -171,11 +176,10 @@ def test_a_certificate_of_a_foreign_authority_is_refused(
     assert "CERTIFICATE_VERIFY_FAILED" in bare_node_says(tmp_path, federation.address, *options)
 
 
-def test_plain_http_is_refused(federation: Federation, tmp_path: Path, spare: Path):
+def test_plain_http_is_refused(federation: Federation, spare: Path):
     said = refused("node", "start", spare, "--superlink", federation.address, "--insecure")
     assert "requires TLS" in said
     assert "--ca and --key" in said
-    assert "Failed to initialize the connection" in bare_node_says(tmp_path, federation.address, "--insecure")
     line = http.client.HTTPConnection("127.0.0.1", federation.address.port, timeout=10)
     line.request("GET", "/health")
     with pytest.raises((http.client.HTTPException, ConnectionResetError)):
@@ -222,9 +226,23 @@ def test_an_expired_server_certificate_is_refused(tmp_path: Path, spare: Path):
 
 
 def test_a_port_in_use(federation: Federation, keys: Path, tmp_path: Path):
-    port = federation.address.port
-    said = refused("server", "start", tmp_path, "--keys", keys, "--port", port)
-    assert f"cannot listen on 127.0.0.1 port {port}" in said
+    start = ("server", "start", tmp_path, "--keys", keys)
+    for port, given in (
+        (federation.address.port, ()),
+        (federation.metrics, ("--port", free_port(), "--metrics-port", federation.metrics)),
+    ):
+        said = refused(*start, *(given or ("--port", port)))
+        assert f"cannot listen on 127.0.0.1 port {port}" in said
+    with pytest.raises(DeployError, match="cannot listen"), serving(tmp_path, federation.metrics):
+        pass
+
+
+def test_it_tells_prometheus(federation: Federation):
+    assert f"http://127.0.0.1:{federation.metrics}/metrics" in federation.server.said()
+    found = scrape(federation.metrics)
+    assert found["solera_nodes", "registered"] >= 2
+    assert found["solera_nodes", "online"] == 2
+    assert found["solera_rounds_done", ""] == 0
 
 
 def test_a_server_that_is_asked_to_end_leaves_nothing_behind(federation: Federation):

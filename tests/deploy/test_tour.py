@@ -1,4 +1,4 @@
-"""The commands of docs/tours/on-devices.md, in their order, word for word but for the port."""
+"""The commands of docs/federation/first-federation.md, in their order, word for word but for the port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from test_guide import STAYS, solera_in
 
 from solera.deploy.operate.processes import Process, free_port
 
-TOUR = (Path(__file__).parents[2] / "docs" / "tours" / "on-devices.md").read_text(encoding="utf-8")
+TOUR = (Path(__file__).parents[2] / "docs" / "federation" / "first-federation.md").read_text(encoding="utf-8")
 STEPS = [
     line
     for block in re.findall(

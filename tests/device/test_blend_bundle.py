@@ -14,7 +14,7 @@ from solera.device.bundle import Bundle
 from solera.device.device import Device
 from solera.device.model import Model, method_of
 from solera.device.publish import export
-from solera.runs.blending import blend_runs
+from solera.runs.blend import blend_runs
 
 HISTORY = np.array([3, 1, 4, 15, 9, 2])
 

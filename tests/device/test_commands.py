@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from device_commands import run, run_json
+from in_process import run, run_json
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 

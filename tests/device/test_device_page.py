@@ -1,4 +1,4 @@
-"""What docs/device.md tells a person to type works as it stands there."""
+"""What docs/guides/device.md tells a person to type works as it stands there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("cryptography", reason="needs the device extra")
 
 from solera.cli import app
 
-PAGE = (Path(__file__).parents[2] / "docs" / "device.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "device.md").read_text(encoding="utf-8")
 
 
 def test_a_person_can_follow_the_page(bundled, keys, tmp_path, monkeypatch):

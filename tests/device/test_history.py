@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from letterboxd_export import zipped
 from typer.testing import CliRunner
 
-from device_commands import run, run_json
+from in_process import run, run_json
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the device extra")
 
-from device_commands import run
+from in_process import run
 from solera.core.errors import BundleError, ConfigError, DataError, DeviceError
 from solera.deploy.node.members import Members
 from solera.device.bundle import Bundle, Item

@@ -26,7 +26,7 @@ from solera.device.tokens import Tokens
 from solera.service import api
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "device-in-detail.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

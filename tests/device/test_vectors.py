@@ -18,7 +18,8 @@ from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.publish import export, start
 from solera.device.vectors import vectors_of
-from solera.runs.blend import BlendSettings, write_blend
+from solera.runs.blend import write_blend
+from solera.runs.run import BlendSettings
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "compact"])
@@ -109,7 +110,7 @@ def test_compact_weights_with_genres(trained, data, keys, tmp_path, monkeypatch)
 
 
 def test_genres_of_movielens_files(tmp_path):
-    from solera.data.genres import flagged_genres, genres_at
+    from solera.data.readers import flagged_genres, genres_at
 
     films = tmp_path / "movies.dat"
     films.write_text("1::Toy Story (1995)::Animation|Children's|Comedy\n2::Amélie::\n3::Short\n", "latin-1")

@@ -26,6 +26,7 @@ class TestColr(Colr):
     options: ClassVar = {"rank": 2}
 
 
+@pytest.mark.slow
 class TestColrSmallBatches(Colr):
     options: ClassVar = {"rank": 3, "reg": 0.01, "batch_size": 12}
 
@@ -72,11 +73,11 @@ _GPFEDREC = {"learning_rate": "0.05*0.9^round", "item_rate": 1.0, "hidden": (6, 
 
 
 class TestGPFedRec(MethodConformance):
-    whole = True
     name = "gpfedrec"
     options: ClassVar = _GPFEDREC
 
 
+@pytest.mark.slow
 class TestGPFedRecCode(MethodConformance):
     name = "gpfedrec"
     options: ClassVar = {**_GPFEDREC, "neighbours": "code", "guidance": 10.0, "batch_size": 12}
@@ -89,6 +90,7 @@ class TestGPFedRecLinear(MethodConformance):
 
 
 class TestPerFedRec(MethodConformance):
+    whole = True
     name = "perfedrec"
 
 
@@ -103,6 +105,7 @@ class TestPFedGraph(MethodConformance):
     options: ClassVar = {"attraction": 0.5}
 
 
+@pytest.mark.slow
 class TestPFedGraphRefreshingSome(MethodConformance):
     name = "pfedgraph"
     options: ClassVar = {"attraction": 0.0, "refreshed": 0.3}

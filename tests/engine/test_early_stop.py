@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import LocalTraining
 from solera.engine.reference import train_one_by_one
@@ -21,7 +21,7 @@ OPTIONS = {
     "item_learning_rate": 4.0,
     "step_decay": 0.9,
 }
-EPOCHS = 8
+EPOCHS = 5
 
 
 def after_one_round(train: LocalTraining, **more: float) -> list[Params]:

@@ -37,6 +37,7 @@ class TestFedRAPOnAllRows(MethodConformance):
     options: ClassVar = {**RATES, "independence": 0.01, "decay": "all-rows"}
 
 
+@pytest.mark.slow
 class TestFedRAPDOnAllRows(MethodConformance):
     name = "fedrap-d"
     options: ClassVar = {**RATES, "decay": "all-rows", "batch_size": 12}

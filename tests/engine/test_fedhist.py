@@ -35,6 +35,7 @@ class TestFedHist(MethodConformance):
 
 
 class TestFedHistOneDecay(TestFedHist):
+    whole = False
     options: ClassVar = {"clients_per_round": 1.0, "decays": (0.8,), "batch_size": 7, "reg": 0.01}
 
 

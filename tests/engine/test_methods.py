@@ -7,9 +7,9 @@ import pytest
 from torch import Tensor
 
 from solera.core.context import RoundContext
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Move, Scorer, Sgd, Stage, Update, View
-from solera.core.spec import Home, Leaf, Params
 from solera.testing import MethodConformance
 
 
@@ -32,13 +32,13 @@ class TestFedMFSgd(MethodConformance):
     options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0}
 
 
+@pytest.mark.slow
 class TestFedMFSgdReg(MethodConformance):
     name = "fedmf"
     options: ClassVar = {"optimizer": "sgd", "learning_rate": 1.0, "reg": 0.01, "batch_size": 12}
 
 
 class TestPFedRec(MethodConformance):
-    whole = True
     name = "pfedrec"
 
 
@@ -52,6 +52,7 @@ class TestFedNCF(MethodConformance):
     options: ClassVar = {"hidden": (16, 8)}
 
 
+@pytest.mark.slow
 class TestFedNCFSmallBatches(MethodConformance):
     name = "fedncf"
     options: ClassVar = {"hidden": (16, 8), "batch_size": 12, "reg": 0.01}
@@ -87,11 +88,13 @@ class TestFedRAPSmallBatches(MethodConformance):
     options: ClassVar = {**_FEDRAP, "batch_size": 12, "norm": "l2", "reg": 0.001, "curriculum": "sin"}
 
 
+@pytest.mark.slow
 class TestFedRAPNo(MethodConformance):
     name = "fedrap-no"
     options: ClassVar = {**_FEDRAP, "curriculum": "fixed"}
 
 
+@pytest.mark.slow
 class TestFedRAPL2(MethodConformance):
     name = "fedrap-l2"
     options: ClassVar = _FEDRAP
@@ -138,6 +141,7 @@ class TestPFedCLR(MethodConformance):
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
 
 
+@pytest.mark.slow
 class TestPFedCLRSmallBatches(MethodConformance):
     name = "pfedclr"
     options: ClassVar = {
@@ -149,11 +153,13 @@ class TestPFedCLRSmallBatches(MethodConformance):
     }
 
 
+@pytest.mark.slow
 class TestPFedCLRCF(MethodConformance):
     name = "pfedclr-cf"
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
 
 
+@pytest.mark.slow
 class TestPFedCLRAF(MethodConformance):
     name = "pfedclr-af"
     options: ClassVar = {"local_epochs": 2, "clients_per_round": 1.0}
@@ -165,6 +171,7 @@ class TestFedEM(MethodConformance):
     options: ClassVar = {"adapter": (4,), "adapter_learning_rate": 0.05}
 
 
+@pytest.mark.slow
 class TestFedEMSmallBatches(MethodConformance):
     name = "fedem"
     options: ClassVar = {"adapter": (4, 3), "adapter_learning_rate": 0.05, "batch_size": 12}
@@ -205,11 +212,13 @@ class TestPLGC(MethodConformance):
     options: ClassVar = _PLGC
 
 
+@pytest.mark.slow
 class TestPLGCSmallBatches(MethodConformance):
     name = "plgc"
     options: ClassVar = {**_PLGC, "batch_size": 12, "reg": 0.001}
 
 
+@pytest.mark.slow
 class TestPLGCWithAlignmentAndUniformity(MethodConformance):
     name = "plgc"
     options: ClassVar = {**_PLGC, "regularizer": "au"}
@@ -220,6 +229,7 @@ class TestPLGCWithContrast(MethodConformance):
     options: ClassVar = {**_PLGC, "regularizer": "duorec", "batch_size": 12}
 
 
+@pytest.mark.slow
 class TestPLGCWithDecorrelation(MethodConformance):
     name = "plgc"
     options: ClassVar = {**_PLGC, "regularizer": "feddecorr"}
@@ -298,7 +308,6 @@ class Winding(Update):
 class TestAllThatAMethodMayDo(MethodConformance):
     """What no published method here uses, but the parts allow."""
 
-    whole = True
     name = "pfedrec"
     options: ClassVar = {"reg": 0.01, "batch_size": 12}
 

@@ -13,7 +13,7 @@ from solera.core.method import Method
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
 from solera.engine import BlockTraining, Simulation, train_one_by_one
-from solera.engine.refresh import REFRESH_ROUNDS, refreshed, refreshed_leaves
+from solera.engine.serving import REFRESH_ROUNDS, refreshed, refreshed_leaves
 from solera.methods import find
 
 N_ITEMS = 30

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.leaf import MEMORY
 from solera.core.method import Method
-from solera.core.spec import MEMORY
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import Simulation, store

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from solera.data.interactions import IdMap, Interactions
+from solera.data.interactions import IdMap, Interactions, Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 from solera.evaluate import Evaluator
 from solera.evaluate.beyond import DIVERSE, K, Lists, best_items, gini, together
 

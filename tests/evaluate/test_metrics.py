@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError
-from solera.evaluate.metrics import CUTOFFS, mean, per_user, places, with_always
+from solera.evaluate.metrics import (
+    CUTOFFS,
+    mean,
+    per_user,
+    per_user_sum,
+    places,
+    register_metric,
+    with_always,
+)
 
 
 def of(*ranks: float) -> dict[str, float]:
@@ -117,3 +125,47 @@ def test_ten_is_always_among_the_cutoffs():
     assert with_always((20, 5)) == (5, 10, 20)
     with pytest.raises(ConfigError, match="0 is not a cutoff"):
         with_always((0, 5))
+
+
+class Precision:
+    """|{j : p_j ≤ k}| / k."""
+
+    name = "precision"
+
+    def measure(self, places, counts, k):
+        return per_user_sum((places <= k).astype(float), counts) / k
+
+
+@pytest.mark.usefixtures("nothing_of_ones_own")
+def test_a_metric_of_ones_own_is_computed_beside_the_others() -> None:
+    """Places 1, 3, 8 and 7: of the first five items two and none are relevant, of the first ten 3 and 1."""
+    register_metric(Precision())
+    got = per_user(np.array([1.0, 3.0, 8.0, 7.0]), np.array([3, 1]), (5, 10))
+    assert got["precision@5"].tolist() == [0.4, 0.0]
+    assert got["precision@10"].tolist() == [0.3, 0.1]
+    assert got["hr@5"].tolist() == [1, 0]
+    assert per_user(np.zeros(0), np.zeros(0, int), (5,))["precision@5"].tolist() == []
+
+
+class Named(Precision):
+    name = "ndcg"
+
+
+class NotFinite(Precision):
+    def measure(self, places, counts, k):
+        return np.full(len(counts), np.nan)
+
+
+class OneForAll(Precision):
+    def measure(self, places, counts, k):
+        return np.zeros(1)
+
+
+@pytest.mark.usefixtures("nothing_of_ones_own")
+def test_a_metric_that_cannot_be_used() -> None:
+    with pytest.raises(ConfigError, match="one of Solera's own metrics"):
+        register_metric(Named())
+    for wrong in (NotFinite(), OneForAll()):
+        register_metric(wrong)
+        with pytest.raises(ConfigError, match="precision@5 did not return one finite number for each of 2"):
+            per_user(np.array([1.0, 2.0]), np.array([1, 1]))

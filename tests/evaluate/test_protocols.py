@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError, DataError
 from solera.data.datasets import load
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, history
 from solera.data.ragged import Ragged
-from solera.data.split import history
 from solera.evaluate import PROTOCOLS, split
 
 Row = tuple[Any, ...]  # user, item, and perhaps a time

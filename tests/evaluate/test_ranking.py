@@ -10,14 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solera.core.arrays import Ints
 from solera.core.errors import DivergedError
 from solera.core.randomness import Bits, Purpose, client_keys
-from solera.data.interactions import IdMap, Interactions
+from solera.core.types import Ints
+from solera.data.interactions import IdMap, Interactions, Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 from solera.evaluate import PROTOCOLS, Evaluation, Evaluator, Score, ranking, split
-from solera.evaluate.drawing import sample_unmet, spread_by_activity
+from solera.evaluate.ranking import sample_unmet, spread_by_activity
 
 
 def table(lists: list[list[int]], n_items: int) -> Interactions:
@@ -304,7 +303,7 @@ def test_neither_chunks_nor_what_is_kept_change_anything(kept, chunk, monkeypatc
     parts = split(data, "strict")
     scores = torch.from_numpy(draw.integers(0, 9, size=(30, data.n_items)).astype(np.float64))
     expected = Evaluator(parts, 0)
-    monkeypatch.setattr("solera.evaluate.prepared.KEPT", kept)
+    monkeypatch.setattr("solera.evaluate.ranking.KEPT", kept)
     found = Evaluator(parts, 0, chunk=chunk)
     for _ in range(2):
         for part in ("validation", "test"):
@@ -320,7 +319,7 @@ def test_neither_chunks_nor_what_is_kept_change_anything(kept, chunk, monkeypatc
 
 def test_several_threads_rank_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of users end in any order; places and progress are in the order of the users."""
-    monkeypatch.setattr("solera.evaluate.prepared.DRAWN", 7)
+    monkeypatch.setattr("solera.evaluate.ranking.DRAWN", 7)
     draw = np.random.default_rng(4)
     parts = split(table([draw.choice(30, 6, replace=False).tolist() for _ in range(100)], 30), "strict")
     vectors, items = torch.randn(100, 8), torch.randn(8, 30)

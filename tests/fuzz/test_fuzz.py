@@ -14,8 +14,10 @@ import logging
 import os
 import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -26,7 +28,6 @@ from exports import KINDS, TABLE
 from mutations import bytes_of, fuzz, json_of
 from packets import received
 
-from measured import python
 from solera.core.errors import SoleraError
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
@@ -50,6 +51,31 @@ COUNTS = [400, pytest.param(100_000, marks=pytest.mark.slow)]
 STAGES = [1000, pytest.param(800_000, marks=pytest.mark.slow)]
 _IMPORT_MEGABYTES = 300  # that importing may take, whatever the file is
 _MESSAGE_MEGABYTES = 300  # that messages may add to what the imports take
+
+
+# A process starts with the peak of its parent, and pytest's is large: a small one stands between.
+_BETWEEN = """
+import json, resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], capture_output=True)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+print(json.dumps([done.returncode, done.stdout.decode(), done.stderr.decode(), peak]))
+"""
+
+
+class Measured(NamedTuple):
+    """How a command ended, what it wrote, and its peak in megabytes."""
+
+    code: int
+    stdout: str
+    stderr: str
+    peak: float
+
+
+def python(*arguments: object) -> Measured:
+    """Run Python with these arguments."""
+    command = [sys.executable, "-c", _BETWEEN, sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Measured(*json.loads(done.stdout))
 
 
 @pytest.fixture(autouse=True)

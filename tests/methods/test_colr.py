@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.local_training import ClientResult, LocalTraining, Task

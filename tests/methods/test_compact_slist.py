@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from solera.core.closed_form import ClosedForm, Contribution
 from solera.core.errors import ConfigError
 from solera.dp.mechanism import Clip
-from solera.engine.sums import DenseSum
+from solera.engine.one_round import DenseSum
 from solera.methods import find
 from solera.methods.fedslist import RidgeOfDerived
 

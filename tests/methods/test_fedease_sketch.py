@@ -11,7 +11,7 @@ from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.dp.supported import check
+from solera.dp.settings import check_private
 from solera.engine import OneRound
 from solera.math.sketch import of_items, signs
 from solera.methods import find
@@ -54,5 +54,5 @@ def test_a_sketch_as_wide_as_the_rank_tells_everything():
 
 def test_no_sketch_under_noise():
     with pytest.raises(ConfigError, match="cannot send a sketch under differential privacy"):
-        check(find("fedease", {"sketch": 5}))
-    check(find("fedease"))
+        check_private(find("fedease", {"sketch": 5}))
+    check_private(find("fedease"))

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import LocalTraining
 from solera.engine.reference import train_one_by_one
 from solera.methods import build
+from solera.methods.fedem import Merged
 from solera.testing.toy import N_CLIENTS, run
 
 both_engines = pytest.mark.parametrize(
@@ -64,7 +65,9 @@ def test_merging_starts_with_the_given_weight_for_every_item(train: LocalTrainin
     """The adapter of a plug-in that has not learned yet gives ρ to all, and it can learn from there."""
     options = {**SMALL, "adapter": (4,), "merge_start": 0.01}
     first = run(build("pfedrec", options, ["elastic-merge"]), train, rounds=0)
-    start = first.method.view.weight(first.held(np.arange(N_CLIENTS)))
+    view = first.method.view
+    assert isinstance(view, Merged)
+    start = torch.as_tensor(view.weight(first.held(np.arange(N_CLIENTS))))
     torch.testing.assert_close(start, torch.full_like(start, 0.01))
     adapter = run(build("pfedrec", options, ["elastic-merge"]), train, rounds=2).state.personal.tensors()
     assert adapter["adapter.2.weight"].abs().max() > 0

@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from closed_forms import closed_form
-from solera.baselines import Ease, EaseConfig
+from solera.baselines import Ease
+from solera.baselines.ease import EaseConfig
 from solera.core.closed_form import WEIGHTS
 from solera.core.errors import ConfigError, DataError
 from solera.core.fixed_point import check_summable
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.dp.supported import check as check_private
-from solera.engine.one_round import OneRound
-from solera.engine.sums import _mirror, sum_for
+from solera.dp.settings import check_private
+from solera.engine.one_round import OneRound, _mirror, sum_for
 from solera.evaluate import split
-from solera.math.neighbours import Neighbours
+from solera.math.sparse_ridge import Neighbours
 from solera.methods import find
 
 CPU = torch.device("cpu")
@@ -81,7 +81,6 @@ def test_fedslist_is_the_regression_on_everybodys_history(decays, horizon, fade,
     assert weights == pytest.approx(regression(sequences, decays, horizon, fade, 0.2), abs=1e-10)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.integers(1, 5))
 def test_fedslist_for_any_settings(seed, decay, fade, horizon):
     sequences = random_sequences(seed, repeats=bool(seed % 2))

@@ -30,7 +30,7 @@ register("{name}", MineConfig, fedmf)
 """
 
 
-pytestmark = pytest.mark.usefixtures("no_own_methods")
+pytestmark = pytest.mark.usefixtures("nothing_of_ones_own")
 
 
 def written(folder: Path, name: str, size: int) -> Path:
@@ -62,28 +62,28 @@ def test_names_of_soleras_own_are_taken(name):
 def test_files_named_in_the_environment_are_run_once(tmp_path, monkeypatch):
     files = [written(tmp_path, "one", 5), written(tmp_path, "two", 6)]
     assert not {"one", "two"} & set(names())
-    monkeypatch.setenv("SOLERA_METHODS", os.pathsep.join(map(str, files)))
+    monkeypatch.setenv("SOLERA_IMPORT", os.pathsep.join(map(str, files)))
     assert [build(name).config.embedding_size for name in ("one", "two")] == [5, 6]
     files[0].write_text("raise RuntimeError('run again')", encoding="utf-8")
     assert {"one", "two"} <= set(names())
 
 
 def test_a_missing_file_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("SOLERA_METHODS", str(tmp_path / "gone.py"))
-    with pytest.raises(ConfigError, match=r"gone\.py.*SOLERA_METHODS"):
+    monkeypatch.setenv("SOLERA_IMPORT", str(tmp_path / "gone.py"))
+    with pytest.raises(ConfigError, match=r"gone\.py.*SOLERA_IMPORT"):
         build("fedmf")
 
 
 def test_a_file_with_an_error_says_so_every_time(tmp_path, monkeypatch):
     wrong = tmp_path / "wrong.py"
     wrong.write_text("1 / 0", encoding="utf-8")
-    monkeypatch.setenv("SOLERA_METHODS", str(wrong))
+    monkeypatch.setenv("SOLERA_IMPORT", str(wrong))
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"wrong\.py' cannot be loaded: ZeroDivisionError"):
             names()
 
 
-def test_on_the_command_line_from_training_to_recommending(tmp_path, no_own_methods):
+def test_on_the_command_line_from_training_to_recommending(tmp_path, nothing_of_ones_own):
     """Training is a process of its own."""
 
     def solera(*arguments: str) -> str:
@@ -94,7 +94,7 @@ def test_on_the_command_line_from_training_to_recommending(tmp_path, no_own_meth
     written(tmp_path, "mine", 5)
     rows = "\n".join(f"{user},{(user * 7 + 3 * k) % 30},{k}" for user in range(12) for k in range(8))
     (tmp_path / "ratings.csv").write_text(f"user,item,time\n{rows}\n", encoding="utf-8")
-    own = ("--methods-file", "mine.py")
+    own = ("--import", "mine.py")
     shown = json.loads(solera(*own, "methods", "mine", "--json"))
     assert {"option": "embedding_size", "default": 5, "about": None} in shown["options"]
     training = ("train", "mine", "--data", "ratings.csv", "--rounds", "2", "--out", "run")

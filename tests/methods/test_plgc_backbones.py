@@ -7,7 +7,7 @@ import torch
 
 from solera.core.context import Batch
 from solera.core.errors import ConfigError
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.engine.block import BlockTraining
 from solera.methods import build
 from solera.methods.plgc import MixedAdditive

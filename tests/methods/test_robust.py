@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solera.core.errors import ConfigError
-from solera.core.spec import Home, Leaf
+from solera.core.leaf import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.engine.server import Server
 from solera.math.robust import bound_norms, cap_rows, krum, trimmed_mean, trimmed_totals
@@ -146,7 +146,6 @@ def outcome(name: str, options: dict, upload: Upload, order: list[int], sizes: n
 
 
 @pytest.mark.parametrize("defence", DEFENCES)
-@settings(max_examples=25)
 @given(order=st.permutations(range(5)))
 def test_the_order_of_clients_does_not_show(defence: str, order: list[int]) -> None:
     name = "fedrecon" if defence == "weight-bound" else "fedmf"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError, RunError
-from solera.core.spec import Home, Leaf
+from solera.core.leaf import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged

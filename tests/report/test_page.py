@@ -17,8 +17,8 @@ from in_process import solera
 from solera.cli import progress
 from solera.core.errors import RunError
 from solera.report import make_page, read_runs
-from solera.report.content import FEW, LONG
 from solera.report.figures import make_figures
+from solera.report.page import FEW, LONG
 
 METRICS = [(kind, metric) for kind in ("full", "sampled99") for metric in ("hr@10", "ndcg@10")]
 
@@ -104,7 +104,7 @@ def test_a_leaky_run_says_so_in_red_everywhere(tmp_path):
 
 
 def page_warning() -> str:
-    from solera.report.sections import LEAKY
+    from solera.report.page import LEAKY
 
     return f"{LEAKY}."
 
@@ -244,7 +244,7 @@ def test_a_folder_that_is_no_run_is_an_error(tmp_path):
 
 def test_the_documents_figure_is_one(tmp_path):
     """What the guide says makes a figure does: 20 clients in each of 3 rounds."""
-    guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "reports.md").read_text(encoding="utf-8")
     names: dict = {}
     exec(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[0], names)
     write_run(tmp_path / "run")

@@ -13,10 +13,8 @@ from made import write_run
 
 import solera
 from solera.report import make_page, read_runs
-from solera.report.chart import extent, short, ticks
-from solera.report.figures import make_figures
-from solera.report.figures.by_option import Measured, against, by_option
-from solera.report.svg import Scale
+from solera.report.chart import Scale, extent, short, ticks
+from solera.report.figures import Measured, against, by_option, make_figures
 from solera.runs import Run
 from solera.study.statistics import interval
 

@@ -13,9 +13,10 @@ import solera
 from in_process import solera as command
 from made_ratings import random_histories
 from solera.core.errors import ConfigError, RunError
-from solera.data.split import history
+from solera.data.interactions import history
 from solera.runs import Run
-from solera.runs.blend import WEIGHTS, mixed, standardised
+from solera.runs.blend import WEIGHTS
+from solera.runs.recommending import mixed, standardised
 
 
 @pytest.fixture(scope="module")

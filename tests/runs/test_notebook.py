@@ -7,7 +7,7 @@ import pytest
 from nbclient import NotebookClient
 
 from solera.runs import RunResult
-from solera.runs.notebook import in_notebook, result_html
+from solera.runs.callbacks import in_notebook
 
 RATINGS = """
 import random
@@ -75,10 +75,10 @@ def test_a_leaky_one_says_so():
             "options": {},
         }
     )
-    assert "LEAKY" in result_html(honest.model_copy(update={"leaky": True}))
-    assert "LEAKY" not in result_html(honest)
-    assert "&lt;m&gt;" in result_html(honest)
-    assert "0.2500" in result_html(honest)
+    assert "LEAKY" in honest.model_copy(update={"leaky": True})._repr_html_()
+    assert "LEAKY" not in honest._repr_html_()
+    assert "&lt;m&gt;" in honest._repr_html_()
+    assert "0.2500" in honest._repr_html_()
 
 
 def test_here_is_no_notebook():

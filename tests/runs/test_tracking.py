@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ import pytest
 from made_ratings import write_ratings
 from solera.data.datasets import load
 from solera.runs import RunConfig, RunFolder, StoppedError, train
-from solera.runs.tracking import Tracking
+from solera.runs.callbacks import Tracking
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-mlflow = pytest.importorskip("mlflow")
-pytest.importorskip("sqlalchemy")
-pytest.importorskip("alembic")
+for each in ("mlflow", "sqlalchemy", "alembic"):  # found and not imported: that takes seconds
+    if find_spec(each) is None:
+        pytest.skip(f"needs {each}", allow_module_level=True)
 
 CONFIG = RunConfig(method="fedmf", dataset="ratings", rounds=3, options={"embedding_size": 4}).resolved()
 
@@ -38,6 +39,8 @@ def test_settings_rounds_result_and_files_are_there(data, tmp_path):
     with pytest.raises(StoppedError):
         tracked(place, data, tmp_path / "run", stop=stop)
     run = tracked(place, data, tmp_path / "run", resume=True)
+
+    import mlflow
 
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{place / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("solera")

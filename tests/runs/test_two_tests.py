@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from made_ratings import write_ratings
-from solera.baselines import BASELINES, OnGraph, Refreshing, configure
+from solera.baselines import BASELINES, configure
 from solera.data.datasets import load
-from solera.data.split import with_validation
+from solera.data.interactions import with_validation
 from solera.evaluate import Evaluator, split
 from solera.runs import RunConfig, train
 from solera.runs.baseline import run_baseline
@@ -86,7 +86,7 @@ def test_a_refreshed_baseline(data, name):
     longer = with_validation(parts)
     options = {"embedding_size": 4, "epochs": 5, "learning_rate": 0.05, "batch_size": 64}
     model = BASELINES[name].fit(parts, configure(name, options), 0, None)
-    assert isinstance(model, Refreshing)
+    assert model.refreshes
     before = model.scores(some, parts.train)
     after = model.refreshed(longer, 20)
     items = [getattr(each, "shared" if name == "centrap" else "items") for each in (model, after)]
@@ -105,8 +105,8 @@ def test_a_graph_gets_the_validation_item_as_an_edge(data):
     none = configure("lightgcn", {"embedding_size": 4, "epochs": 1, "learning_rate": 1e-30})
     short, long = (BASELINES["lightgcn"].fit(each, none, 0, None) for each in (parts, longer))
     before = short.scores(some, parts.train)
-    assert isinstance(short, OnGraph)
-    assert torch.equal(short.on_graph_of(longer).scores(some, longer.train), long.scores(some, longer.train))
+    assert short.refreshes
+    assert torch.equal(short.refreshed(longer, 0).scores(some, longer.train), long.scores(some, longer.train))
     assert not torch.equal(before, long.scores(some, longer.train))
     assert torch.equal(before, short.scores(some, parts.train)), "the model itself does not change"
     run = run_baseline("lightgcn", data, options={"epochs": 3, "embedding_size": 4})

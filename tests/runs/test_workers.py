@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from same_runs import content, same
 from typer.testing import CliRunner
 
 from made_ratings import write_ratings
-from same_runs import content, same
 from solera.cli import app
 from solera.core.errors import ConfigError
 from solera.engine.ranks import SHARDS, Ranks, deal
@@ -135,7 +135,6 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(ratings, tmp_path):
     ("given", "said"),
     [
         (("--dp", "epsilon=8,delta=1e-5"), "cannot protect uploads"),
-        (("--record-figures",), "cannot record figures"),
         (("--plugin", "robust"), "needs single clients' uploads"),
     ],
 )

@@ -109,15 +109,15 @@ METHOD = f'[[run]]\n{OWN}methods = ["fedmf"]\n'
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("[[run]\n", "is not TOML: .*line 1", "docs/benchmarks.md"),
-        ("", "has no \\[\\[run", "docs/benchmarks.md"),
-        ("run = []", "has no \\[\\[run", "docs/benchmarks.md"),
-        ("folder = 3\n" + METHOD, "folder: no such setting", "docs/benchmarks.md"),
-        (METHOD + "epochs = 3", "run 1: epochs: no such setting", "docs/benchmarks.md"),
-        (METHOD + "rounds = 0", "run 1: rounds: Input should be greater", "docs/benchmarks.md"),
-        (METHOD + "seeds = []", "run 1: seeds: Tuple should have", "docs/benchmarks.md"),
-        (METHOD + "seeds = [-1]", "run 1: seeds: 0: Input should be greater", "docs/benchmarks.md"),
-        (METHOD + 'label = ""', "run 1: label: String should have", "docs/benchmarks.md"),
+        ("[[run]\n", "is not TOML: .*line 1", "docs/guides/studies.md"),
+        ("", "has no \\[\\[run", "docs/guides/studies.md"),
+        ("run = []", "has no \\[\\[run", "docs/guides/studies.md"),
+        ("folder = 3\n" + METHOD, "folder: no such setting", "docs/guides/studies.md"),
+        (METHOD + "epochs = 3", "run 1: epochs: no such setting", "docs/guides/studies.md"),
+        (METHOD + "rounds = 0", "run 1: rounds: Input should be greater", "docs/guides/studies.md"),
+        (METHOD + "seeds = []", "run 1: seeds: Tuple should have", "docs/guides/studies.md"),
+        (METHOD + "seeds = [-1]", "run 1: seeds: 0: Input should be greater", "docs/guides/studies.md"),
+        (METHOD + 'label = ""', "run 1: label: String should have", "docs/guides/studies.md"),
         (f"[[run]]\n{OWN}", "run 1: give either methods, presets or baselines; found none", ""),
         (METHOD + 'baselines = ["ease"]', "run 1: give either .*; found methods and baselines", ""),
         ('[[run]]\nmethods = ["fedmf"]', "run 1: datasets are missing", ""),
@@ -190,7 +190,7 @@ def test_a_matrix_that_is_not_there(folder):
 
 
 def test_the_matrix_in_the_documents(folder):
-    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "studies.md").read_text(encoding="utf-8")
     text, blend, tune = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     made = entries(folder, text)
     runs = '[[run]]\ndatasets = ["ml-100k"]\nmethods = ["fedslist", "fedsasrec"]\n'
@@ -205,7 +205,7 @@ def test_the_matrix_in_the_documents(folder):
 
 
 def test_the_documents_name_every_field_of_a_record():
-    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "studies.md").read_text(encoding="utf-8")
     part = page.split("## Records")[1].split("## Tables")[0]
     named = {
         key.strip("`")
@@ -223,9 +223,7 @@ def test_tuned_settings_are_those_of_the_strict_preset(folder, monkeypatch):
             name="strict:fedmf/ratings.csv",
             method="fedmf",
             dataset="ratings.csv",
-            protocol="strict",
-            rounds=7,
-            patience=2,
+            settings={"protocol": "strict", "rounds": 7, "patience": 2},
             source="",
             options={"learning_rate": 0.3},
         )

@@ -33,15 +33,16 @@ def test_models_stand_beside_published_figures(tmp_path):
         made("mf", [1.0, 1.0], dataset="toys", kind="baseline"),
         made("elsewhere", [1.0, 1.0], dataset="ml-100k"),
     ]
-    assert make_pages.beside_published(records, others, "train").splitlines() == [
-        "| HR@10 / NDCG@10 | beauty | toys |",
-        "|---|---|---|",
-        "| **fedmf** | 0.5000 / 0.5000 | not run |",
-        "| mf, centralized | not run | 1.0000 / 1.0000 |",
-    ]
-    # Published models know the item before the test item, so they stand in this table alone.
-    last = make_pages.beside_published(records, others, "train + validation").splitlines()[-1]
-    assert last == "| *Theirs* (A paper) | 0.5000 / 0.2500 | |"
+    shown = make_pages.transformer_boards(records, others).split("\n\n")
+    assert shown[::2] == ["### beauty", "### toys"]
+    # Published models know the item before the test item.
+    assert shown[1].splitlines()[3:] == ["| *Theirs* (A paper) | | 0.5000 / 0.2500 | |"]
+    assert shown[1].splitlines()[2].startswith("| **fedmf** | 0.5000 / 0.5000 |")
+    assert shown[3].splitlines()[2].startswith("| mf, centralized | 1.0000 / 1.0000 |")
+    with_brands = made("fedslist, attributes", [1.0, 1.0], dataset="beauty")
+    apart = make_pages.transformer_boards([*records, with_brands], others).split("\n\n")
+    assert "attributes" not in apart[1]
+    assert apart[2] == "With categories and brands of items:"
 
 
 def test_what_federation_costs():
@@ -54,14 +55,13 @@ def test_what_federation_costs():
     ]
     head, _, row = make_pages.cost_of_federation(records).splitlines()
     assert head == "| data set | federated | centralized | train | train + validation |"
-    assert row.startswith("| toys | fedsasrec | sasrec | not run | -0.2500 [")
+    assert row.startswith("| toys | fedsasrec | sasrec | | -0.2500 [")
     assert make_pages.cost_of_federation(records[-1:]) == "There are no records yet."
 
 
 def test_without_records_there_is_no_table(tmp_path):
     assert make_pages.read_published(tmp_path / "nothing.toml") == []
-    assert make_pages.beside_published([], [], "train") == "There are no records yet."
-    assert make_pages.transformer_boards([]) == "There are no records yet."
+    assert make_pages.transformer_boards([], []) == "There are no records yet."
 
 
 def ranks(hits: int) -> list[float]:

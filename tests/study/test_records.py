@@ -346,8 +346,11 @@ def test_a_folder_of_studies_is_imported(tmp_path):
         (tmp_path / name / "fedmf.json").write_text(json.dumps(study | {"config": config}))
         assert solera("bench", "import", tmp_path / name).returncode == 0
         shutil.rmtree(tmp_path / name)
-    shown = [tomllib.loads(solera("bench", "presets", "--tuning", tmp_path / name).stdout) for name in "ab"]
-    presets = [each["strict:fedmf/toy"] for each in shown]
+        assert (
+            solera("bench", "tuned", "--tuning", tmp_path / name, "-o", tmp_path / f"{name}.toml").returncode
+            == 0
+        )
+    presets = [tomllib.loads((tmp_path / f"{name}.toml").read_text())["strict:fedmf/toy"] for name in "ab"]
     assert [(each["rounds"], each.get("patience")) for each in presets] == [(40, 4), (40, None)]
 
 

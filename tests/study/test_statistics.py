@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 from solera.evaluate import Evaluation, Ranking
 from solera.study.statistics import (
@@ -36,6 +35,8 @@ def test_interval_of_two_users_by_hand():
 
 @pytest.mark.parametrize(("users", "hits"), [(100, 50), (400, 40)])
 def test_interval_of_hits_is_binomial(users, hits):
+    from scipy.stats import binom
+
     values = np.zeros(users)
     values[:hits] = 1
     found = interval(values)
@@ -79,7 +80,6 @@ def test_holm_by_hand():
     assert holm([]) == []
 
 
-@settings(max_examples=50)
 @given(st.lists(st.floats(-6, 6), max_size=12))
 def test_holm_is_between_bonferroni_and_no_correction(means):
     found = [Paired(mean, 1.0) for mean in means]

@@ -1,7 +1,9 @@
-"""Write docs/reference/commands.md, the reference of the command line, from the program itself.
+"""Write docs/reference/commands, the reference of the command line, from the program itself.
 
-python tools/docs/make_commands.py            rewrite the page
-python tools/docs/make_commands.py --check    change nothing; exit 1 if the page is stale
+python tools/docs/make_commands.py            rewrite the pages
+python tools/docs/make_commands.py --check    change nothing; exit 1 and name the pages that are stale
+
+Every command or group of commands has a page of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typer.core import TyperGroup
 from solera.cli import app
 from solera.cli.lazy import subcommands
 
-PAGE = Path("docs/reference/commands.md")
+FOLDER = Path("docs/reference/commands")
 LEFT_OUT = ("install_completion", "show_completion", "help")
 HEAD = """# The command line
 
@@ -28,17 +30,37 @@ on standard error, what is wrong and what to do next, and an exit code that is n
 """
 
 
-def page() -> str:
-    """All commands, each with its arguments, options and examples."""
-    return "\n".join((HEAD, *_command(typer.main.get_command(app), "solera", 2)))
+def pages() -> dict[Path, str]:
+    """A page for every command or group of commands, with their options and examples, and the first page."""
+    program = typer.main.get_command(app)
+    below = subcommands(program)
+    made = {
+        FOLDER / f"{name}.md": "\n".join(_command(command, f"solera {name}", 1))
+        for name, command in below.items()
+    }
+    rows = (f"| [solera {name}]({name}.md) | {_split(each.help or '')[0]} |" for name, each in below.items())
+    listed = "\n".join(("| command | |\n|---|---|", *rows))
+    made[FOLDER / "index.md"] = "\n".join((HEAD, f"{listed}\n", *_entry(program, "solera", 2)))
+    return made
 
 
 def _command(command: Any, path: str, level: int) -> Iterator[str]:
+    """A command, and those below it."""
+    yield from _entry(command, path, level)
+    for name, below in subcommands(command).items():
+        yield from _command(below, f"{path} {name}", min(level + 1, 4))
+
+
+def _entry(command: Any, path: str, level: int) -> Iterator[str]:
     yield f"{'#' * level} {path}\n"
     about, examples = _split(command.help or "")
     yield f"{about}\n"
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option" and one.name not in LEFT_OUT]
+    options = [
+        one
+        for one in command.params
+        if one.param_type_name == "option" and one.name not in LEFT_OUT and not one.hidden
+    ]
     if arguments or not isinstance(command, TyperGroup):
         names = (one.make_metavar(_context(command)) for one in arguments)
         yield f"```text\n{' '.join((path, '[OPTIONS]', *names))}\n```\n"
@@ -49,8 +71,6 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
         yield "\n".join("| " + " | ".join(map(_cell, row)) + " |" for row in rows) + "\n"
     if examples:
         yield "```console\n" + "\n".join(examples) + "\n```\n"
-    for name, below in subcommands(command).items():
-        yield from _command(below, f"{path} {name}", min(level + 1, 4))
 
 
 def _context(command: Any) -> Any:
@@ -86,15 +106,19 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Rewrite or check the page under `root`."""
-    made, file = page(), root / PAGE
-    if file.exists() and file.read_text("utf-8") == made:
-        return 0
-    if "--check" in arguments:
-        sys.stdout.write(f"stale: {PAGE}\n")
-        return 1
-    file.write_text(made, "utf-8")
-    return 0
+    """Rewrite or check the pages under `root`."""
+    made = {root / path: text for path, text in pages().items()}
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
+    stale += [path for path in (root / FOLDER).glob("*.md") if path not in made]
+    for path in stale:
+        sys.stdout.write(f"{'stale' if '--check' in arguments else 'rewritten'}: {path.relative_to(root)}\n")
+        if "--check" not in arguments:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path in made:
+                path.write_text(made[path], "utf-8")
+            else:
+                path.unlink()
+    return int("--check" in arguments and bool(stale))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ experiments/records.
     python tools/docs/make_pages.py            rewrite the blocks in place
     python tools/docs/make_pages.py --check    change nothing; exit 1 and name the pages that are stale
 
-A block stands between `<!-- kind: names -->` and `<!-- end -->`. Records are what `solera bench run` leaves
-of a matrix with presets, `solera attack --record` of an attack, `solera poison --record` of a poisoned
-training; docs/benchmarks.md has more.
+A block stands between `<!-- kind: names -->` and `<!-- end -->`. docs/index.md is README with other links,
+and the pages in docs/results/papers are made as a whole. Records are what `solera bench run` leaves of a
+matrix with presets, `solera attack --record` of an attack, `solera poison --record` of a poisoned training.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from blocks.attacks import (
 from blocks.board import Boards, board_tables, not_on_the_board, pair_by_pair, read_boards, searches
 from blocks.by_users import Points, privacy_by_users, privacy_settings, read_points
 from blocks.leak import Leak, authors, counter_table, repositories, repositories_summary
+from blocks.papers import not_attempted, paper_pages, reproduced, unique
 from blocks.poisoned import Poisonings, of_dataset, other_poisoning, poisoning
 from blocks.protected import Private, asked_for, differential_privacy, modes
 from blocks.results import Records, figures, headline, reproduction
@@ -45,7 +46,6 @@ from blocks.settings import (
 )
 from blocks.transformers import (
     Published,
-    beside_published,
     cost_of_federation,
     read_published,
     transformer_boards,
@@ -58,13 +58,14 @@ from solera_research.poisoning.records import PoisonRecord
 
 RECORDS = Path("experiments") / "records"
 BLOCK = re.compile(r"<!-- ([a-z' ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
+LINK = re.compile(r"\]\((?!\w+:|#)([^)]+)\)")
 
 
 class Kept(NamedTuple):
     """All records of a repository."""
 
     records: Records
-    newest: tuple[Records, Sequence[Records]]  # of the board, and earlier ones
+    newest: tuple[Records, Sequence[Records]]  # of the board, and earlier ones, the better searches first
     papers: Stored  # under the protocol of the papers
     boards: Boards
     attacks: Attacks
@@ -83,10 +84,10 @@ class Kept(NamedTuple):
         def read_all(path: Path) -> Records:
             return Store(path, Record).all()
 
-        earlier = read_all(records / "earlier")
+        earlier = read_all(records / "results")
         return cls(
             earlier,
-            (read_all(records / "board"), (earlier,)),
+            (read_all(records / "board"), (read_all(records / "strict"), earlier)),
             Stored(records / "papers"),
             read_boards(root),
             Store(records / "attacks", AttackRecord).all(),
@@ -103,25 +104,33 @@ def main(arguments: Sequence[str], root: Path) -> int:
     """Rewrite or check all pages under `root`."""
     check = "--check" in arguments
     kept, stale = Kept.read(root), False
-    for page in (
-        *sorted((root / "docs/methods").glob("*.md")),
-        root / "docs/reproduction.md",
-        root / "docs/results.md",
-        root / "docs/comparisons.md",
-        root / "docs/transformers.md",
-        root / "docs/leak.md",
-        root / "docs/repositories.md",
-        root / "docs/privacy.md",
-        root / "README.md",
-    ):
-        text = page.read_text("utf-8")
-        filled = BLOCK.sub(lambda block: fill(block, kept), text)
-        if filled != text:
-            stale = True
-            sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
-            if not check:
-                page.write_text(filled, "utf-8")
+    for place, text in paper_pages(kept.papers).items():
+        stale |= written(root / "docs" / place, text, root, check)
+    for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+        filled = BLOCK.sub(lambda block: fill(block, kept), page.read_text("utf-8"))
+        stale |= written(page, filled, root, check)
+    stale |= written(root / "docs/index.md", index((root / "README.md").read_text("utf-8")), root, check)
     return int(check and stale)
+
+
+def written(page: Path, text: str, root: Path, check: bool) -> bool:
+    """Whether a page is not as it should be. If so it is named, and written unless it is only checked."""
+    stale = not page.exists() or page.read_text("utf-8") != text
+    if stale:
+        sys.stdout.write(f"{'stale' if check else 'rewritten'}: {page.relative_to(root)}\n")
+        if not check:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, "utf-8")
+    return stale
+
+
+def index(readme: str) -> str:
+    """The site's first page: README with links that lead on from docs."""
+
+    def led_on(link: re.Match[str]) -> str:
+        return f"]({link[1][5:] if link[1].startswith('docs/') else f'../{link[1]}'})"
+
+    return LINK.sub(led_on, readme)
 
 
 def fill(block: re.Match[str], kept: Kept) -> str:
@@ -147,16 +156,18 @@ def fill(block: re.Match[str], kept: Kept) -> str:
         "presets": preset_table,
         "baseline options": baseline_options,
         "figures": lambda name: figures(name, records, papers),
-        "reproduction": lambda *datasets: reproduction(records, papers, datasets),
+        "reproduction": lambda *datasets: reproduction(papers, datasets),
         "boards": lambda: board_tables(found),
         "searches": lambda: searches(found),
         "not on the board": lambda: not_on_the_board(found),
         "comparisons": lambda: pair_by_pair(found),
         "headline": lambda: headline(*tuned_records, papers),
-        "transformers": lambda known: beside_published(transformers, others, known),
         "cost of federation": lambda: cost_of_federation(transformers),
-        "transformer boards": lambda: transformer_boards(transformers),
+        "transformers": lambda: transformer_boards(transformers, others),
         "counter": lambda: counter_table(leak),
+        "papers": lambda: reproduced(papers),
+        "unique runs": lambda: unique(papers),
+        "not attempted": lambda: not_attempted(papers),
         "repositories summary": lambda: repositories_summary(leak),
         "repositories": lambda: repositories(leak),
         "authors' code": lambda: authors(leak),

@@ -1,4 +1,4 @@
-"""Write docs/scale-measured.md and its pictures from the records in experiments/records/scale.parquet.
+"""Write docs/results/scale.md and its pictures from the records in experiments/records/scale.parquet.
 
 python tools/docs/make_scale.py            write them
 python tools/docs/make_scale.py --check    change nothing; exit 1 and name what is stale
@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from blocks import scale
-from blocks.markdown import NONE_YET
+from blocks.markdown import NONE_YET, folded
 from blocks.scale_pictures import pictures
 
 from solera_research.scale.fit import models
@@ -21,7 +21,7 @@ from solera_research.scale.forecast import Limits
 from solera_research.scale.records import read_all
 
 RECORDS = Path("experiments/records/scale.parquet")
-PAGE = Path("docs/scale-measured.md")
+PAGE = Path("docs/results/scale.md")
 IMAGES = Path("docs/images")
 
 
@@ -52,14 +52,14 @@ def page(records: scale.Records, drawn: Mapping[str, str]) -> str:
     """The whole page."""
 
     def shown(*names: str) -> str:
-        return "\n\n".join(f"![{drawn[name]}](images/{name}.svg)" for name in names if name in drawn)
+        return "\n\n".join(f"![{drawn[name]}](../images/{name}.svg)" for name in names if name in drawn)
 
     limits, target = Limits(), scale.TARGET
     parts = [
-        "<!-- Made by tools/docs/make_scale.py from experiments/records/scale. Do not edit. -->",
         "# Scale, measured",
+        "<!-- Made by tools/docs/make_scale.py from experiments/records/scale. Do not edit. -->",
         """What training costs against users, items and ranks, and what it would cost at sizes nobody has
-run. [Scale](scale.md) has the commands for large data.""",
+run. [Scale](../guides/scale.md) has the commands for large data.""",
         """```console
 solera bench scale              # measure the missing points, one record each
 solera bench predict --check    # the largest points, predicted from the smaller ones
@@ -77,7 +77,7 @@ the runs learn.""",
         """The largest point of each method, and the throughput of two ranks against one process, with one
 thread each, at 1e5 users and 1e5 items.""",
         "## Time",
-        scale.time(records),
+        folded("All points", scale.time(records)),
         """Seconds of a round are the median and include the server. The test ranks every item for every
 user. Start and end are the start of Python, loading, splitting, the estimate, and writing the model.""",
         shown(
@@ -86,21 +86,21 @@ user. Start and end are the start of Python, loading, splitting, the estimate, a
         "## Where the time goes",
         shown("scale-parts") or NONE_YET,
         "## Memory, traffic and quality",
-        scale.memory(records),
+        folded("All points", scale.memory(records)),
         """`solera train --plan` estimates memory and time before a run. It does not know of several ranks.
 Down and up are of one client in one round. NDCG@10 is on test items, beside that of the popularity
 baseline.""",
         shown("scale-memory-users", "scale-memory-items"),
         "## Cost model",
         """Every figure is a sum of unit costs times sizes. They are fitted to the records of a method by
-least squares of relative errors; [fit.py](../research/src/solera_research/scale/fit.py) has the terms. d is
-the embedding size.""",
-        scale.unit_costs(models(records).values()) if records else NONE_YET,
+least squares of relative errors; [fit.py](../../research/src/solera_research/scale/fit.py) has the terms.
+d is the embedding size.""",
+        folded("Unit costs", scale.unit_costs(models(records).values()) if records else NONE_YET),
         "### Predicted and measured",
         """Each method's largest point, predicted by a model that was fitted without it. Rows of clients above
 2 GiB are in mapped files, which the model of the memory does not know: it says too much of methods that keep
 rows.""",
-        scale.checked(records),
+        folded("All predictions", scale.checked(records)),
         shown("scale-predicted"),
         f"## {target.users:,.0f} users and {target.items:,.0f} items",
         f"""```console
@@ -116,13 +116,13 @@ others.""",
         "### All methods by their definition",
         """What follows from the number of numbers alone, for all methods with their default options,
 measured or not.""",
-        scale.formulas(limits),
+        folded("All methods", scale.formulas(limits)),
         """Methods that send the whole table to every client stop at the download. Closed forms stop at the
 pairs of items. Methods with a table per client stop at the server: its tables grow with users × items, its
 comparisons with the square of the clients in a round.""",
         "## What this does not show",
         """- All ranks were on one machine. The network between machines is in no measured time.
-- The table is on every rank. `--shard-tables` divides it, and is not measured here.
+- The item tables are on every rank.
 - Clients of a real federation are slower than these cores, and some do not answer.
 - Each point was run once. Its figures include whatever else the machine did.""",
     ]

@@ -1,4 +1,4 @@
-"""Make the pictures of docs/page.md and docs/service.md: every screen, light and dark, at two widths.
+"""Make the pictures of the guides for people: the screens that they show, light and dark, at two widths.
 
 python tools/docs/make_screens.py
 
@@ -24,6 +24,7 @@ COLOURS = 32
 
 def main() -> int:
     """Write docs/images/page/SCREEN-WIDTH-SCHEME.webp, and those of the service beside it."""
+    shown = "".join(page.read_text("utf-8") for page in (ROOT / "docs/guides").glob("*.md"))
     with tempfile.TemporaryDirectory() as scratch:
         example = Path(scratch) / "example"
         subprocess.run([sys.executable, ROOT / "tools/page/make_example.py", example], check=True)
@@ -36,7 +37,8 @@ def main() -> int:
                 taking = os.environ | {"SOLERA_PICTURES": str(taken)}
                 subprocess.run(JOINING, cwd=ROOT, check=True, env=taking)
             for picture in sorted(taken.glob("*.png")):
-                compress(picture, pictures / f"{picture.stem}.webp")
+                if f"images/{name}/{picture.stem}.webp" in shown:
+                    compress(picture, pictures / f"{picture.stem}.webp")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/threat-model.md from what the attacks in tests/adversary reached when they were last run.
+"""Writes docs/federation/threat-model.md from what the attacks in tests/adversary reached at last.
 
 pytest tests/adversary --figures tests/adversary/figures.json      what they reach (and again with -m slow)
 python tools/docs/make_threat_model.py                                   the page
@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-DOCS = Path(__file__).parents[2] / "docs"
-TESTS = DOCS.parent / "tests" / "adversary"
+sys.path.insert(0, str(Path(__file__).parent))
+
+from blocks.markdown import folded
+
+DOCS = Path(__file__).parents[2] / "docs" / "federation"
+TESTS = DOCS.parents[1] / "tests" / "adversary"
 FIGURES, PAGE, FRAME = TESTS / "figures.json", DOCS / "threat-model.md", DOCS / "threat-model.frame"
 
 ADVERSARIES = {
@@ -77,8 +81,9 @@ def page() -> str:
     lines = [_count(attacks)]
     for adversary, title in ADVERSARIES.items():
         rows = [each for each in attacks if each.adversary == adversary]
-        lines += ["", f"### {title}", "", "| promise | before | now | test |", "|---|---|---|---|"]
-        lines += [_row(each) for each in rows]
+        head = ("| promise | before | now | test |", "|---|---|---|---|")
+        table = "\n".join((*head, *map(_row, rows)))
+        lines += ["", f"### {title}", "", folded(f"{len(rows)} attacks", table)]
     return FRAME.read_text(encoding="utf-8").replace("<!-- attacks -->", "\n".join(lines))
 
 
@@ -98,6 +103,6 @@ def _row(each: Attack) -> str:
 if __name__ == "__main__":
     if "--check" in sys.argv:
         if PAGE.read_text(encoding="utf-8") != page():
-            raise SystemExit("docs/threat-model.md is old: python tools/docs/make_threat_model.py")
+            raise SystemExit("docs/federation/threat-model.md is old: python tools/docs/make_threat_model.py")
     else:
         PAGE.write_text(page(), encoding="utf-8")

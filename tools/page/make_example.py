@@ -47,7 +47,7 @@ from solera.device.publish import catalogue_of, export
 from solera.device.vectors import vectors_of
 from solera.methods import find
 from solera.runs import RunConfig, train
-from solera.runs.blending import blend_runs
+from solera.runs.blend import blend_runs
 from solera.runs.run import Run
 
 _SMALL = {

@@ -19,7 +19,7 @@ export interface Opened {
 /** Open an address, or a file, as somebody who was never here. */
 export async function open(browser: Browser, where: string, options: BrowserContextOptions = {}): Promise<Opened> {
   const context = await browser.newContext(options);
-  context.setDefaultTimeout(10_000);
+  context.setDefaultTimeout(60_000);
   const page = await context.newPage();
   const [requests, complaints]: string[][] = [[], []];
   context.on("request", (request) => requests!.push(request.url()));

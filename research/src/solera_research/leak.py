@@ -18,14 +18,13 @@ from torch import Tensor
 
 from solera.baselines import Baseline, OnEpoch, Popularity
 from solera.baselines.counter import Counter, CounterConfig, found_by_counting
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
-from solera.data.interactions import Interactions
+from solera.core.threads import torch_threads
+from solera.core.types import Floats, Ints
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import sample
-from solera.data.split import Split, history
 from solera.engine import Simulation
-from solera.engine.process import torch_threads
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.methods import build
 from solera.runs.federation import clients_of, federation

@@ -1,4 +1,4 @@
-"""Centralized baselines, one file each: the accuracy possible if all users' histories were collected.
+"""Centralized baselines: the accuracy possible if all users' histories were collected.
 
 To add one, write the file and name it here.
 """
@@ -6,54 +6,23 @@ To add one, write the file and name it here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from torch import Tensor
+from pydantic import BaseModel, ValidationError
 
 from solera.baselines.centrap import CentRAP, CentRAPConfig
-from solera.baselines.counter import Counter, CounterConfig
+from solera.baselines.counter import Counter, CounterConfig, Popularity
 from solera.baselines.ease import Ease, EaseConfig
-from solera.baselines.esasrec import ESASRec, ESASRecConfig
-from solera.baselines.hstu import HSTU, HSTUConfig
 from solera.baselines.ials import IALS, IALSConfig
 from solera.baselines.lightgcn import LightGCN, LightGCNConfig
 from solera.baselines.mf import MF, MFConfig
 from solera.baselines.ncf import NCF, NCFConfig
-from solera.baselines.popularity import Popularity
-from solera.baselines.sasrec import SASRec, SASRecConfig
 from solera.baselines.slist import SLIST, SLISTConfig
-from solera.baselines.training import Epoch, OnEpoch
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Epoch, OnEpoch
+from solera.baselines.transformers import ESASRecConfig, HSTUConfig, SASRecConfig, SequenceModel
 from solera.core.errors import ConfigError, closest, wrong_options
-from solera.data.ragged import Ragged
-from solera.data.split import Split
-
-
-class Baseline(Protocol):
-    """A fitted baseline."""
-
-    def scores(self, users: Ints, history: Ragged) -> Tensor:
-        """Scores [len(users), n_items]. `history` is what each user of the data has at that time."""
-
-
-@runtime_checkable
-class Refreshing(Protocol):
-    """A fitted baseline whose users have trained parameters instead of being scored by their histories."""
-
-    def refreshed(self, split: Split, epochs: int) -> Baseline:
-        """The model with users' parameters trained on, all others fixed, for the training items of a split.
-
-        These are the items it was trained on and newer ones. The model itself does not change.
-        """
-
-
-@runtime_checkable
-class OnGraph(Protocol):
-    """A fitted baseline that scores with parameters spread over a graph of training items."""
-
-    def on_graph_of(self, split: Split) -> Baseline:
-        """The same parameters on the graph of a split's training items. The model itself does not change."""
+from solera.core.types import Frozen
+from solera.data.interactions import Split
 
 
 class Recipe(NamedTuple):
@@ -63,10 +32,8 @@ class Recipe(NamedTuple):
     fit: Callable[[Split, Any, int, OnEpoch | None], Baseline]
 
 
-class NoOptions(BaseModel):
+class NoOptions(Frozen):
     """Settings of a baseline without options."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 BASELINES: dict[str, Recipe] = {
@@ -79,9 +46,9 @@ BASELINES: dict[str, Recipe] = {
     "ncf": Recipe(NCFConfig, NCF.fit),
     "lightgcn": Recipe(LightGCNConfig, LightGCN.fit),
     "centrap": Recipe(CentRAPConfig, CentRAP.fit),
-    "sasrec": Recipe(SASRecConfig, SASRec.fit),
-    "esasrec": Recipe(ESASRecConfig, ESASRec.fit),
-    "hstu": Recipe(HSTUConfig, HSTU.fit),
+    "sasrec": Recipe(SASRecConfig, SequenceModel.fit),
+    "esasrec": Recipe(ESASRecConfig, SequenceModel.fit),
+    "hstu": Recipe(HSTUConfig, SequenceModel.fit),
 }
 
 
@@ -103,37 +70,4 @@ def _shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-__all__ = [
-    "BASELINES",
-    "HSTU",
-    "IALS",
-    "MF",
-    "NCF",
-    "SLIST",
-    "Baseline",
-    "CentRAP",
-    "CentRAPConfig",
-    "Counter",
-    "CounterConfig",
-    "ESASRec",
-    "ESASRecConfig",
-    "Ease",
-    "EaseConfig",
-    "Epoch",
-    "HSTUConfig",
-    "IALSConfig",
-    "LightGCN",
-    "LightGCNConfig",
-    "MFConfig",
-    "NCFConfig",
-    "NoOptions",
-    "OnEpoch",
-    "OnGraph",
-    "Popularity",
-    "Recipe",
-    "Refreshing",
-    "SASRec",
-    "SASRecConfig",
-    "SLISTConfig",
-    "configure",
-]
+__all__ = ["BASELINES", "SLIST", "Baseline", "Counter", "Ease", "Epoch", "OnEpoch", "Popularity", "configure"]

@@ -20,16 +20,18 @@ the model worse. Under `paper`, where the held-out items are never drawn, it is 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, refresh, train
 from solera.core.errors import DataError
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 
@@ -37,28 +39,24 @@ MAX_BYTES = 2_000_000_000  # for D; Adam needs twice as much in addition
 class CentRAPConfig(TrainedConfig):
     """Settings of CentRAP."""
 
-    epochs: int = Field(default=50, ge=1)
-    """Passes over everybody's training items."""
-    own_learning_rate: float = Field(default=1e-4, gt=0)
-    """Step size of D."""
-    independence: float = Field(default=1e-3, ge=0)
-    """λ, FedRAP's v1: weight of −(D − C)²."""
-    sparsity: float = Field(default=1e-3, ge=0)
-    """μ, FedRAP's v2: weight of |C|."""
+    epochs: int = Field(default=50, ge=1, description="passes over everybody's training items")
+    own_learning_rate: float = Field(default=1e-4, gt=0, description="step size of D")
+    independence: float = Field(default=1e-3, ge=0, description="λ, FedRAP's v1: weight of −(D − C)²")
+    sparsity: float = Field(default=1e-3, ge=0, description="μ, FedRAP's v2: weight of |C|")
 
 
-class CentRAP:
+@dataclass(frozen=True, eq=False)
+class CentRAP(Baseline):
     """A fitted CentRAP: W [n_users, d], b [n_users], C [n_items, d] and D [n_users · n_items, d]."""
 
-    def __init__(
-        self, of_users: tuple[Tensor, Tensor], shared: Tensor, own: Tensor, config: CentRAPConfig, seed: int
-    ) -> None:
-        """`of_users` are W and b."""
-        self.weights, self.biases = of_users
-        self.shared = shared
-        self.own = own
-        self.config = config
-        self.seed = seed
+    refreshes = "users' parameters refreshed in {epochs} epochs"
+
+    weights: Tensor
+    biases: Tensor
+    shared: Tensor
+    own: Tensor
+    config: CentRAPConfig
+    seed: int
 
     @classmethod
     def fit(
@@ -85,8 +83,7 @@ class CentRAP:
             torch.optim.SparseAdam([own], config.own_learning_rate),
         ]
         train(loss, Draws(split, config.negatives, seed).labelled, optimizers, config, on_epoch)
-        of_users = weights.detach(), biases.detach().squeeze(-1)
-        return cls(of_users, shared.detach(), own.detach(), config, seed)
+        return cls(weights.detach(), biases.detach().squeeze(-1), shared.detach(), own.detach(), config, seed)
 
     def refreshed(self, split: Split, epochs: int) -> CentRAP:
         """Train every w_u and b_u on for the training items of a split, with C and D fixed."""
@@ -102,8 +99,7 @@ class CentRAP:
 
         draw = Draws(split, config.negatives, self.seed).labelled
         refresh(loss, draw, [weights, biases], config, epochs)
-        of_users = weights.detach(), biases.detach().squeeze(-1)
-        return CentRAP(of_users, self.shared, self.own, config, self.seed)
+        return replace(self, weights=weights.detach(), biases=biases.detach().squeeze(-1))
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """⟨w_u, c_i + d_ui⟩ + b_u for all items."""

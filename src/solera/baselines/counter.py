@@ -1,4 +1,4 @@
-"""Counter: a control that learns nothing. It detects leaks in how negatives are drawn.
+"""Popularity, and the counter: a control that learns nothing. It detects leaks in how negatives are drawn.
 
     score(u, i) = − how often i was drawn as a negative of u in `rounds` rounds
 
@@ -21,45 +21,61 @@ probability of K ≤ 18, and NDCG@10 the mean of 1 / log₂(2 + K / 2) over thes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import comb, log2
 from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
-from solera.baselines.popularity import Popularity
-from solera.baselines.training import Epoch, OnEpoch
-from solera.core.arrays import Floats, Ints
+from solera.baselines.training import Baseline, Epoch, OnEpoch
+from solera.core.types import Floats, Frozen, Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
-from solera.data.split import Split
+
+
+@dataclass(frozen=True, eq=False)
+class Popularity(Baseline):
+    """score(u, i) = number of users who have item i in their training data."""
+
+    counts: Tensor
+
+    @classmethod
+    def fit(cls, split: Split) -> Popularity:
+        """Count the users who have each item."""
+        values = split.train.sorted_unique().values
+        counts = np.bincount(values, minlength=split.data.n_items)
+        return cls(torch.from_numpy(counts.astype(np.float32)))
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """Scores [len(users), n_items], the same for every user."""
+        return self.counts.expand(len(users), -1)
+
 
 _AT = 10
 
 
-class CounterConfig(BaseModel):
+class CounterConfig(Frozen):
     """Settings of the counter. Defaults: the rounds and negatives of the papers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    rounds: int = Field(default=100, ge=1, description="rounds whose draws are counted")
 
-    rounds: int = Field(default=100, ge=1)
-    """Rounds whose draws are counted."""
+    negatives: int = Field(default=4, ge=1, description="negatives drawn per positive, anew every round")
 
-    negatives: int = Field(default=4, ge=1)
-    """Negatives drawn per positive, anew every round."""
-
-    ties: Literal["none", "popularity"] = "none"
-    """How items that were drawn equally often are ranked."""
+    ties: Literal["none", "popularity"] = Field(
+        default="none", description="how items that were drawn equally often are ranked"
+    )
 
 
-class Counter:
+@dataclass(frozen=True, eq=False)
+class Counter(Baseline):
     """score(u, i) = − how often i was drawn as a negative of u."""
 
-    def __init__(self, drawn: Tensor, order: Tensor) -> None:
-        self.drawn = drawn
-        self.order = order  # [n_items], from 0 to below 1
+    drawn: Tensor
+    order: Tensor  # [n_items], from 0 to below 1
 
     @classmethod
     def fit(cls, split: Split, config: CounterConfig, seed: int, on_epoch: OnEpoch | None = None) -> Counter:

@@ -11,53 +11,53 @@ With `recency` below 1, an item of the history counts recency^age instead of 1 w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from solera.baselines.slist import fading_scores
-from solera.core.arrays import Ints
-from solera.core.content import AttributePrior
+from solera.baselines.training import Baseline
+from solera.core.content import AttributeOptions
 from solera.core.errors import DataError
-from solera.data.attributes import item_attributes
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 from solera.math.linear import without_diagonal
 from solera.math.next_items import Timing
 
 MAX_ITEMS = 20_000  # here, items² doubles take 3.2 GB, and the inverse needs several of them
 
 
-class EaseConfig(BaseModel):
+class EaseConfig(AttributeOptions):
     """Settings of EASE."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    reg: float = Field(
+        default=500.0,
+        gt=0,
+        description="weight of ‖B‖², in units of interactions: larger trusts rare items less",
+    )
 
-    reg: float = Field(default=500.0, gt=0)
-    """Weight of ‖B‖², in units of interactions: larger trusts rare items less."""
+    recency: float = Field(
+        default=1.0, gt=0, le=1, description="weight of an item against that of the next newer one"
+    )
 
-    recency: float = Field(default=1.0, gt=0, le=1)
-    """Weight of an item against that of the next newer one."""
-
-    decay_days: float = Field(default=0.0, ge=0)
-    """Days of a step of recency, by the times of items; 0: a step is a position."""
-
-    source_attributes: float = Field(default=0.0, ge=0)
-    """How much of an item's weights towards others its attributes share (`core.content`)."""
-    target_attributes: float = Field(default=0.0, ge=0)
-    """How much of what comes next is learned for items with the same attributes (`core.content`)."""
-    cold_neighbours: int = Field(default=0, ge=0)
-    """Items that one in no training row is scored like, by attributes (`core.content`)."""
+    decay_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="days of a step of recency, by the times of items; 0: a step is a position",
+    )
 
 
-class Ease:
+@dataclass(frozen=True, eq=False)
+class Ease(Baseline):
     """A fitted EASE: `weights` is B, [n_items, n_items]."""
 
-    def __init__(self, weights: Tensor, recency: float = 1.0, timing: Timing | None = None) -> None:
-        self.weights = weights
-        self.recency = recency
-        self.timing = timing
+    weights: Tensor
+    recency: float = 1.0
+    timing: Timing | None = None
 
     @classmethod
     def fit(cls, split: Split, config: EaseConfig | None = None) -> Ease:
@@ -72,10 +72,7 @@ class Ease:
         config = config or EaseConfig()
         gram = _gram(split.train.sorted_unique(), n_items)
         timing = Timing(config.decay_days) if config.decay_days else None
-        attributes = item_attributes(split.data)
-        prior = AttributePrior(
-            config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
-        )
+        prior = config.prior(split.data.attributes)
         return cls(without_diagonal(gram, config.reg, prior).float(), config.recency, timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:

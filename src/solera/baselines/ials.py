@@ -15,6 +15,7 @@ item):
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,33 +23,32 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.baselines.training import Epoch, OnEpoch
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Epoch, OnEpoch
 from solera.core.errors import ConfigError
-from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Frozen, Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class IALSConfig(Frozen):
     """Settings of iALS."""
 
-    embedding_size: int = Field(default=32, ge=1)
-    """Length of user and item vectors."""
-    reg: float = Field(default=10.0, ge=0)
-    """Weight of the squared lengths."""
-    alpha: float = Field(default=2.0, gt=0)
-    """How much a training item weighs against one that is none."""
-    epochs: int = Field(default=15, ge=1)
-    """Times that all users and then all items are solved for."""
+    embedding_size: int = Field(default=32, ge=1, description="length of user and item vectors")
+    reg: float = Field(default=10.0, ge=0, description="weight of the squared lengths")
+    alpha: float = Field(
+        default=2.0, gt=0, description="how much a training item weighs against one that is none"
+    )
+    epochs: int = Field(
+        default=15, ge=1, description="times that all users and then all items are solved for"
+    )
 
 
-class IALS:
+@dataclass(frozen=True, eq=False)
+class IALS(Baseline):
     """A fitted iALS. `model` is the library's model."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    model: Any
 
     @classmethod
     def fit(

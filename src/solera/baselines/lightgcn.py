@@ -23,27 +23,31 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, train
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, train
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class LightGCNConfig(TrainedConfig):
     """Settings of LightGCN."""
 
-    layers: int = Field(default=3, ge=0)
-    """K: how far a vector spreads; with 0, this is MF with a pairwise loss."""
-    learning_rate: float = Field(default=0.05, gt=0)
-    """Step size of Adam."""
-    reg: float = Field(default=0.001, ge=0)
-    """Weight of half the squared length of the vectors of a pair, before they spread."""
-    negatives: int = Field(default=1, ge=1)
-    """Negatives drawn per positive, anew every epoch."""
+    layers: int = Field(
+        default=3, ge=0, description="K: how far a vector spreads; with 0, this is MF with a pairwise loss"
+    )
+    learning_rate: float = Field(default=0.05, gt=0, description="step size of Adam")
+    reg: float = Field(
+        default=0.001,
+        ge=0,
+        description="weight of half the squared length of the vectors of a pair, before they spread",
+    )
+    negatives: int = Field(default=1, ge=1, description="negatives drawn per positive, anew every epoch")
 
 
-class LightGCN:
+class LightGCN(Baseline):
     """A fitted LightGCN: E⁰ as `nodes`, and E as `users`, [n_users, d], and `items`, [n_items, d]."""
+
+    refreshes = "added to the graph"
 
     def __init__(self, nodes: Tensor, graph: Tensor, n_users: int, layers: int) -> None:
         self.nodes = nodes
@@ -74,7 +78,7 @@ class LightGCN:
         train(loss, Draws(split, config.negatives, seed).pairs, [optimizer], config, on_epoch)
         return cls(start.detach(), graph, n_users, config.layers)
 
-    def on_graph_of(self, split: Split) -> LightGCN:
+    def refreshed(self, split: Split, epochs: int = 0) -> LightGCN:
         """The same E⁰, spread over the training items of a split."""
         graph = adjacency(split.train, split.data.n_items)
         return LightGCN(self.nodes, graph, split.data.n_users, self.layers)

@@ -13,28 +13,32 @@ vector is trained on with Q fixed (`refreshed`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, refresh, train
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 
 class MFConfig(TrainedConfig):
     """Settings of MF."""
 
 
-class MF:
+@dataclass(frozen=True, eq=False)
+class MF(Baseline):
     """A fitted factorization: `users` is P, [n_users, d], and `items` is Q, [n_items, d]."""
 
-    def __init__(self, users: Tensor, items: Tensor, config: MFConfig, seed: int) -> None:
-        self.users = users
-        self.items = items
-        self.config = config
-        self.seed = seed
+    refreshes = "users' parameters refreshed in {epochs} epochs"
+
+    users: Tensor
+    items: Tensor
+    config: MFConfig
+    seed: int
 
     @classmethod
     def fit(

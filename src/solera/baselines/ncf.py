@@ -13,6 +13,7 @@ alone and can be refreshed, as in `mf`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
@@ -21,11 +22,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, linear, relu
 
-from solera.baselines.training import Draws, OnEpoch, TrainedConfig, normal, refresh, train, uniform
-from solera.core.arrays import Ints
+from solera.baselines.training import Baseline, Draws, OnEpoch, TrainedConfig, normal, refresh, train, uniform
 from solera.core.context import Widths
+from solera.core.types import Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 CHUNK = 1_000_000  # scores computed at once; the first layer holds this many times its width
 
@@ -33,25 +34,26 @@ CHUNK = 1_000_000  # scores computed at once; the first layer holds this many ti
 class NCFConfig(TrainedConfig):
     """Settings of NCF. It peaks early, and regularization does not change that; hence the defaults."""
 
-    epochs: int = Field(default=20, ge=1)
-    """Passes over everybody's training items."""
-    reg: float = Field(default=0.0, ge=0)
-    """Weight of the squared length of the vectors of a sample."""
-    hidden: Annotated[Widths, Field(min_length=1)] = (32, 16, 8)
-    """Widths of the hidden layers; -o hidden=32,16,8 on the command line."""
+    epochs: int = Field(default=20, ge=1, description="passes over everybody's training items")
+    reg: float = Field(
+        default=0.0, ge=0, description="weight of the squared length of the vectors of a sample"
+    )
+    hidden: Annotated[Widths, Field(min_length=1)] = Field(
+        default=(32, 16, 8), description="widths of the hidden layers; -o hidden=32,16,8 on the command line"
+    )
 
 
-class NCF:
+@dataclass(frozen=True, eq=False)
+class NCF(Baseline):
     """A fitted NCF: user and item vectors, and weight and bias of every layer."""
 
-    def __init__(
-        self, users: Tensor, items: Tensor, layers: list[tuple[Tensor, Tensor]], config: NCFConfig, seed: int
-    ) -> None:
-        self.users = users
-        self.items = items
-        self.layers = layers
-        self.config = config
-        self.seed = seed
+    refreshes = "users' parameters refreshed in {epochs} epochs"
+
+    users: Tensor
+    items: Tensor
+    layers: list[tuple[Tensor, Tensor]]
+    config: NCFConfig
+    seed: int
 
     @classmethod
     def fit(

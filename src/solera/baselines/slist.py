@@ -13,72 +13,34 @@ With `decay_days` memories fade by days instead of positions. With `source_attri
 
 from __future__ import annotations
 
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.content import AttributePrior
-from solera.core.context import Decays
+from solera.baselines.training import Baseline
 from solera.core.errors import DataError
-from solera.core.frozen import Frozen
-from solera.data.attributes import item_attributes
+from solera.core.types import Floats, Ints
+from solera.data.interactions import Split
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
-from solera.data.split import Split
 from solera.math.linear import memory_scores
-from solera.math.next_items import Timing, memory_products, next_item_weights, next_products
+from solera.math.next_items import NextItemOptions, Timing, fading, next_item_weights
 
 MAX_BYTES = 6 << 30  # of S, as in the federated form
 
 
-class SLISTConfig(Frozen):
+class SLISTConfig(NextItemOptions):
     """Settings of SLIST: those of FedSLIST that change its model."""
 
-    decays: Decays = (0.6, 0.95)
-    """Of the memories, as in -o decays=0.6,0.95; 0 is the last item alone, 1 forgets nothing."""
-    horizon: int = Field(default=3, ge=1)
-    """How many of the next items are learned from."""
-    horizon_decay: float = Field(default=0.5, ge=0, le=1)
-    """Weight of an item against the one before it."""
-    ridge: float = Field(default=0.5, gt=0)
-    """Weight of ‖B‖², in units of the mean diagonal of S."""
-    popularity_discount: float = Field(default=0.0, ge=0)
-    """Scores are divided by (1 + popularity) to this power."""
-    decay_days: float = Field(default=0.0, ge=0)
-    """Days of a step of a decay, by the times of items; 0: a step is a position."""
-    least_weight: float = Field(default=0.0, ge=0, lt=1)
-    """What memories keep of an item however old, with decay_days."""
-    until_next: bool = False
-    """Memories fade until the next item's time, that of the request; with decay_days."""
-    source_attributes: float = Field(default=0.0, ge=0)
-    """How much of an item's weights towards others its attributes share (`core.content`)."""
-    target_attributes: float = Field(default=0.0, ge=0)
-    """How much of what comes next is learned for items with the same attributes (`core.content`)."""
-    cold_neighbours: int = Field(default=0, ge=0)
-    """Items that one in no training row is scored like, by attributes (`core.content`)."""
 
-    @model_validator(mode="after")
-    def _timed(self) -> Self:
-        if not self.decay_days and (self.least_weight or self.until_next):
-            raise ValueError("least_weight and until_next need decay_days")
-        return self
-
-    @property
-    def timing(self) -> Timing | None:
-        """How memories fade by days, if they do."""
-        return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
-
-
-class SLIST:
+@dataclass(frozen=True, eq=False)
+class SLIST(Baseline):
     """A fitted SLIST: `weights` is B, [decays · n_items, n_items]."""
 
-    def __init__(self, weights: Tensor, decays: tuple[float, ...], timing: Timing | None = None) -> None:
-        self.weights = weights
-        self.decays = decays
-        self.timing = timing
+    weights: Tensor
+    decays: tuple[float, ...]
+    timing: Timing | None = None
 
     @property
     def reads_request_time(self) -> bool:
@@ -103,28 +65,17 @@ class SLIST:
         for user in np.flatnonzero(split.train.lengths):
             items = split.train.row(int(user))
             channels = np.concatenate([items + channel * n_items for channel in range(len(decays))])
-            s, t = _products(config, len(items), split.train.days_of(int(user)))
+            s, t = config.products(len(items), split.train.days_of(int(user)))
             _add(memories, channels, channels, s.reshape(len(channels), -1))
             _add(following, channels, items, t.reshape(len(channels), -1))
         both = torch.from_numpy(memories), torch.from_numpy(following)
-        attributes = item_attributes(split.data)
-        prior = AttributePrior(
-            config.source_attributes, config.target_attributes, config.cold_neighbours, attributes
-        )
+        prior = config.prior(split.data.attributes)
         weights = next_item_weights(*both, config.ridge, config.popularity_discount, prior)
         return cls(weights.float().contiguous(), decays, config.timing)
 
     def scores(self, users: Ints, history: Ragged) -> Tensor:
         """s B with the memory s of each user's row of `history`."""
         return fading_scores(self.weights, history.take(users), self.decays, self.timing)
-
-
-def _products(config: SLISTConfig, length: int, days: Floats | None) -> tuple[Floats, Floats]:
-    """S and T over the positions of a history."""
-    decays, horizon, horizon_decay = config.decays, config.horizon, config.horizon_decay
-    if config.timing and days is not None:
-        return config.timing.products(days, decays, horizon, horizon_decay)
-    return memory_products(length, decays), next_products(length, decays, horizon, horizon_decay)
 
 
 def _add(total: Floats, rows: Ints, columns: Ints, values: Floats) -> None:
@@ -140,8 +91,5 @@ def fading_scores(
     weights: Tensor, histories: Ragged, decays: tuple[float, ...], timing: Timing | None
 ) -> Tensor:
     """Scores by memories: decay^age of every item, added up for repeated ones."""
-    if timing:
-        memory = timing.weights(gaps(histories), decays)
-    else:
-        memory = np.power(np.array(decays)[:, None], ages(histories))
+    memory = fading(decays, ages(histories), gaps(histories) if timing else None, timing)
     return memory_scores(weights, histories.offsets, histories.values, memory)

@@ -1,4 +1,4 @@
-"""Common parts of the trained baselines: options, samples of an epoch, and the loop over mini-batches.
+"""What baselines are, and common parts of the trained ones: options, samples, and the loop over batches.
 
 The samples are those of the federated methods, with an epoch in place of a round: every training item once,
 and for each of them newly drawn negatives that the protocol allows. Only the order differs, because all
@@ -8,17 +8,18 @@ users' samples are shuffled together. No epoch is selected: the model after the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.frozen import Frozen
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Frozen, Ints
+from solera.data.interactions import Split
+from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData, sample
-from solera.data.split import Split
 
 Columns = tuple[Tensor, Tensor, Tensor]
 
@@ -34,21 +35,34 @@ class Epoch(NamedTuple):
 OnEpoch = Callable[[Epoch], None]
 
 
+class Baseline:
+    """A fitted baseline."""
+
+    refreshes: ClassVar[str] = ""  # how newer items reach a model that does not read them in a history
+
+    def scores(self, users: Ints, history: Ragged) -> Tensor:
+        """Scores [len(users), n_items]. `history` is what each user of the data has at that time."""
+        raise NotImplementedError
+
+    def refreshed(self, split: Split, epochs: int) -> Baseline:
+        """The model that also knows newer training items of a split, if `refreshes` says how.
+
+        These are the items it was trained on and newer ones. The model itself does not change.
+        """
+        raise NotImplementedError
+
+
 class TrainedConfig(Frozen):
     """Settings of every trained baseline. Each may change defaults and add its own."""
 
-    embedding_size: int = Field(default=32, ge=1)
-    """Length of user and item vectors."""
-    learning_rate: float = Field(default=0.005, gt=0)
-    """Step size of Adam."""
-    reg: float = Field(default=0.007, ge=0)
-    """Weight of the squared length of the vectors of a sample."""
-    epochs: int = Field(default=100, ge=1)
-    """Passes over everybody's training items."""
-    batch_size: int = Field(default=4096, ge=1)
-    """Samples per step."""
-    negatives: int = Field(default=4, ge=1)
-    """Negatives drawn per positive, anew every epoch."""
+    embedding_size: int = Field(default=32, ge=1, description="length of user and item vectors")
+    learning_rate: float = Field(default=0.005, gt=0, description="step size of Adam")
+    reg: float = Field(
+        default=0.007, ge=0, description="weight of the squared length of the vectors of a sample"
+    )
+    epochs: int = Field(default=100, ge=1, description="passes over everybody's training items")
+    batch_size: int = Field(default=4096, ge=1, description="samples per step")
+    negatives: int = Field(default=4, ge=1, description="negatives drawn per positive, anew every epoch")
 
 
 class Draws:
@@ -122,10 +136,10 @@ def refresh(
     train(loss, lambda epoch: draw(config.epochs + epoch), [optimizer], more, None)
 
 
-def normal(seed: int, name: str, *shape: int, scale: float = 0.1) -> Tensor:
-    """A parameter initialized from N(0, scale²)."""
+def normal(seed: int, name: str, *shape: int) -> Tensor:
+    """A parameter initialized from N(0, 0.1²)."""
     draw = generator(seed, Purpose.INIT, *name.encode())
-    return torch.from_numpy(scale * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
+    return torch.from_numpy(0.1 * draw.standard_normal(shape, dtype=np.float32)).requires_grad_()
 
 
 def uniform(seed: int, name: str, *shape: int, bound: float) -> Tensor:

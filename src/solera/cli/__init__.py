@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from solera.cli.lazy import Place, Pluggable
 from solera.cli.output import err, help_if_alone, print_json
+from solera.core import extensions
 from solera.core.errors import SoleraError, full_disk
 from solera.core.text import clean_text
 
@@ -27,21 +28,24 @@ RENAMED = {  # options of 0.2, which work until 0.4
     "--test-once": "--no-second-test",
     "--wire": "--noise",
     "--with": "--plugin",
-    "--methods": "--methods-file",
+    "--methods": "--import",
+    "--methods-file": "--import",
 }
 
 LEARN, DEVICES, MEASURE = "Train and look", "Devices", "Measure and check"
 
 
 class _Commands(Pluggable):
+    renamed: ClassVar = {"presets": "methods --presets"}  # commands of 0.2, which work until 0.4
     own: ClassVar = {
         "methods": Place("solera.cli.methods:methods", LEARN),
-        "presets": Place("solera.cli.methods:presets", LEARN),
         "train": Place("solera.cli.train:train", LEARN),
+        "fit": Place("solera.cli.models:fit", LEARN),
+        "serve": Place("solera.cli.models:serve", LEARN),
         "recommend": Place("solera.cli.recommend:recommend", LEARN),
         "similar": Place("solera.cli.recommend:similar", LEARN),
-        "baseline": Place("solera.cli.baseline:baseline", LEARN),
-        "blend": Place("solera.cli.blend:blend", LEARN),
+        "baseline": Place("solera.cli.train:baseline", LEARN),
+        "blend": Place("solera.cli.train:blend", LEARN),
         "sweep": Place("solera.cli.sweep:sweep", LEARN),
         "compare": Place("solera.cli.compare:compare", LEARN),
         "report": Place("solera.cli.report:report", LEARN),
@@ -87,17 +91,19 @@ def _root(
         bool,
         typer.Option("--traceback", help="Show the full traceback of an error.", envvar="SOLERA_TRACEBACK"),
     ] = False,
-    methods: Annotated[
+    imported: Annotated[
         list[Path] | None,
         typer.Option(
-            "--methods-file", help="Python file that registers your own methods.", envvar="SOLERA_METHODS"
+            "--import",
+            help="Python file that registers methods, data sets or metrics of your own.",
+            envvar=extensions.VARIABLE,
         ),
     ] = None,
 ) -> None:
     if traceback:
         os.environ["SOLERA_TRACEBACK"] = "1"
-    if methods:  # absolute, and where other processes find it too
-        os.environ["SOLERA_METHODS"] = os.pathsep.join(str(file.resolve()) for file in methods)
+    if imported:  # absolute, and where other processes find it too
+        os.environ[extensions.VARIABLE] = os.pathsep.join(str(file.resolve()) for file in imported)
     help_if_alone(context)
 
 
@@ -140,16 +146,14 @@ def _suggesting_once(error: Any) -> str:
     from difflib import get_close_matches
 
     message = str(error.format_message())
-    said, mark, _ = (
-        message.partition("(Did you mean") if "(Did" in message else message.partition("Did you mean")
-    )
+    said, *suggested = re.split(r"\(?Did you mean", message, maxsplit=1)  # typer's own, click's, or both
     name, known = getattr(error, "option_name", ""), getattr(error, "possibilities", None)
     near = (
         get_close_matches(name, known, n=1, cutoff=0)
         if name and known
-        else re.findall(r"'([^']+)'\?", message)
+        else re.findall(r"'([^']+)'", "".join(suggested))
     )
-    return f"{said.strip()} Did you mean {near[0]!r}?" if mark and near else message
+    return f"{said.strip()} Did you mean {near[0]!r}?" if suggested and near else message
 
 
 def _complain(message: str, hint: str) -> None:

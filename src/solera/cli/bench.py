@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.lazy import Pluggable
 from solera.cli.options import DataDir
-from solera.cli.output import Json, help_if_alone, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers, help_if_alone
+from solera.cli.progress import run_shown
 
 if TYPE_CHECKING:
     from solera.study.matrix import Matrix
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 
 class _Bench(Pluggable):
     prefix = "bench."
+    renamed: ClassVar = {  # commands of 0.2, which work until 0.4
+        "tune": "run --tune-only",
+        "budgets": "tuned",
+        "presets": "tuned",
+    }
 
 
 app = typer.Typer(cls=_Bench, help="Run benchmarks and make their tables.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
 
-Matrix_ = Annotated[Path, typer.Argument(help="TOML file of the benchmark; docs/benchmarks.md shows one.")]
+Matrix_ = Annotated[
+    Path, typer.Argument(help="TOML file of the benchmark; docs/guides/studies.md shows one.")
+]
 Jobs = Annotated[
     int | None, typer.Option(help="Runs in parallel, each with one thread (default: one per core).", min=1)
 ]
@@ -36,52 +43,43 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the matrix and li
 
 
 @app.command()
+@answers
 def run(
     matrix: Matrix_,
     jobs: Jobs = None,
+    tune_only: Annotated[
+        bool, typer.Option("--tune-only", help="Tune the methods in the `tune` tables, without final runs.")
+    ] = False,
     retry_failed: RetryFailed = False,
     replace: Replace = False,
     dry_run: DryRun = False,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Run the missing runs of a matrix. After an interruption, the same command continues.
 
-    Methods in `tune` tables with seeds are tuned first, which needs the extra `tune`.
+    Methods in `tune` tables with seeds are tuned first, with the same budget for each, which needs the extra
+    `tune`. Settings are judged on validation items alone.
 
     Example: solera bench run matrix.toml --jobs 2
-    """
-    from solera.study.matrix import Tuning, read_matrix
 
-    asked = read_matrix(matrix, data_dir)
-    if any(isinstance(entry, Tuning) for entry in asked.entries):
+    Example: solera bench run matrix.toml --tune-only
+    """
+    from solera.study.matrix import Tuning, read_matrix, read_tuning
+    from solera.study.runner import make_plan
+
+    if tune_only:
         _check_optuna()
-    following = f"solera bench tables --results {asked.results}"
-    _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
-
-
-@app.command()
-def tune(
-    matrix: Matrix_,
-    jobs: Jobs = None,
-    retry_failed: RetryFailed = False,
-    replace: Replace = False,
-    dry_run: DryRun = False,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Tune the methods in the `tune` tables of a matrix, with the same budget for each, without final runs.
-
-    Settings are judged on validation items alone. Needs the extra `tune`.
-
-    Example: solera bench tune matrix.toml --jobs 2
-    """
-    from solera.study.matrix import read_tuning
-
-    _check_optuna()
-    asked = read_tuning(matrix)
-    following = f"solera bench presets --tuning {asked.tuning}"
-    _run(asked, following, jobs, retry_failed, replace, dry_run, data_dir, json)
+        asked = read_tuning(matrix)
+        following = f"solera bench tuned --tuning {asked.tuning}"
+    else:
+        asked = read_matrix(matrix, data_dir)
+        if any(isinstance(entry, Tuning) for entry in asked.entries):
+            _check_optuna()
+        following = f"solera bench tables --results {asked.results}"
+    plan = make_plan(asked, retry_failed=retry_failed, replace=replace)
+    if dry_run:
+        return _planned(asked, plan)
+    return ended(asked, run_shown(asked, plan, "records", jobs=jobs, data_dir=data_dir), following)
 
 
 def _check_optuna() -> None:
@@ -92,105 +90,7 @@ def _check_optuna() -> None:
         raise ConfigError("tuning needs Optuna", "pip install 'solera[tune]'")
 
 
-@app.command()
-def budgets(
-    tuning: Annotated[Path, typer.Option(help="Table of the studies.")] = Path("tuning.parquet"),
-    json: Json = False,
-) -> None:
-    """Show what the tuning of every method cost: trials, passes over all clients, and seconds.
-
-    The last columns are NDCG@10 on validation: of the given settings, which are tried first, and of the
-    chosen ones. Options that were chosen near an end of their range are named below: it may be too narrow.
-
-    Example: solera bench budgets --tuning tuning.parquet
-    """
-    from solera.core.errors import RunError
-    from solera.study.records import Store
-    from solera.study.trials import Study, narrow, spent
-
-    rows = sorted(map(spent, Store(tuning, Study).all()), key=lambda row: row[:2])
-    if not rows:
-        raise RunError(f"no studies in {tuning}", "solera bench tune MATRIX makes some")
-    if json:
-        print_json([row._asdict() for row in rows])
-    else:
-        for (dataset, protocol), some in groupby(rows, lambda row: row[:2]):
-            shown = list(some)
-            columns = ("method", "trials", "failed", "passes", "seconds", "given", "chosen")
-            cells = (
-                (
-                    row.label,
-                    row.trials,
-                    row.failed,
-                    round(row.passes),
-                    round(row.seconds),
-                    row.given,
-                    row.ndcg,
-                )
-                for row in shown
-            )
-            table(f"{dataset}, {protocol}", columns, cells)
-            if sentence := narrow(shown):
-                out.print(sentence, highlight=False)
-
-
-@app.command()
-def presets(
-    tuning: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Table of studies (default: tuning.parquet). If it is given twice and both tables have a "
-            "study of a model, the second one counts."
-        ),
-    ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")] = None,
-) -> None:
-    """Write the best settings of all studies as presets, in TOML.
-
-    Example: solera bench presets --tuning tuning.parquet -o presets.toml
-    """
-    from solera.core.errors import RunError
-    from solera.study.presets import presets_of
-    from solera.study.records import Store
-    from solera.study.trials import Study
-
-    studies = []
-    for path in tuning or [Path("tuning.parquet")]:
-        found = Store(path, Study).all()
-        if not found:
-            raise RunError(f"no studies in {path}", "solera bench tune MATRIX makes some")
-        studies += found
-    text = presets_of(studies)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text, encoding="utf-8")
-        out.print(f"presets written to {output}", highlight=False)
-
-
-def _run(
-    asked: Matrix,
-    following: str,
-    jobs: int | None,
-    retry_failed: bool,
-    replace: bool,
-    dry_run: bool,
-    data_dir: Path | None,
-    json: bool,
-) -> None:
-    from solera.study.runner import make_plan, run_matrix
-
-    plan = make_plan(asked, retry_failed=retry_failed, replace=replace)
-    if dry_run:
-        _show_plan(asked, plan, json)
-        return
-    with matrix_progress() as on_change:
-        status = run_matrix(asked, plan, jobs=jobs, data_dir=data_dir, on_change=on_change)
-    raise_if_stopped(status, "records")
-    show_end(asked, status, following, json)
-
-
-def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
+def _planned(matrix: Matrix, plan: Plan) -> Answer:
     states = {id(entry): "recorded" for entry in plan.recorded} | {id(entry): "to run" for entry in plan.todo}
     rows = [
         {
@@ -200,11 +100,14 @@ def _show_plan(matrix: Matrix, plan: Plan, json: bool) -> None:
         }
         for entry in matrix.entries
     ]
-    if json:
-        print_json(rows)
-        return
-    table(f"Records in {_where(matrix)}", ("state", "run"), ((row["state"], row["run"]) for row in rows))
-    out.print(f"{len(plan.todo)} of {len(rows)} to run", highlight=False)
+    columns = {"state": "state", "run": "run"}
+    return Answer(
+        rows,
+        [
+            Table.of(f"Records in {_where(matrix)}", rows, columns),
+            f"{len(plan.todo)} of {len(rows)} to run",
+        ],
+    )
 
 
 def _where(matrix: Matrix) -> Path:
@@ -214,40 +117,82 @@ def _where(matrix: Matrix) -> Path:
     return matrix.store(matrix.entries[0].makes if matrix.entries else Record).path
 
 
-def show_end(matrix: Matrix, status: Status, following: str, json: bool) -> None:
-    """Say what was made and what failed; exit with 1 if something failed."""
+def ended(matrix: Matrix, status: Status, following: str) -> Answer:
+    """What was made, what failed, and the next command."""
     failed = [{"record": entry.asked.name, "error": error} for entry, error in status.failed]
-    if json:
-        found: dict[str, Any] = {
+    mend = "next: mend the matrix, or try again with --retry-failed"
+    return Answer(
+        {
             "results": str(_where(matrix)),
             "runs": status.total,
             "records": status.done,
             "made_now": [each.entry.asked.name for each in status.finished if each.succeeded],
             "failed": failed,
-        }
-        print_json(found)
-    else:
-        out.print(f"{status.done} of {status.total} records in {_where(matrix)}", highlight=False)
-        for entry, error in status.failed:
-            out.print(
-                f"failed: {entry} · {error}", style="red", highlight=False, markup=False, soft_wrap=True
-            )
-        if failed:
-            out.print("next: mend the matrix, or try again with --retry-failed", highlight=False)
-        else:
-            out.print(f"next: {following}", style="dim", highlight=False)
-    if failed:
-        raise typer.Exit(1)
+        },
+        [
+            Line(f"{status.done} of {status.total} records in {_where(matrix)}"),
+            *(Line(f"failed: {entry} · {error}", "red") for entry, error in status.failed),
+            Line(mend) if failed else Line(f"next: {following}", "dim"),
+        ],
+        failed=bool(failed),
+    )
 
 
 @app.command()
+@answers
+def tuned(
+    tuning: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Table of studies (default: tuning.parquet); repeatable. If two tables have a study of a "
+            "model, the preset is the second one's."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the best settings as presets, in TOML.")
+    ] = None,
+) -> Answer:
+    """Show what the tuning of every method cost and found, and write the best settings as presets.
+
+    The cost is in trials, passes over all clients, and seconds. The last columns are NDCG@10 on validation:
+    of the given settings, which are tried first, and of the chosen ones. Options that were chosen near an end
+    of their range are named below: it may be too narrow.
+
+    Example: solera bench tuned --tuning tuning.parquet -o presets.toml
+    """
+    from solera.core.errors import RunError
+    from solera.study.presets import presets_of
+    from solera.study.records import Store
+    from solera.study.trials import COLUMNS, Study, narrow, spent
+
+    studies = []
+    for path in tuning or [Path("tuning.parquet")]:
+        found = Store(path, Study).all()
+        if not found:
+            raise RunError(f"no studies in {path}", "solera bench run MATRIX --tune-only makes some")
+        studies += found
+    rows = sorted(map(spent, studies), key=lambda row: row[:2])
+    said: list[Table | Line | str] = []
+    for (dataset, protocol), some in groupby(rows, lambda row: row[:2]):
+        shown = list(some)
+        said.append(Table(f"{dataset}, {protocol}", COLUMNS, [row.cells() for row in shown]))
+        if sentence := narrow(shown):
+            said.append(sentence)
+    if output is not None:
+        output.write_text(presets_of(studies), encoding="utf-8")
+        said.append(Line(f"presets written to {output}"))
+    written = None if output is None else str(output)
+    return Answer({"studies": [row._asdict() for row in rows], "written": written}, said)
+
+
+@app.command()
+@answers
 def tables(
     results: Annotated[Path, typer.Option(help="Table of the records.")] = Path("results.parquet"),
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write tables to.")] = Path(
         "docs/tables"
     ),
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Make tables (Markdown, CSV, LaTeX) from existing records.
 
     Example: solera bench tables --results results.parquet -o docs/tables
@@ -262,19 +207,17 @@ def tables(
     if not found:
         raise RunError(f"no records in {results}", "solera bench run MATRIX makes some")
     written = [path for made in make_tables(found) for path in made.write(output)]
-    if json:
-        print_json({"written": list(map(str, written))})
-        return
-    out.print(f"{len(written)} files in {output}", highlight=False)
+    return Answer({"written": list(map(str, written))}, [Line(f"{len(written)} files in {output}")])
 
 
 @app.command("import", hidden=True)
+@answers
 def import_(
     folder: Annotated[Path, typer.Argument(help="Folder of records or studies, one JSON file each.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Table to add them to (default: FOLDER.parquet).")
     ] = None,
-) -> None:
+) -> Answer:
     """Read records of version 0.2 into a table.
 
     Example: solera bench import results
@@ -282,4 +225,6 @@ def import_(
     from solera.study.old_records import import_folder
 
     count = import_folder(folder, table := output or folder.with_name(f"{folder.name}.parquet"))
-    out.print(f"{count} records from {folder} in {table}", highlight=False)
+    return Answer(
+        {"records": count, "table": str(table)}, [Line(f"{count} records from {folder} in {table}")]
+    )

@@ -1,22 +1,24 @@
 """What there is to choose from, without importing torch.
 
 A wheel has it in a file, which hatch_build.py makes. Elsewhere the first command that asks writes it into the
-user's cache, and the first one after a change of the source does so again.
+user's cache, and the first one after a change of the source does so again. The shell completes names from it;
+`solera --install-completion` turns that on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import solera
+from solera.core import extensions
 from solera.core.files import write_atomically
-from solera.data.fetch import cache_dir
+from solera.data.files import cache_dir
 
 PACKAGE = Path(solera.__file__).parent
 SOURCES = ("core", "methods", "baselines", "data", "runs")  # what decides it
@@ -26,11 +28,10 @@ KINDS = (".py", ".toml")
 def catalogue() -> dict[str, list[dict[str, Any]]]:
     """Methods with their choices and options, plug-ins, presets and data sets, as the package has them.
 
-    Where files with methods of one's own are named, everything is asked of the package itself.
+    Where files or packages may add to it, everything is asked of the package itself.
     """
-    if os.environ.get("SOLERA_METHODS"):
-        return made()
-    return _read()
+    added = extensions.own_files() or extensions.entries("methods") or extensions.entries("datasets")
+    return made() if added else _read()
 
 
 @cache
@@ -60,7 +61,8 @@ def cached() -> Path:
 
 def made() -> dict[str, list[dict[str, Any]]]:
     """The same, asked of the package."""
-    from solera.data.registry import REGISTRY
+    from solera.baselines import BASELINES
+    from solera.data.registry import known_datasets
     from solera.methods import PLUGINS, find, names
     from solera.runs.presets import presets
 
@@ -70,6 +72,7 @@ def made() -> dict[str, list[dict[str, Any]]]:
             for name in names()
         ],
         "plugins": [{"name": name, "about": plugin.about} for name, plugin in PLUGINS.items()],
+        "baselines": [{"name": name} for name in BASELINES],
         "presets": [
             entry.model_dump(mode="json") | {"full_method": entry.full_method} for entry in presets().values()
         ],
@@ -79,15 +82,15 @@ def made() -> dict[str, list[dict[str, Any]]]:
                 "folder": entry.home,
                 "about": entry.about,
                 "page": entry.page,
-                "licence": {"terms": entry.licence.terms, "page": entry.licence.page},
+                "licence": entry.licence and asdict(entry.licence),
                 "has_time": entry.has_time,
-                "users": entry.expected.users,
-                "items": entry.expected.items,
-                "rows": entry.expected.rows,
+                "users": entry.expected and entry.expected.users,
+                "items": entry.expected and entry.expected.items,
+                "rows": entry.expected and entry.expected.rows,
                 "layouts": [list(form.files) for form in entry.forms],
                 "archive": entry.archive is not None,
             }
-            for entry in REGISTRY.values()
+            for entry in known_datasets().values()
         ],
     }
 
@@ -97,3 +100,32 @@ def options_of(method: Any) -> list[dict[str, Any]]:
     fields = type(method.config).model_fields
     values = method.config.model_dump(mode="json")
     return [{"option": key, "default": values[key], "about": fields[key].description} for key in fields]
+
+
+def method_names(incomplete: str) -> list[str]:
+    """Names of methods that begin so."""
+    return _beginning("methods", incomplete)
+
+
+def plugin_names(incomplete: str) -> list[str]:
+    """Names of plug-ins that begin so."""
+    return _beginning("plugins", incomplete)
+
+
+def baseline_names(incomplete: str) -> list[str]:
+    """Names of centralized baselines that begin so."""
+    return _beginning("baselines", incomplete)
+
+
+def dataset_names(incomplete: str) -> list[str]:
+    """Names of data sets that begin so. Your own files are not offered."""
+    return _beginning("datasets", incomplete)
+
+
+def preset_names(incomplete: str) -> list[str]:
+    """Names of presets that begin so."""
+    return _beginning("presets", incomplete)
+
+
+def _beginning(kind: str, incomplete: str) -> list[str]:
+    return [entry["name"] for entry in catalogue()[kind] if entry["name"].startswith(incomplete)]

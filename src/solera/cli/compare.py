@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.bench_progress import matrix_progress, raise_if_stopped
 from solera.cli.options import Columns, Data, DataDir, MinInteractions, ProtocolName, Seed, parse_columns
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers, err
+from solera.cli.progress import run_shown
 from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:
-    from solera.runs.result import Tested
     from solera.study.records import Record
 
 
+@answers
 def compare(
     methods: Annotated[
         list[str],
         typer.Argument(
-            metavar="METHOD…", help="Methods, with plug-ins as in fedncf+elastic-merge, or presets."
+            metavar="NAME…",
+            help="Methods, with plug-ins as in fedncf+elastic-merge, centralized baselines, or presets of "
+            "both. `local` trains every user alone. Without a baseline, popularity and ease are added.",
         ),
     ],
     data: Data,
-    baselines: Annotated[
-        str, typer.Option(help="Centralized baselines to compare with, separated by commas; '' for none.")
-    ] = "popularity,ease",
+    baselines: Annotated[str | None, typer.Option(hidden=True)] = None,
     rounds: Annotated[
         int, typer.Option(help="Rounds of every method, except methods of one round.", min=1)
     ] = 20,
@@ -41,24 +41,30 @@ def compare(
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
-    json: Json = False,
-) -> None:
-    """Run methods with their default options and compare their metrics.
+) -> Answer:
+    """Run methods and baselines with their default options, and compare their metrics.
 
-    Every run leaves a record; the same command shows those that are there, and goes on after an interruption.
+    With `local` and a baseline among them, it also says how much of the gap between the two each method
+    closes. Every run leaves a record; the same command shows those that are there, and goes on after an
+    interruption.
 
-    Example: solera compare fedmf pfedrec fedease --data ml-100k --rounds 10
+    Example: solera compare fedmf pfedrec fedease local ease --data ml-100k --rounds 10
     """
     from solera.core.errors import RunError
-    from solera.evaluate import get
-    from solera.study.matrix import side_by_side
+    from solera.runs.presets import methods_and_baselines
+    from solera.study.matrix import side_by_side as matrix_of
     from solera.study.records import Record
-    from solera.study.runner import make_plan, run_matrix
+    from solera.study.runner import make_plan
 
+    if baselines is None:
+        named, centralized = methods_and_baselines(methods)
+    else:
+        err.print("[yellow]warning:[/] --baselines is no longer needed: name them beside the methods")
+        named, centralized = methods, [name.strip() for name in baselines.split(",") if name.strip()]
     folder = out_dir or Path("compared") / f"{Path(data).stem}-{protocol}-r{rounds}-s{seed}"
-    matrix = side_by_side(
-        methods,
-        [name.strip() for name in baselines.split(",") if name.strip()],
+    matrix = matrix_of(
+        named,
+        centralized,
         folder / "records",
         rounds=rounds,
         dataset=data,
@@ -71,22 +77,62 @@ def compare(
         plan = make_plan(matrix, retry_failed=True)
     except RunError as error:
         raise RunError(error.message, "give another --out, or remove that folder") from None
-    with matrix_progress("runs") as on_change:
-        status = run_matrix(matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
-    raise_if_stopped(status, f"runs in {folder}")
+    status = run_shown(matrix, plan, "runs", jobs=workers, data_dir=data_dir)
     made = matrix.store(Record).listed()
     records = [made[entry.asked.name] for entry in matrix.entries if entry.asked.name in made]
-    records.sort(key=lambda record: -record.result.validation.full["ndcg@10"])
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]
-    if json:
-        print_json({"out": str(folder), "runs": [_row(record) for record in records], "failed": failed})
-    else:
-        _show(records, failed, folder, leaky=get(protocol).leaky)
-    if failed:
-        raise typer.Exit(1)
+    return side_by_side(records, failed, folder)
 
 
-def _row(record: Record) -> dict[str, Any]:
+def side_by_side(records: list[Record], failed: list[dict[str, str]], folder: Path) -> Answer:
+    """What records of one data set say of each other, those first that are best on validation."""
+    records = sorted(records, key=lambda record: -record.result.validation.full["ndcg@10"])
+    gap = _gap(records)
+    shown: list[Table | Line | str] = [
+        *([_table(records, gap)] if records else []),
+        *(Line(f"failed: {each['run']} · {each['error']}", "red") for each in failed),
+        _gains(records, gap),
+        "train, + val.: test NDCG of models that know training items alone, and the validation item too",
+        "KiB up: of a client in a round",
+        Line(f"records: {folder}"),
+    ]
+    rows = [_row(record, gap) for record in records]
+    return Answer({"out": str(folder), "runs": rows, "failed": failed}, shown, failed=bool(failed))
+
+
+def _ndcg(record: Record) -> float:
+    return record.result.test.full["ndcg@10"]
+
+
+def _gap(records: list[Record]) -> tuple[Record, Record] | None:
+    """`local` and the baseline that is best on validation, if it is better than `local` on test items."""
+    local = next((each for each in records if each.config.get("method") == "local"), None)
+    best = next((each for each in records if each.kind == "baseline"), None)
+    return (local, best) if local and best and _ndcg(best) > _ndcg(local) else None
+
+
+def _closed(record: Record, gap: tuple[Record, Record] | None) -> float | None:
+    """The share of the gap that a method closes."""
+    if gap is None or record.kind == "baseline" or record is gap[0]:
+        return None
+    low, high = map(_ndcg, gap)
+    return (_ndcg(record) - low) / (high - low)
+
+
+def _gains(records: list[Record], gap: tuple[Record, Record] | None) -> str:
+    """What collaboration gains, in words."""
+    if gap is None:
+        return "what collaboration gains: it takes `local` and a better centralized baseline to say so"
+    closed = {each.label: share for each in records if (share := _closed(each, gap)) is not None}
+    shares = ", ".join(f"{label} {share:.0%}" for label, share in closed.items())
+    (local, low), (best, high) = ((each.label, _ndcg(each)) for each in gap)
+    return (
+        f"what collaboration gains: training alone ({local}) reaches a test NDCG of {low:.4f}, the best "
+        f"centralized model ({best}) {high:.4f}; of this gap the methods close: {shares or 'none is here'}"
+    )
+
+
+def _row(record: Record, gap: tuple[Record, Record] | None) -> dict[str, Any]:
     result = record.result
     return {
         "label": record.label,
@@ -96,42 +142,35 @@ def _row(record: Record) -> dict[str, Any]:
         "test": result.test.model_dump(),
         "test_train": result.test_train and result.test_train.model_dump(),
         "test_validation": result.test_validation and result.test_validation.model_dump(),
+        "gap_closed": _closed(record, gap),
         "seconds": record.seconds,
         "bytes_up": result.bytes.up if result.bytes else None,
         "bytes_down": result.bytes.down if result.bytes else None,
     }
 
 
-def _both(record: Record) -> tuple[Tested | None, Tested | None]:
-    """Test figures of models that know training items alone, and the validation item as well."""
-    return record.result.test_train, record.result.test_validation
-
-
-def _show(records: list[Record], failed: list[dict[str, str]], folder: Path, *, leaky: bool) -> None:
-    if records:
-        rows = [
+def _table(records: list[Record], gap: tuple[Record, Record] | None) -> Table:
+    first = records[0]
+    columns = ("at 10", "val. NDCG", "test NDCG", "test HR", "gap, %", "s", "KiB up")
+    rows = []
+    for record in records:
+        result, share = record.result, _closed(record, gap)
+        others = (result.test_train, result.test_validation)
+        rows.append(
             (
                 record.label if record.kind == "method" else f"{record.label} (centralized)",
-                *(record.result.validation.full[name] for name in ("hr@10", "ndcg@10")),
-                *(record.result.test.full[name] for name in ("hr@10", "ndcg@10")),
-                *(each and each.full["ndcg@10"] for each in _both(record)),
-                f"{record.seconds:.1f}",
-                f"{record.result.bytes.up / 1024:,.1f}" if record.result.bytes else "–",
+                result.validation.full["ndcg@10"],
+                *(result.test.full[name] for name in ("ndcg@10", "hr@10")),
+                None if share is None else round(100 * share),
+                round(record.seconds),
+                round(result.bytes.up / 1024) if result.bytes else None,
+                result.validation.full["hr@10"],
+                *(each and each.full["ndcg@10"] for each in others),
             )
-            for record in records
-        ]
-        first = records[0]
-        table(
-            f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
-            ("at 10", "val. HR", "val. NDCG", "test HR", "test NDCG", "train", "+ val.", "s", "KiB up"),
-            rows,
-            leaky=leaky,
         )
-    for each in failed:
-        said = f"failed: {each['run']} · {each['error']}"
-        out.print(said, style="red", highlight=False, markup=False, soft_wrap=True)
-    said = (
-        "train, + val.: test NDCG of models that know training items alone, and the validation item as well"
+    return Table(
+        f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
+        (*columns, "val. HR", "train", "+ val."),
+        rows,
+        first.result.leaky,
     )
-    out.print(said, highlight=False)
-    out.print(f"KiB up: of a client in a round; records: {folder}", highlight=False, soft_wrap=True)

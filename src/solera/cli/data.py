@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from solera.cli import completion
-from solera.cli.catalogue import catalogue
+from solera.cli.catalogue import catalogue, dataset_names
 from solera.cli.options import Columns, DataDir, MinInteractions, Protocol, parse_columns
-from solera.cli.output import Json, err, help_if_alone, out, print_json, show, table
+from solera.cli.output import Answer, Line, Table, answers, err, help_if_alone, show
+from solera.cli.progress import open_progress
 
 app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
 app.callback()(help_if_alone)
@@ -19,97 +19,86 @@ Name = Annotated[
     str,
     typer.Argument(
         help="A data set's name, or the path of your own .csv, .tsv or .parquet file.",
-        autocompletion=completion.datasets,
+        autocompletion=dataset_names,
     ),
 ]
 
 
 @app.command("list")
-def list_(data_dir: DataDir = None, json: Json = False) -> None:
+@answers
+def list_(data_dir: DataDir = None) -> Answer:
     """List the known data sets, where each is loaded from, and its licence.
 
     Example: solera data list
     """
-    from solera.data.fetch import find
+    from solera.data.files import find
 
-    known = catalogue()["datasets"]
-    places = [find(each["folder"], each["layouts"], each["archive"], data_dir) for each in known]
-    if json:
-        shown = ("name", "about", "page", "licence", "has_time")
-        print_json(
-            [
-                {key: each[key] for key in shown} | {"available": place}
-                for each, place in zip(known, places, strict=True)
-            ]
-        )
-        return
-    table(
-        "Data sets",
-        ("name", "about", "users", "items", "rows", "found"),
-        (
-            (*(each[key] for key in ("name", "about", "users", "items", "rows")), place)
-            for each, place in zip(known, places, strict=True)
-        ),
-    )
-    out.print("Licences, as the publishers state them", style="bold")
+    known = [
+        each | {"available": find(each["folder"], each["layouts"], each["archive"], data_dir)}
+        for each in catalogue()["datasets"]
+    ]
+    columns = {key: key for key in ("name", "about", "users", "items", "rows")} | {"available": "found"}
+    said: list[Table | Line | str] = [
+        Table.of("Data sets", known, columns),
+        Line("Licences, as the publishers state them", "bold"),
+    ]
     for each in known:  # not a table: an address must stay in one piece
-        out.print(f"{each['name']}: {each['licence']['terms']}", highlight=False)
-        out.print(f"    {each['licence']['page']}", soft_wrap=True)
-    out.print()
-    out.print('found "by hand": the error of `solera data stats NAME` says where to get it', style="dim")
+        if each["licence"]:
+            said += [f"{each['name']}: {each['licence']['terms']}", Line(f"    {each['licence']['page']}")]
+    said.append(Line('found "by hand": the error of `solera data stats NAME` says where to get it', "dim"))
+    kept = ("name", "about", "page", "licence", "has_time", "available")
+    return Answer([{key: each[key] for key in kept} for each in known], said)
 
 
 @app.command()
+@answers
 def synthesize(
     output: Annotated[Path, typer.Option("-o", "--output", help="A .parquet or .csv file to write.")],
     users: Annotated[float, typer.Option(help="Number of users.", min=1)] = 1e4,
     items: Annotated[float, typer.Option(help="Number of items.", min=1)] = 2e3,
     interactions: Annotated[float, typer.Option(help="Number of interactions, about.", min=1)] = 2e5,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Make a data set of any size, with communities, popular items and an order, for measurements.
 
     Example: solera data synthesize --users 1e6 --items 1e5 --interactions 2e7 -o million.parquet
     """
-    from solera.cli.progress import open_progress
     from solera.data.synthetic import World
 
     world = World(int(users), int(items), int(interactions), seed)
     with open_progress(f"users to {output}", "user") as update:
         world.write(output, lambda done, total: update(done, total, ""))
-    made = {"written": str(output), "users": world.users, "items": world.items, "seed": seed}
-    if json:
-        print_json(made)
-        return
-    out.print(f"{world.users:,} users, {world.items:,} items: {output}", highlight=False)
-    out.print(f"next: solera train fedmf --data {output} --rounds 10", style="dim", highlight=False)
+    return Answer(
+        {"written": str(output), "users": world.users, "items": world.items, "seed": seed},
+        [
+            Line(f"{world.users:,} users, {world.items:,} items: {output}"),
+            Line(f"next: solera train fedmf --data {output} --rounds 10", "dim"),
+        ],
+    )
 
 
 @app.command()
-def clear(json: Json = False) -> None:
+@answers
+def clear() -> Answer:
     """Delete the converted copies of data sets that make loading fast. They are made again when needed.
 
     Example: solera data clear
     """
-    from solera.data.cache import clear as delete
-    from solera.data.cache import converted_dir
+    from solera.data.files import clear as delete
+    from solera.data.files import converted_dir
 
     folder, size = converted_dir(), delete()
-    if json:
-        print_json({"folder": str(folder), "bytes": size})
-    else:
-        out.print(f"deleted {size / 1e6:,.1f} MB in {folder}", highlight=False)
+    return Answer({"folder": str(folder), "bytes": size}, [Line(f"deleted {size / 1e6:,.1f} MB in {folder}")])
 
 
 @app.command()
+@answers
 def stats(
     name: Name,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Show the numbers of users, items and interactions of a data set.
 
     Example: solera data stats ml-100k
@@ -118,19 +107,15 @@ def stats(
     from solera.data.datasets import stats as count
 
     data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns))
-    figures = {"dataset": data.name, **count(data)}
-    if json:
-        print_json(figures)
-        return
-    per_user = figures.pop("rows_per_user")
-    rows = [(key.replace("_", " "), value) for key, value in figures.items()]
-    rows.append(
-        ("rows per user", " / ".join(show(value) for value in per_user.values()) + " (min/median/mean/max)")
-    )
-    table(f"{data.name}", ("", "value"), rows)
+    figures = count(data)
+    rows = [(key.replace("_", " "), value) for key, value in figures.items() if key != "rows_per_user"]
+    per_user = " / ".join(map(show, figures["rows_per_user"].values()))
+    rows.append(("rows per user", f"{per_user} (min/median/mean/max)"))
+    return Answer({"dataset": data.name, **figures}, [Table(data.name, ("", "value"), rows)])
 
 
 @app.command()
+@answers
 def audit(
     name: Name,
     protocol: Annotated[
@@ -139,11 +124,10 @@ def audit(
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Show what a data set and a protocol leak about test items before any training.
 
-    With --json and no protocol, the papers' handling is audited, for that is where the faults are.
+    With --json and no protocol, there is one document for each of the two.
 
     Example: solera data audit lastfm-2k --protocol paper
     """
@@ -153,25 +137,23 @@ def audit(
     chosen = parse_columns(columns)
     data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=chosen)
     whole = load(name, data_dir=data_dir, min_interactions=0, columns=chosen)
-    if json:
-        print_json(examine(data, protocol or "paper", unfiltered=whole))
-        return
+    found = {}
     for which in (protocol,) if protocol else ("paper", "strict"):
         with err.status(f"auditing {data.name} under {which} …"):
-            found = examine(data, which, unfiltered=whole)
-        popularity, verdict = found.pop("popularity"), found.pop("verdict")
-        rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items() if key != "dataset"]
-        rows += [
-            (
-                f"popularity, {label}",
-                f"HR@10 {popularity[key]['hr@10']:.3f}, NDCG@10 {popularity[key]['ndcg@10']:.3f}",
-            )
-            for key, label in (("full", "full ranking"), ("sampled99", "99 negatives"))
-        ]
-        table(f"{data.name} under {which}", ("", "value"), rows, leaky=found["leaky"])
-        for sentence in verdict:
-            out.print(f"• {sentence}", highlight=False)
-        out.print()
+            found[which] = examine(data, which, unfiltered=whole)
+    said = [part for which, audited in found.items() for part in _audited(data.name, which, audited)]
+    return Answer(found[protocol] if protocol else found, said)
+
+
+def _audited(name: str, protocol: str, found: dict[str, Any]) -> list[Table | str]:
+    apart = ("dataset", "popularity", "verdict")
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items() if key not in apart]
+    for key, label in (("full", "full ranking"), ("sampled99", "99 negatives")):
+        figures = found["popularity"][key]
+        reached = f"HR@10 {figures['hr@10']:.3f}, NDCG@10 {figures['ndcg@10']:.3f}"
+        rows.append((f"popularity, {label}", reached))
+    table = Table(f"{name} under {protocol}", ("", "value"), rows, found["leaky"])
+    return [table, *(f"• {sentence}" for sentence in found["verdict"])]
 
 
 def _plain(value: object) -> str:

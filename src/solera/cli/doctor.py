@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers
 
 
-def doctor(json: Json = False) -> None:
+@answers
+def doctor() -> Answer:
     """Check the installation, the machine and the data folders.
 
     Example: solera doctor
@@ -17,7 +18,7 @@ def doctor(json: Json = False) -> None:
     import torch
 
     from solera.data.datasets import available, names
-    from solera.data.fetch import ENVIRONMENT, cache_dir
+    from solera.data.files import ENVIRONMENT, cache_dir
     from solera.runs.environment import environment, package_version
 
     found: dict[str, Any] = environment(
@@ -37,17 +38,11 @@ def doctor(json: Json = False) -> None:
         problems.append(f"{ENVIRONMENT} names {folder}, which is not a folder: correct or unset it")
     if not found["datasets_here"]:
         problems.append("no data set is here yet: `solera data list` shows which can be downloaded")
-    found["problems"] = problems
-    if json:
-        print_json(found)
-        return
-    packages = found.pop("packages")
-    rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items() if key != "problems"]
-    table("Doctor", ("", "value"), [*rows, *packages.items()])
-    for problem in problems:
-        out.print(f"• {problem}", style="yellow")
-    if not problems:
-        out.print("everything needed is here", style="green")
+    apart = {"packages": found.pop("packages"), "problems": problems}
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items()]
+    said = [Line(f"• {problem}", "yellow") for problem in problems]
+    said = said or [Line("everything needed is here", "green")]
+    return Answer(found | apart, [Table("Doctor", ("", "value"), [*rows, *apart["packages"].items()]), *said])
 
 
 def _plain(value: object) -> str:

@@ -28,7 +28,8 @@ def start(
     """Pass messages on between the server and many nodes, until Ctrl-C.
 
     The server has one connection and one message each way for all members. The edge opens no answer; masked
-    uploads it adds up. `solera federation keys KEYS --host NAME` makes its certificate: see docs/edges.md.
+    uploads it adds up. `solera federation keys KEYS --host NAME` makes its certificate: see
+    docs/federation/edges.md.
 
     Example: solera edge start edge-keys --superlink recommender.example.org:8000 --ca ca.pem --key edge-1
     """

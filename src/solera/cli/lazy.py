@@ -1,20 +1,14 @@
 """Commands that are imported when they are called, Solera's own and those of other packages.
 
-Other packages add theirs by entry points of the group `solera.commands`:
-
-    [project.entry-points."solera.commands"]
-    hello = "my_package.cli:hello"          # `solera hello`: a function or a `typer.Typer`
-    "bench.hello" = "my_package.cli:hello"  # `solera bench hello`
-
 `solera --help` reads their sources and imports none. A plug-in cannot replace a command of Solera.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -22,8 +16,20 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ENTRY_POINTS = "solera.commands"
+from solera.cli.output import err
+from solera.core import extensions
+
 PLUGINS = "Plug-ins"
+
+
+@cache
+def _source(module: str) -> str | None:
+    """The source of a module; None if there is none."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin).read_text(encoding="utf-8") + "\n" if spec and spec.origin else None
 
 
 class Place(NamedTuple):
@@ -36,13 +42,16 @@ class Place(NamedTuple):
     def about(self) -> str:
         """The first paragraph of its help, read from the source without importing it."""
         module, _, name = self.where.partition(":")
-        try:
-            spec = find_spec(module)
-        except ModuleNotFoundError:
-            spec = None
-        if spec is None or spec.origin is None:
+        source = _source(module)
+        if source is None:
             return "Cannot be imported."
-        for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        # The definition alone, up to the next line that is not indented, is faster than the whole file.
+        found = re.search(rf"^(?:def {name}\(|{name} = ).*\n(?:[ )].*\n|\n)*", source, re.MULTILINE)
+        try:
+            statements = ast.parse(found[0] if found else "").body
+        except SyntaxError:  # a text goes on at the margin
+            statements = ast.parse(source).body
+        for node in statements:
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 return (ast.get_docstring(node) or "").partition("\n\n")[0]
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
@@ -93,21 +102,43 @@ class Pluggable(TyperGroup):
     """A group with commands that are imported when they are called."""
 
     own: ClassVar[dict[str, Place]] = {}
+    renamed: ClassVar[dict[str, str]] = {}  # former commands, which work for one version
     prefix = ""  # of the entry points' names
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
-        for name, place in (*self.own.items(), *self._plugins()):
-            self.commands.setdefault(name, Lazy(name, place))
+        for name, place in self.own.items():
+            self.commands[name] = Lazy(name, place)
 
-    def _plugins(self) -> Iterator[tuple[str, Place]]:
-        for entry in sorted(entry_points(group=ENTRY_POINTS)):
+    def plug_in(self) -> None:
+        """Add the commands of other packages, which takes a look at every installed package."""
+        for entry in extensions.entries("commands"):
             name = entry.name.removeprefix(self.prefix)
             if entry.name.startswith(self.prefix) and "." not in name:
-                yield name, Place(entry.value, PLUGINS)
+                self.commands.setdefault(name, Lazy(name, Place(entry.value, PLUGINS)))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names."""
+        self.plug_in()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command with this name. Those of other packages are looked for last."""
+        if cmd_name not in self.commands:
+            self.plug_in()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, also by its former name."""
+        if now := self.renamed.get(args[0]):
+            err.print(f"[yellow]warning:[/] {args[0]} is now {now}", highlight=False)
+            args = [*now.split(), *args[1:]]
+        return super().resolve_command(ctx, args)
 
 
 def subcommands(command: Any) -> dict[str, Any]:
     """All commands of a group by name, imported; none of a command that is no group."""
+    if isinstance(command, Pluggable):
+        command.plug_in()
     found = command.commands if isinstance(command, TyperGroup) else {}
     return {name: each.load() if isinstance(each, Lazy) else each for name, each in found.items()}

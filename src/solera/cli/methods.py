@@ -1,4 +1,4 @@
-"""solera methods and presets: what there is to train."""
+"""solera methods: what there is to train, and with what settings."""
 
 from __future__ import annotations
 
@@ -6,46 +6,52 @@ from typing import Annotated, Any
 
 import typer
 
-from solera.cli import completion
-from solera.cli.catalogue import catalogue, options_of
+from solera.cli.catalogue import catalogue, method_names, options_of
 from solera.cli.options import Plugins
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Table, answers
 
 _CHOICES = ("scorer", "view", "loss", "update", "aggregate")
 
 
+@answers
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="Show this method's options.", autocompletion=completion.methods)
+        str | None, typer.Argument(help="Show this method's options.", autocompletion=method_names)
     ] = None,
     plugin: Plugins = None,
-    json: Json = False,
-) -> None:
-    """List the methods and their five choices, or show the options of one method.
+    presets: Annotated[
+        bool, typer.Option("--presets", help="List settings by name, for --preset, instead.")
+    ] = False,
+) -> Answer:
+    """List methods, their five choices, plug-ins and baselines; the options of one method; or the presets.
+
+    Presets are settings of published results, and the best settings found by equal tuning.
+
+    Example: solera methods
 
     Example: solera methods fedncf --plugin elastic-merge
+
+    Example: solera methods --presets
     """
+    if presets:
+        return _presets()
     if name is not None:
         known = {} if plugin else {entry["name"]: entry for entry in catalogue()["methods"]}
         shown = known.get(name) or _built(name, plugin or [])
-        if json:
-            print_json(shown)
-            return
-        out.print(f"[bold]{name}[/] ({shown['paper']}): {' × '.join(shown[key] for key in _CHOICES)}")
-        table(
-            "options",
-            ("-o", "default", "about"),
-            ((o["option"], str(o["default"]), o["about"]) for o in shown["options"]),
-        )
-        return
-    listed = catalogue()["methods"]
-    if json:
-        print_json([{key: entry[key] for key in ("name", *_CHOICES, "paper")} for entry in listed])
-        return
-    columns = ("name", *_CHOICES)
-    table("Methods and their five choices", columns, ([entry[key] for key in columns] for entry in listed))
-    plugins = ((entry["name"], entry["about"]) for entry in catalogue()["plugins"])
-    table("Plug-ins, for any method they fit", ("--plugin", "what it does"), plugins)
+        title = f"{name} ({shown['paper']}): {' × '.join(shown[key] for key in _CHOICES)}"
+        options = ((o["option"], str(o["default"]), o["about"]) for o in shown["options"])
+        return Answer(shown, [title, Table("options", ("-o", "default", "about"), options)])
+    listed = [{key: entry[key] for key in ("name", *_CHOICES, "paper")} for entry in catalogue()["methods"]]
+    columns = {key: key for key in ("name", *_CHOICES)}
+    plugins = {"name": "--plugin", "about": "what it does"}
+    return Answer(
+        listed,
+        [
+            Table.of("Methods and their five choices", listed, columns),
+            Table.of("Plug-ins, for any method they fit", catalogue()["plugins"], plugins),
+            f"Centralized baselines: {', '.join(entry['name'] for entry in catalogue()['baselines'])}",
+        ],
+    )
 
 
 def _built(name: str, plugins: list[str]) -> dict[str, Any]:
@@ -55,36 +61,27 @@ def _built(name: str, plugins: list[str]) -> dict[str, Any]:
     return {"name": built.name, **built.choices, "paper": built.paper, "options": options_of(built)}
 
 
-def presets(json: Json = False) -> None:
-    """List presets: settings of published results, and the best settings found by equal tuning.
-
-    Example: solera presets
-
-    Example: solera train --preset paper:fedrap/ml-100k
-
-    Example: solera baseline --preset strict:ease/ml-100k
-    """
+def _presets() -> Answer:
     known = catalogue()["presets"]
-    if json:
-        print_json([{key: value for key, value in entry.items() if key != "full_method"} for entry in known])
-        return
-    table(
-        "Published rows",
-        ("--preset", "HR@10 / NDCG@10", "source"),
-        (
-            (entry["name"], published_figures(entry["published"]), entry["source"])
-            for entry in known
-            if entry["published"]
-        ),
-    )
+    published = [
+        (entry["name"], published_figures(entry["published"]), entry["source"])
+        for entry in known
+        if entry["published"]
+    ]
     tuned: dict[str, list[str]] = {}
     for entry in known:
         if not entry["published"]:
             tuned.setdefault(entry["dataset"], []).append(entry["full_method"])
-    table(
-        "The best that equal tuning found: strict:METHOD/DATA",
-        ("DATA", "METHOD"),
-        ((dataset, ", ".join(methods)) for dataset, methods in tuned.items()),
+    return Answer(
+        [{key: value for key, value in entry.items() if key != "full_method"} for entry in known],
+        [
+            Table("Published rows", ("--preset", "HR@10 / NDCG@10", "source"), published),
+            Table(
+                "The best that equal tuning found: strict:METHOD/DATA",
+                ("DATA", "METHOD"),
+                ((dataset, ", ".join(names)) for dataset, names in tuned.items()),
+            ),
+        ],
     )
 
 

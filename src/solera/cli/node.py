@@ -56,7 +56,7 @@ def start(
 
     A device takes part in what its owner has agreed to: give --join, or `solera device join` when the server
     has asked. What it never does, whatever a server asks for: `solera device policy`. With a roster, nothing
-    is sent but sums over many nodes, under masks: see docs/secure-aggregation.md.
+    is sent but sums over many nodes, under masks: see docs/federation/secure-aggregation.md.
 
     Example: solera node start me
 

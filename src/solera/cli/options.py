@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from solera.cli import completion
+from solera.cli import catalogue
 
 Protocol = Literal["strict", "paper", "global-time", "cold-items"]
 DataDir = Annotated[
@@ -28,7 +28,7 @@ Plugins = Annotated[
     typer.Option(
         "--plugin",
         help="A plug-in, e.g. elastic-merge; repeatable. `solera methods` lists them.",
-        autocompletion=completion.plugins,
+        autocompletion=catalogue.plugin_names,
     ),
 ]
 Options = Annotated[
@@ -38,7 +38,7 @@ Options = Annotated[
 _DATA = typer.Option(
     "--data",
     help="A data set's name, or your own .csv, .tsv or .parquet file.",
-    autocompletion=completion.datasets,
+    autocompletion=catalogue.dataset_names,
 )
 Data = Annotated[str, _DATA]
 OptionalData = Annotated[str | None, _DATA]
@@ -49,8 +49,8 @@ PresetName = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="Named settings (`solera presets` lists them) or a .toml file, instead of a method.",
-        autocompletion=completion.presets,
+        help="Named settings (`solera methods --presets` lists them) or a .toml file, instead of a method.",
+        autocompletion=catalogue.preset_names,
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]

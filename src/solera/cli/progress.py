@@ -1,40 +1,36 @@
-"""Progress of training: a live bar on a terminal, a line now and then elsewhere."""
+"""Progress of training and of matrices: live on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from solera.cli.output import err
 
 if TYPE_CHECKING:
     from solera.baselines import Epoch
     from solera.runs.training import Callback, Training
+    from solera.study.matrix import Matrix
+    from solera.study.runner import Plan, Running, Status
 
 _SECONDS = 5.0  # between lines where there is no terminal
+_MATRIX_SECONDS = 30.0  # between lines about the runs of a matrix
 
 
 @contextmanager
 def step_progress(title: str, rounds: int) -> Iterator[Callable[[int, str], None]]:
     """Return a callback that takes the number of finished rounds and a message."""
-    if not err.is_terminal:
-        lines = _Lines(title, "round")
-        yield lambda done, figures: lines(done, rounds, figures)
-        return
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("round {task.completed}/{task.total} · {task.fields[figures]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(title, total=rounds, figures="")
-        yield lambda done, figures: bar.update(task, completed=done, figures=figures)
+    with open_progress(title, "round") as update:
+        yield lambda done, figures: update(done, rounds, figures)
 
 
 @contextmanager
@@ -130,3 +126,93 @@ class _Lines(_NowAndThen):
 
 def _loss(done: Epoch) -> str:
     return "" if done.loss is None else f"loss {done.loss:.4f}"
+
+
+def run_shown(
+    matrix: Matrix,
+    plan: Plan,
+    what: str,
+    *,
+    jobs: int | None,
+    data_dir: Path | None,
+    more: Callable[[Status], str] = lambda _: "",
+) -> Status:
+    """Run what is missing of a matrix and show the progress. `more` is said beside it.
+
+    Raises an error that says how to continue, if it was interrupted.
+    """
+    from solera.runs import StoppedError
+    from solera.study.runner import run_matrix
+
+    def summary(status: Status) -> str:
+        return " · ".join(filter(None, (_summary(status, what), more(status))))
+
+    lines = _MatrixLines(summary)
+    with Live(console=err, transient=True, auto_refresh=False) if err.is_terminal else nullcontext() as live:
+
+        def update(status: Status) -> None:
+            lines.finished(status)
+            if live:
+                live.update(Text("\n".join(lines.now(status))), refresh=True)
+            else:
+                lines.now_and_then(status)
+
+        status = run_matrix(matrix, plan, jobs=jobs, data_dir=data_dir, on_change=update)
+    if status.stopping and status.done < status.total:
+        raise StoppedError(
+            f"stopped with {status.done} of {status.total} {what} in {matrix.results}",
+            "run the same command again to continue",
+        )
+    return status
+
+
+class _MatrixLines:
+    """A line for every finished run, and lines about those that run."""
+
+    def __init__(self, summary: Callable[[Status], str]) -> None:
+        self._summary = summary
+        self._told = 0
+        self._last = time.monotonic()
+        self._said_stopping = False
+
+    def finished(self, status: Status) -> None:
+        for each in status.finished[self._told :]:
+            how = "done" if each.succeeded else "failed"
+            _say(f"{how}: {each.entry} · {each.outcome.text} · {each.seconds:.0f} s")
+        self._told = len(status.finished)
+
+    def now(self, status: Status) -> list[str]:
+        return [self._summary(status), *(f"  {run.entry} · {_step(run)}" for run in status.running)]
+
+    def now_and_then(self, status: Status) -> None:
+        now = time.monotonic()
+        if status.stopping and not self._said_stopping:
+            self._said_stopping = True
+            _say(self._summary(status))
+        if now - self._last >= _MATRIX_SECONDS:
+            self._last = now
+            for line in self.now(status):
+                _say(line)
+
+
+def _say(line: str) -> None:
+    err.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _summary(status: Status, what: str) -> str:
+    eta = status.eta(time.monotonic())
+    parts = [f"{status.done}/{status.total} {what}"]
+    if status.failed:
+        parts.append(f"{len(status.failed)} failed")
+    if status.stopping:
+        parts.append("stopping after these rounds; press Ctrl-C again to stop at once")
+    elif eta is not None:
+        parts.append(f"about {timedelta(seconds=round(eta))} left")
+    return " · ".join(parts)
+
+
+def _step(run: Running) -> str:
+    if run.step is None:
+        return "beginning"
+    figure = "" if run.step.validation is None else f" · validation NDCG@10 {run.step.validation:.4f}"
+    return f"{run.step.done}/{run.step.total}{figure}"

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli.options import DataDir
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import open_progress
 
 if TYPE_CHECKING:
-    from solera.runs import Recommendation
+    import polars as pl
+
+    from solera.estimators import Model
+    from solera.runs import Recommendation, Run
 
 RunPath = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 HowMany = Annotated[int, typer.Option("-k", help="How many items.", min=1)]
 
 
+@answers
 def recommend(
     run: RunPath,
     user: Annotated[
@@ -39,8 +43,7 @@ def recommend(
         Path | None, typer.Option("-o", "--output", help="Write to this .parquet or .csv file instead.")
     ] = None,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Recommend items that a user has not interacted with yet.
 
     Example: solera recommend runs/fedmf-ml-100k-strict-s0 --user 196 -k 10
@@ -50,7 +53,6 @@ def recommend(
     Example: solera recommend runs/fedease-ml-100k-strict-s0 --history 50,172,181
     """
     from solera.core.errors import ConfigError
-    from solera.runs import Run
 
     if (user is not None) + all_users + (history is not None) != 1:
         raise ConfigError(
@@ -64,11 +66,11 @@ def recommend(
         raise ConfigError(
             "--history cannot be combined with --output", "omit --output; --json prints one document"
         )
-    opened = Run.open(run, data_dir=data_dir)
+    opened = _opened(run, data_dir)
     hidden = without or []
     if output:
         with open_progress(f"recommendations to {output}", "user") as update:
-            opened.write_recommendations(
+            fallback = opened.write_recommendations(
                 output,
                 user,
                 k,
@@ -77,56 +79,58 @@ def recommend(
                 on_users=lambda done, total: update(done, total, ""),
             )
         users = opened.data.n_users if user is None else len(user)
-        if json:
-            print_json({"run": str(run), "users": users, "k": k, "written": str(output)})
-        else:
-            out.print(f"recommendations for {users} users: {output}", highlight=False)
-        return
+        popular = f", {fallback} of them the most popular items" if fallback else ""
+        return Answer(
+            {"run": str(run), "users": users, "k": k, "fallback": fallback, "written": str(output)},
+            [Line(f"recommendations for {users} users{popular}: {output}")],
+        )
     if history is not None:
         items = [item.strip() for item in history.split(",") if item.strip()]
         found = opened.recommend_for(items, k, only=only, without=hidden)
-        if json:
-            print_json({"run": str(run), "history": items, "items": _entries(found)})
-        else:
-            _print("For this history", found, opened.result.leaky)
-        return
-    listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
-    if json:
-        entries = [{"user": each, "items": _entries(found)} for each, found in listed]
-        print_json(
-            {"run": str(run), **entries[0]} if len(entries) == 1 else {"run": str(run), "users": entries}
+        return Answer(
+            {"run": str(run), "history": items, "items": _entries(found)},
+            [_table("For this history", found, opened)],
         )
-        return
-    for each, found in listed:
-        _print(f"For user {each}", found, opened.result.leaky)
+    listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
+    entries = [{"user": each, "items": _entries(found)} for each, found in listed]
+    return Answer(
+        {"run": str(run), **entries[0]} if len(entries) == 1 else {"run": str(run), "users": entries},
+        [_table(f"For user {each}", found, opened) for each, found in listed],
+    )
 
 
+@answers
 def similar(
     run: RunPath,
     item: Annotated[str, typer.Argument(help="An item's id, as in the data set.")],
     k: HowMany = 10,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """List the items most similar to one, by cosine of item vectors or by weights of a closed-form method.
 
     Example: solera similar runs/fedease-ml-100k-strict-s0 50 -k 5
     """
-    from solera.runs import Run
-
-    opened = Run.open(run, data_dir=data_dir)
+    opened = _opened(run, data_dir)
     found = opened.similar(item, k)
     title = f"Like {opened.data.title(opened.data.item_map.index(item, 'item')) or item}"
-    if json:
-        print_json({"run": str(run), "item": item, "items": _entries(found)})
-    else:
-        _print(title, found, opened.result.leaky)
+    return Answer({"run": str(run), "item": item, "items": _entries(found)}, [_table(title, found, opened)])
 
 
-def _entries(found: list[Recommendation]) -> list[dict[str, Any]]:
-    return [item._asdict() for item in found]
+def _opened(path: Path, data_dir: Path | None) -> Run | Model:
+    """A finished run, or a saved model."""
+    from solera.estimators import load_model
+    from solera.runs import Run
+
+    return load_model(path) if (path / "model.json").exists() else Run.open(path, data_dir=data_dir)
 
 
-def _print(title: str, found: list[Recommendation], leaky: bool) -> None:
-    rows = ((item.rank, item.item, item.title, item.score) for item in found)
-    table(title, ("#", "item", "title", "score"), rows, leaky=leaky)
+def _entries(found: list[Recommendation] | pl.DataFrame) -> list[dict[str, Any]]:
+    if isinstance(found, list):
+        return [item._asdict() for item in found]
+    return found.select("rank", "item", "title", "score").to_dicts()
+
+
+def _table(title: str, found: list[Recommendation] | pl.DataFrame, of: Run | Model) -> Table:
+    rows = [tuple(item.values()) for item in _entries(found)]
+    leaky = hasattr(of, "result") and of.result.leaky
+    return Table(title, ("#", "item", "title", "score"), rows, leaky)

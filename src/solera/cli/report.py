@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from solera.cli.options import DataDir
-from solera.cli.output import Json, out, print_json
+from solera.cli.output import Answer, Line, answers
 from solera.cli.progress import stage_progress
 
 
+@answers
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of finished runs.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
@@ -25,8 +26,7 @@ def report(
         ),
     ] = False,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Write an HTML page about one or more runs: figures, convergence, cost, privacy, configuration.
 
     Example: solera report runs/fedmf-ml-100k-strict-s0 -o report.html
@@ -39,21 +39,13 @@ def report(
         read, written = write_report(
             runs, output, figures=figures, use_data=not no_data, data_dir=data_dir, tell=tell
         )
-    if json:
-        shown = [
-            {"run": run.label, "leaky": run.leaky, "path": str(run.path), "intervals": run.users is not None}
-            for run in read
-        ]
-        print_json({"written": [str(path) for path in written], "runs": shown})
-        return
-    for run in read:
-        if run.users is None:
-            out.print(
-                f"{run.title}: no intervals, {run.without_users}",
-                style="yellow",
-                highlight=False,
-                markup=False,
-            )
-    size = output.stat().st_size / 1e6
+    document = [
+        {"run": run.label, "leaky": run.leaky, "path": str(run.path), "intervals": run.users is not None}
+        for run in read
+    ]
+    said = [
+        Line(f"{run.title}: no intervals, {run.without_users}", "yellow") for run in read if run.users is None
+    ]
     more = f" and {len(written) - 1} files of figures beside it" if figures else ""
-    out.print(f"report: {output} ({size:.2f} MB){more}", highlight=False)
+    said.append(Line(f"report: {output} ({output.stat().st_size / 1e6:.2f} MB){more}"))
+    return Answer({"written": [str(path) for path in written], "runs": document}, said)

@@ -11,35 +11,34 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from solera.cli.output import Answer, taking
 from solera.runs.settings import SETTINGS, RunConfig
 
 _TAKEN = "settings"  # the parameter of a command that gets them
 
 
-def takes_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_settings(*names: str) -> Callable[[Callable[..., Answer | None]], Callable[..., Answer | None]]:
     """Give a command an option for each of these settings of a run, by default all.
 
     Its parameter `settings` gets those that were given, as text or numbers, which `run_settings` reads.
     """
     chosen = names or SETTINGS
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
+    def decorate(command: Callable[..., Answer | None]) -> Callable[..., Answer | None]:
         parameters: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
             if parameter.name == _TAKEN:
                 parameters += [_parameter(name, RunConfig.model_fields[name]) for name in chosen]
             else:
-                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                parameters.append(parameter)
 
         @functools.wraps(command)
-        def with_settings(**given: Any) -> None:
+        def with_settings(**given: Any) -> Answer | None:
             settings = {name: given.pop(name) for name in chosen}
-            command(**given, settings={name: value for name, value in settings.items() if value is not None})
+            given_settings = {name: value for name, value in settings.items() if value is not None}
+            return command(**given, settings=given_settings)
 
-        with_settings.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        with_settings.__annotations__ = {each.name: each.annotation for each in parameters}
-        return with_settings
+        return taking(with_settings, parameters)
 
     return decorate
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli import completion
-from solera.cli.bench_progress import matrix_progress, raise_if_stopped
+from solera.cli.catalogue import method_names
 from solera.cli.options import Data, DataDir, Options, Plugins, parse_pairs
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers
+from solera.cli.progress import run_shown
 from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ Workers = Annotated[
 ]
 
 
+@answers
 @takes_settings("rounds", "patience", "protocol", "seed", "dp", "noise", "min_interactions", "columns")
 def sweep(
     method: Annotated[
         str,
-        typer.Argument(help="A method; `solera methods` lists them.", autocompletion=completion.methods),
+        typer.Argument(help="A method; `solera methods` lists them.", autocompletion=method_names),
     ],
     data: Data,
     axis: Annotated[
@@ -62,8 +63,7 @@ def sweep(
         bool, typer.Option("--figures", help="Also write every figure as SVG, PNG and CSV next to the page.")
     ] = False,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Try many settings of a method and select the best on validation items.
 
     Lists of values are tried in all combinations; with a range, Optuna (extra `tune`) looks for the best.
@@ -93,7 +93,7 @@ def sweep(
     if not is_grid(space) and package_version("optuna") is None:
         raise ConfigError("ranges need Optuna", "pip install 'solera[tune]', or give values: 0.01,0.1,1")
     asked = Sweep(config, space, size, out_dir or _default_folder(config, axes), test)
-    run_sweep(asked, workers=workers, data_dir=data_dir, figures=figures, json=json)
+    return _run(asked, workers=workers, data_dir=data_dir, figures=figures)
 
 
 def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
@@ -105,11 +105,11 @@ def _default_folder(config: RunConfig, axes: dict[str, str]) -> Path:
     return Path("sweeps") / slug(f"{name}{rest}")
 
 
-def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: bool, json: bool) -> None:
+def _run(asked: Sweep, *, workers: int | None, data_dir: Path | None, figures: bool) -> Answer:
     """Run the missing trials, then write the preset and the page."""
+    from solera.report.page import write_page
     from solera.report.sweep import sweep_figures, sweep_page
-    from solera.report.writing import write_page
-    from solera.study.runner import make_plan, run_matrix
+    from solera.study.runner import make_plan
     from solera.study.sweep import shown
     from solera.study.trials import best
 
@@ -125,28 +125,28 @@ def run_sweep(asked: Sweep, *, workers: int | None, data_dir: Path | None, figur
         found = best(study.trials)
         return f"best so far: {shown(found.options)} · validation NDCG@10 {found.ndcg:.4f}" if found else ""
 
-    with matrix_progress("trials", so_far) as on_change:
-        status = run_matrix(asked.matrix, plan, jobs=workers, data_dir=data_dir, on_change=on_change)
+    status = run_shown(asked.matrix, plan, "trials", jobs=workers, data_dir=data_dir, more=so_far)
     study = asked.study()
-    raise_if_stopped(status, f"trials in {asked.folder}")
     made = sweep_figures(study)
     page = write_page(asked.folder / "sweep.html", sweep_page(study, made), made if figures else {})
     written = [asked.write_best(study), *page]
     failed = [error for _, error in status.failed]
-    if json:
-        print_json(
-            {
-                "out": str(asked.folder),
-                "best": _trial(study, study.best),
-                "trials": [_trial(study, trial) for trial in study.trials],
-                "written": list(map(str, written)),
-                "failed": failed,
-            }
-        )
-    else:
-        _show(study, asked, failed)
-    if failed:
-        raise typer.Exit(1)
+    return Answer(
+        {
+            "out": str(asked.folder),
+            "best": _trial(study, study.best),
+            "trials": [_trial(study, trial) for trial in study.trials],
+            "written": list(map(str, written)),
+            "failed": failed,
+        },
+        [
+            _table(study, asked),
+            *(Line(f"failed: {error}", "red") for error in failed),
+            Line(f"sweep: {asked.folder} (page: {asked.folder / 'sweep.html'})"),
+            Line(f"next: solera train --preset {asked.folder / 'best.toml'}", "dim"),
+        ],
+        failed=bool(failed),
+    )
 
 
 def _trial(study: Study, trial: Any) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _trial(study: Study, trial: Any) -> dict[str, Any]:
     return {"trial": study.trials.index(trial), **fields}
 
 
-def _show(study: Study, asked: Sweep, failed: list[str]) -> None:
+def _table(study: Study, asked: Sweep) -> Table:
     from solera.evaluate import get
 
     ordered = sorted(study.trials, key=lambda trial: -(trial.ndcg or -1.0))[:SHOWN]
@@ -177,13 +177,9 @@ def _show(study: Study, asked: Sweep, failed: list[str]) -> None:
         for trial in ordered
     ]
     tested = ("test NDCG@10", "test HR@10", "test NDCG@10 of 99", "test HR@10 of 99") if asked.test else ()
-    table(
+    return Table(
         f"{study.label} on {study.dataset}: the best of {len(study.trials)} trials, by validation items",
         (*study.space, "NDCG@10", "HR@10", "NDCG@10 of 99", "HR@10 of 99", *tested, "s", *ended),
         rows,
-        leaky=get(study.protocol).leaky,
+        get(study.protocol).leaky,
     )
-    for error in failed:
-        out.print(f"failed: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"sweep: {asked.folder} (page: {asked.folder / 'sweep.html'})", highlight=False)
-    out.print(f"next: solera train --preset {asked.folder / 'best.toml'}", style="dim", highlight=False)

@@ -1,4 +1,4 @@
-"""solera train: from a method's name to figures and recommendations."""
+"""solera train, baseline and blend: from a name to the metrics on test items."""
 
 from __future__ import annotations
 
@@ -8,20 +8,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli import completion
+from solera.cli import catalogue
 from solera.cli.methods import published_figures
-from solera.cli.options import DataDir, OptionalData, Options, Plugins, PresetName, Threads, parse_pairs
-from solera.cli.output import Json, duration, err, out, print_json, print_result
-from solera.cli.progress import training_progress
+from solera.cli.options import (
+    DataDir,
+    OptionalData,
+    Options,
+    Plugins,
+    PresetName,
+    Threads,
+    parse_numbers,
+    parse_pairs,
+)
+from solera.cli.output import Answer, Line, answers, duration, err, of_result
+from solera.cli.progress import epoch_progress, training_progress
 from solera.cli.settings import takes_settings
 from solera.cli.workers import is_first_rank, is_rank, start_workers
+from solera.core.errors import SoleraError
 
 if TYPE_CHECKING:
     from solera.runs import Callback, RunConfig
     from solera.runs.plan import RunPlan
     from solera.runs.training import Training
 
+USUAL_CUTOFFS = "5,10,20,50"
 
+
+@answers
 @takes_settings()
 def train(
     method: Annotated[
@@ -29,7 +42,7 @@ def train(
         typer.Argument(
             help="A method; `solera methods` lists them.",
             show_default=False,
-            autocompletion=completion.methods,
+            autocompletion=catalogue.method_names,
         ),
     ] = None,
     data: OptionalData = None,
@@ -61,8 +74,7 @@ def train(
         str | None, typer.Option(help="Log to MLflow as well: a folder, or the URI of a server or data base.")
     ] = None,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer | None:
     """Train a method and print its metrics on test items.
 
     Example: solera train fedmf --data ml-100k --rounds 20
@@ -84,11 +96,11 @@ def train(
     Example: solera train fedhist --data ml-1m --upload int8
     """
     from solera.data.datasets import load
+    from solera.runs.callbacks import Tracking
     from solera.runs.federation import check_workers
     from solera.runs.plan import parse_memory
     from solera.runs.presets import preset as find_preset
     from solera.runs.presets import run_settings
-    from solera.runs.tracking import Tracking
     from solera.runs.training import check_folder
     from solera.runs.training import plan as plan_run
     from solera.runs.training import train as train_run
@@ -104,15 +116,14 @@ def train(
         columns=config.columns,
     )
     if plan:
-        _print_plan(plan_run(config, loaded(), threads=threads, device=device, memory=limit), json)
-        return
+        return _planned(plan_run(config, loaded(), threads=threads, device=device, memory=limit))
     folder = out_dir or _default_folder(config, resume)
     if not is_rank():  # the first rank checks it itself, and may be started again
         check_folder(folder, config, resume)
     if workers:
         check_workers(config, config.built)
         start_workers(workers, folder)
-        return
+        return None
     interactions = loaded()
     callbacks: list[Callback] = [Tracking(mlflow, config)] if mlflow else []
     show_plan = partial(_show_plan, limit, threads)
@@ -128,19 +139,88 @@ def train(
             callbacks=[shown, *callbacks],
         )
     if not is_first_rank():
-        return
-    if json:
-        print_json({**run.result.document(), "out": str(folder)})
-        return
-    print_result(run.result)
+        return None
+    said: list[Any] = list(of_result(run.result))
     chosen = find_preset(preset) if preset else None
     if chosen and chosen.published:
-        out.print(
-            f"published, sampled: {published_figures(chosen.published)} ({chosen.source})", highlight=False
-        )
-    out.print(f"run: {folder}", highlight=False)
-    some_user = interactions.user_map.id(0)
-    out.print(f"next: solera recommend {folder} --user {some_user} -k 10", style="dim", highlight=False)
+        said.append(f"published, sampled: {published_figures(chosen.published)} ({chosen.source})")
+    said.append(Line(f"run: {folder}"))
+    said.append(Line(f"next: solera recommend {folder} --user {interactions.user_map.id(0)} -k 10", "dim"))
+    return Answer({**run.result.document(), "out": str(folder)}, said)
+
+
+@answers
+@takes_settings("protocol", "cutoffs", "seed", "min_interactions", "columns")
+def baseline(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A baseline; `solera methods` lists them.",
+            show_default=False,
+            autocompletion=catalogue.baseline_names,
+        ),
+    ] = None,
+    data: OptionalData = None,
+    preset: PresetName = None,
+    option: Options = None,
+    *,
+    settings: dict[str, Any],
+    data_dir: DataDir = None,
+) -> Answer:
+    """Train a centralized baseline under the same protocol, to compare federated methods with.
+
+    Example: solera baseline --preset strict:ease/ml-100k
+
+    Example: solera baseline ease --data ml-100k -o reg=200
+
+    Example: solera baseline mf --data ml-100k -o epochs=50
+    """
+    from solera.data.datasets import load
+    from solera.runs.baseline import run_baseline
+    from solera.runs.presets import baseline_settings
+
+    given = parse_pairs(option or [], "-o reg=200")
+    cutoffs = parse_numbers(settings.pop("cutoffs", USUAL_CUTOFFS), "--cutoffs")
+    config = baseline_settings(name, data, preset=preset, options=given, **settings)
+    interactions = load(
+        config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
+    )
+    with epoch_progress(f"{config.baseline} on {interactions.name}") as on_epoch:
+        result = run_baseline(
+            config.baseline,
+            interactions,
+            protocol=config.protocol,
+            seed=config.seed,
+            options=config.options,
+            cutoffs=cutoffs,
+            on_epoch=on_epoch,
+        ).result
+    return Answer(result.document(), of_result(result))
+
+
+@answers
+def blend(
+    first: Annotated[
+        str,
+        typer.Argument(help="The folder of a finished run, or the preset of a baseline, which is fitted."),
+    ],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the blend.")] = None,
+    data_dir: DataDir = None,
+) -> Answer:
+    """Blend two models: add up their scores, with the weight that is best on validation.
+
+    Both have to score users by their histories, as fedease, fedslist, fedhist and fedsasrec do, and of the
+    centralized baselines ease, slist, ials, sasrec, esasrec and hstu.
+
+    Example: solera blend runs/fedslist-beauty-strict-s0 runs/fedsasrec-beauty-strict-s0 --out runs/both
+
+    Example: solera blend central:slist/beauty central:sasrec/beauty
+    """
+    from solera.runs.blend import blend_runs
+
+    result = blend_runs(first, second, out=out_dir, data_dir=data_dir).result
+    return Answer(result.document(), [*of_result(result), f"weight of {second}: {result.options['weight']}"])
 
 
 def _show_plan(limit: int | None, threads: int, training: Training) -> None:
@@ -152,12 +232,14 @@ def _show_plan(limit: int | None, threads: int, training: Training) -> None:
         err.print(_plan_text(plan_of(training, limit, threads)), highlight=False)
 
 
-def _print_plan(plan: RunPlan, json: bool) -> None:
-    if json:
-        print_json({"bytes": plan.bytes, "memory": plan.memory, "seconds": plan.seconds})
-    else:
-        out.print(_plan_text(plan), highlight=False)
-    plan.check()
+def _planned(plan: RunPlan) -> Answer:
+    text = _plan_text(plan)
+    try:
+        plan.check()
+    except SoleraError:
+        err.print(text, highlight=False)
+        raise
+    return Answer({"bytes": plan.bytes, "memory": plan.memory, "seconds": plan.seconds}, [text])
 
 
 def _plan_text(plan: RunPlan) -> str:

@@ -22,18 +22,18 @@ import numpy as np
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.content import NO_PRIOR, AttributePrior, ItemAttributes
+from solera.core.content import NO_PRIOR, AttributeOptions, AttributePrior, ItemAttributes
 from solera.core.errors import DataError
-from solera.core.frozen import Frozen
+from solera.core.leaf import Home, Leaf
+from solera.core.method import Method
 from solera.core.sparse import Rows, bytes_of_total
-from solera.core.spec import Home, Leaf
+from solera.core.types import Floats, Ints
 
-NEIGHBOURS, WEIGHTS = "neighbours", "weights"  # a solved model, see `math.neighbours`
+NEIGHBOURS, WEIGHTS = "neighbours", "weights"  # a solved model, see `math.sparse_ridge`
 MAX_BYTES = 6 << 30  # limit for the largest of the summed matrices
 
 
-class ClosedFormConfig(Frozen):
+class ClosedFormConfig(AttributeOptions):
     """Settings of a one-round method."""
 
     neighbours: int = Field(
@@ -45,28 +45,12 @@ class ClosedFormConfig(Frozen):
     decay_days: float = Field(
         default=0.0, ge=0, description="D: days of a step of a decay, by the times of items; 0: a position"
     )
-    source_attributes: float = Field(
-        default=0.0, ge=0, description="ρ: how much of an item's weights towards others its attributes share"
-    )
-    target_attributes: float = Field(
-        default=0.0,
-        ge=0,
-        description="τ: how much of what comes next is learned for items with the same attributes",
-    )
-    cold_neighbours: int = Field(
-        default=0, ge=0, description="m: items that one in no training row is scored like, by attributes"
-    )
 
     @model_validator(mode="after")
     def _priors_on_all_weights(self) -> Self:
         if self.reads_attributes and self.neighbours:
             raise ValueError("options of attributes need all weights: omit neighbours")
         return self
-
-    @property
-    def reads_attributes(self) -> bool:
-        """Whether any option of attributes is set."""
-        return bool(self.source_attributes or self.target_attributes or self.cold_neighbours)
 
 
 class Channels(NamedTuple):
@@ -167,7 +151,7 @@ class Solve:
         raise NotImplementedError
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Sources and weights of every item's neighbours, as in `math.neighbours`.
+        """Sources and weights of every item's neighbours, as in `math.sparse_ridge`.
 
         Totals are held by targets; of symmetric ones only the upper half.
         """
@@ -198,11 +182,8 @@ class ClosedForm:
 
     @property
     def prior(self) -> AttributePrior:
-        """The prior from attributes of items."""
-        config = self.config
-        return AttributePrior(
-            config.source_attributes, config.target_attributes, config.cold_neighbours, self.attributes
-        )
+        """The prior from attributes of items. Raises an error if it needs some that are not known."""
+        return self.config.prior(self.attributes)
 
     @property
     def choices(self) -> dict[str, str]:
@@ -230,7 +211,7 @@ class ClosedForm:
         """Whether scores depend on when they are asked for."""
         return False if self.timing is None else self.timing.until_next
 
-    one_round: ClassVar[Literal[True]] = True  # tells methods apart; see `federated.AnyMethod`
+    one_round: ClassVar[Literal[True]] = True  # tells methods apart; see `AnyMethod`
     rounds_needed: ClassVar[int] = 1
     client_share: ClassVar[float] = 1.0
     leaves: ClassVar[tuple[Leaf, ...]] = ()
@@ -284,6 +265,9 @@ class ClosedForm:
                 "give -o neighbours=200, which keeps the best neighbours of every item; or keep fewer items "
                 "with --min-interactions",
             )
+
+
+AnyMethod = Method | ClosedForm  # trained or solved in one round, told apart by `one_round`
 
 
 def by_item(sequence: Ints, blocks: Mapping[str, Floats]) -> Contribution:

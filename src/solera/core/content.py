@@ -24,42 +24,85 @@ weighted by it; among equally similar items the more common ones are taken.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError
+from solera.core.types import Frozen, Ints
 
 
-@dataclass(frozen=True, eq=False)
-class ItemAttributes:
+class ItemAttributes(Protocol):
     """Attribute numbers of all items: those of item i from `offsets[i]` to `offsets[i + 1]`."""
 
-    offsets: Ints
-    values: Ints
+    @property
+    def offsets(self) -> Ints:
+        """Where each item's attributes begin, and where the last one's end."""
+        ...
 
-    def vectors(self) -> Tensor:
-        """F [items, attributes]."""
-        n = len(self.offsets) - 1
-        rows = np.repeat(np.arange(n), np.diff(self.offsets))
-        counts = np.bincount(self.values) if len(self.values) else np.zeros(1)
-        rarity = np.log(n / np.maximum(counts, 1))[self.values]
-        lengths = np.sqrt(np.bincount(rows, rarity**2, minlength=n))
-        found = torch.zeros(n, len(counts), dtype=torch.float64)
-        found[rows, self.values] = torch.from_numpy(rarity / np.maximum(lengths, 1e-12)[rows])
-        return found
+    @property
+    def values(self) -> Ints:
+        """The attributes."""
+        ...
 
-    def means(self, cold: Tensor, warm: Tensor, counts: Tensor, most: int) -> Tensor:
-        """Weights [warm, cold] of the most similar warm items for every cold one, which add up to 1, or 0."""
-        vectors = self.vectors().to(counts)
-        alike = vectors[cold] @ vectors[warm].T
-        ranked = torch.where(alike > 0, alike + 1e-6 * counts[warm] / counts.max(), 0.0)
-        near = ranked.topk(min(most, len(warm)), dim=1).indices
-        values = alike.gather(1, near)
-        values /= values.sum(1, keepdim=True).clamp(min=1e-12)
-        return torch.zeros_like(alike).scatter_(1, near, values).T
+
+class AttributeOptions(Frozen):
+    """The priors as options of a method or a baseline."""
+
+    source_attributes: float = Field(
+        default=0.0, ge=0, description="ρ: how much of an item's weights towards others its attributes share"
+    )
+    target_attributes: float = Field(
+        default=0.0,
+        ge=0,
+        description="τ: how much of what comes next is learned for items with the same attributes",
+    )
+    cold_neighbours: int = Field(
+        default=0, ge=0, description="m: items that one in no training row is scored like, by attributes"
+    )
+
+    @property
+    def reads_attributes(self) -> bool:
+        """Whether any of them is set."""
+        return bool(self.source_attributes or self.target_attributes or self.cold_neighbours)
+
+    def prior(self, attributes: ItemAttributes | None) -> AttributePrior:
+        """The priors for these items. Raises an error if they need attributes that are not known."""
+        prior = AttributePrior(
+            self.source_attributes, self.target_attributes, self.cold_neighbours, attributes
+        )
+        if self.reads_attributes and attributes is None:
+            raise DataError(
+                "source_attributes, target_attributes and cold_neighbours need attributes of items, "
+                "which are not known here",
+                "use a data set with attributes, such as ml-100k or beauty, or omit these options",
+            )
+        return prior
+
+
+def vectors_of(attributes: ItemAttributes) -> Tensor:
+    """F [items, attributes]."""
+    n = len(attributes.offsets) - 1
+    rows = np.repeat(np.arange(n), np.diff(attributes.offsets))
+    counts = np.bincount(attributes.values) if len(attributes.values) else np.zeros(1)
+    rarity = np.log(n / np.maximum(counts, 1))[attributes.values]
+    lengths = np.sqrt(np.bincount(rows, rarity**2, minlength=n))
+    found = torch.zeros(n, len(counts), dtype=torch.float64)
+    found[rows, attributes.values] = torch.from_numpy(rarity / np.maximum(lengths, 1e-12)[rows])
+    return found
+
+
+def _means(vectors: Tensor, cold: Tensor, warm: Tensor, counts: Tensor, most: int) -> Tensor:
+    """Weights [warm, cold] of the most similar warm items for every cold one, which add up to 1, or 0."""
+    alike = vectors[cold] @ vectors[warm].T
+    ranked = torch.where(alike > 0, alike + 1e-6 * counts[warm] / counts.max(), 0.0)
+    near = ranked.topk(min(most, len(warm)), dim=1).indices
+    values = alike.gather(1, near)
+    values /= values.sum(1, keepdim=True).clamp(min=1e-12)
+    return torch.zeros_like(alike).scatter_(1, near, values).T
 
 
 @dataclass(frozen=True)
@@ -71,37 +114,26 @@ class AttributePrior:
     cold: int = 0
     attributes: ItemAttributes | None = None
 
-    def checked(self) -> ItemAttributes | None:
-        """The attributes. Raises an error if they are needed and not known."""
-        if (self.sources or self.targets or self.cold) and self.attributes is None:
-            raise DataError(
-                "source_attributes, target_attributes and cold_neighbours need attributes of items, "
-                "which are not known here",
-                "use a data set with attributes, such as ml-100k or beauty, or omit these options",
-            )
-        return self.attributes
-
     def ridge(self, like: Tensor) -> LowRank | None:
         """(I + ρ F Fᵀ)⁻¹ as I − F A; None if ρ = 0."""
-        attributes = self.checked()
-        if not self.sources or attributes is None:
+        if not self.sources or self.attributes is None:
             return None
-        vectors = attributes.vectors().to(like)
+        vectors = vectors_of(self.attributes).to(like)
         inner = vectors.T @ vectors
         inner.diagonal().add_(1 / self.sources)
         return LowRank(vectors, torch.cholesky_solve(vectors.T, torch.linalg.cholesky(inner)))
 
     def spread(self, weights: Tensor, counts: Tensor) -> Tensor:
         """B (I + τ F Fᵀ), then the means for items without a count. B may be overwritten."""
-        attributes = self.checked()
-        if attributes is None:
+        if self.attributes is None or not (self.targets or self.cold):
             return weights
+        vectors = vectors_of(self.attributes).to(weights)
         if self.targets:
-            vectors = attributes.vectors().to(weights)
             weights.addmm_(weights @ vectors, vectors.T, alpha=self.targets)
         cold, warm = (counts <= 0).nonzero().squeeze(1), (counts > 0).nonzero().squeeze(1)
         if self.cold and len(cold) and len(warm):
-            weights[:, cold] = weights[:, warm] @ attributes.means(cold, warm, counts.to(weights), self.cold)
+            near = _means(vectors, cold, warm, counts.to(weights), self.cold)
+            weights[:, cold] = weights[:, warm] @ near
         return weights
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class SoleraError(Exception):
     """An error the user can fix. The message says what is wrong and `hint` gives the next step.
 
-    The command line prints both on two lines and exits with `exit_code`. It shows a traceback only on
-    request.
+    A hint names options of the command line, which prints both on two lines and exits with `exit_code`. In
+    Python the error's text names arguments instead.
     """
 
     exit_code = 2
@@ -25,7 +25,7 @@ class SoleraError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        return f"{self.message} ({in_python(self.hint)})" if self.hint else self.message
 
 
 class ConfigError(SoleraError):

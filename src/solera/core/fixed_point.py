@@ -19,9 +19,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import AnyMethod, ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
 
 ROW_WEIGHTS, WEIGHT, USERS = "row_weights", "weight", "users"  # parts of an upload besides its changes
 CLIP = 4096.0  # for one user's change of one number; tuned PFedRec reached 1300 on ml-100k

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.context import Batch, MethodConfig, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.parts import Aggregate, Loss, Part, Scorer, Update, View
-from solera.core.spec import Home, Leaf, Params
+from solera.core.types import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Method:
     aggregate: Aggregate
     popularity_power: float = 0.0
 
-    one_round: ClassVar[Literal[False]] = False  # tells methods apart; see `federated.AnyMethod`
+    one_round: ClassVar[Literal[False]] = False  # tells methods apart; see `closed_form.AnyMethod`
 
     def __post_init__(self) -> None:
         """Validate that the parts fit together, and report all problems at once."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from solera.core.context import Batch, RoundContext
-from solera.core.spec import Leaf, Params
+from solera.core.leaf import Leaf, Params
 from solera.core.upload import Totals, Upload
 
 # What clients learn from: single items, the order of their items, or a window of it; see `Scorer`.

@@ -17,9 +17,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import Channels, Contribution
-from solera.core.spec import Leaf, Params
+from solera.core.leaf import Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Totals, Upload
 
 
@@ -61,25 +61,25 @@ class RoundStep:
         return None
 
 
-class Step(Protocol):
-    """A protection step of a run with many rounds."""
+class Step:
+    """A protection step of a run with many rounds. The base class changes nothing either."""
 
     @property
     def dense(self) -> bool:
         """Whether clients send whole tables, so that nobody sees which rows they touched."""
-        ...
+        return False
 
     def choose(self, able: Ints, round_: int) -> Ints | None:
-        """Draw the clients of a round, if the protection depends on how they are drawn; otherwise None."""
-        ...
+        """Draw the clients of a round, if the protection depends on how they are drawn."""
+        return None
 
     def memory(self) -> Params:
         """Initial state that the server keeps."""
-        ...
+        return {}
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> RoundStep:
         """Start the step for one round."""
-        ...
+        return RoundStep()
 
 
 class SumStep(Protocol):

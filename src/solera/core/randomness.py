@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 
 Bits = NDArray[np.uint64]  # 64 random bits each
 

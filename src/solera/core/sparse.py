@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 
 _BATCH = 1 << 23  # entries that are sorted together
 _PIECE = 1 << 24  # entries that are merged at once

@@ -1,8 +1,10 @@
-"""Text: pairs that a user types, a number with its noun, and text from others made safe."""
+"""Text: pairs that a user types, a number with its noun, text from others made safe, and templates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
+from typing import Any
 from unicodedata import category
 
 from solera.core.errors import ConfigError
@@ -39,3 +41,21 @@ def key_values(pairs: Iterable[str], example: str) -> dict[str, str]:
         if "=" not in pair:
             raise ConfigError(f"{pair!r} is not of the form key=value", f"write {example}")
     return {key.strip(): value.strip() for key, value in (pair.split("=", 1) for pair in listed)}
+
+
+def render(package: str, name: str, **content: Any) -> str:
+    """Render a template from the package's `templates` folder. All inserted values are escaped."""
+    return str(_environment(package).get_template(name).render(content))
+
+
+@cache
+def _environment(package: str) -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only pages need it
+
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

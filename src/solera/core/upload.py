@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.spec import Leaf, Params
+from solera.core.leaf import Leaf, Params
 
 _FLOAT, _ROW_ID = 4, 4  # bytes on the wire: float32 values, 32-bit row numbers
 

@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
-from solera.data.cache import converted
-from solera.data.columns import LARGE
-from solera.data.fetch import ENVIRONMENT, Place, cache_dir, download, find, has_files, user_dirs
-from solera.data.genres import Genres
+from solera.core.types import Ints
+from solera.data.files import ENVIRONMENT, Place, cache_dir, converted, download, find, has_files, user_dirs
 from solera.data.interactions import Interactions, Origin, time_unit
-from solera.data.readers import SUFFIXES, read_own
-from solera.data.registry import LEAST, REGISTRY, DataSet, Form
-from solera.data.subsets import parse
+from solera.data.readers import SUFFIXES, Genres, Rows, is_frame, read_frame, read_own
+from solera.data.registry import LEAST, DataSet, Form, is_registered, known_datasets
+from solera.data.table import LARGE
+
+_FORM = re.compile(r"(?P<of>users|items)=(?P<first>[1-9]\d*)-(?P<last>[1-9]\d*)")
+_EXAMPLE = "write ml-1m@users=1-500 or ml-1m@items=1-1000"
+
+
+class Subset(NamedTuple):
+    """The users or items from one rank to another, both included; the first rank is 1.
+
+    ml-1m@users=1-500 is what the 500 most active users of ml-1m did. Users are ranked by their number of
+    interactions, and items by how many they are in. Of equals, the one with the smaller number in the data
+    set comes first. The others are left out, and the rest is renumbered.
+    """
+
+    of: str
+    first: int
+    last: int
+
+    def take(self, data: Interactions) -> Interactions:
+        """The interactions of these users, or with these items."""
+        column, size = (data.users, data.n_users) if self.of == "users" else (data.items, data.n_items)
+        if self.last > size:
+            raise DataError(f"{data.name!r} has {size:,} {self.of}, not {self.last:,}", _EXAMPLE)
+        ranked = np.argsort(-np.bincount(column, minlength=size), kind="stable")
+        chosen = np.zeros(size, dtype=np.bool_)
+        chosen[ranked[self.first - 1 : self.last]] = True
+        return data.select(chosen[column]).renumbered()
+
+
+def subset_of(name: str) -> tuple[str, Subset | None]:
+    """The data set of a name, and the part of it that the name asks for, if any."""
+    base, at, text = name.partition("@")
+    if not at:
+        return name, None
+    found = _FORM.fullmatch(text)
+    if found is None or int(found["first"]) > int(found["last"]):
+        raise DataError(f"{text!r} is not a part of a data set", _EXAMPLE)
+    return base, Subset(found["of"], int(found["first"]), int(found["last"]))
 
 
 def names() -> list[str]:
     """Names of the data sets that can be loaded by name."""
-    return list(REGISTRY)
+    return list(known_datasets())
 
 
 def info(name: str) -> DataSet:
     """The registry entry of a data set."""
     try:
-        return REGISTRY[name]
+        return known_datasets()[name]
     except KeyError:
         hint = closest(name, names())
         raise DataError(f"unknown data set {name!r}", f"{hint} (your own file: {_kinds()})") from None
@@ -37,7 +72,7 @@ def info(name: str) -> DataSet:
 
 def available(name: str, data_dir: Path | None = None) -> Place:
     """Where a data set would be loaded from at present."""
-    entry = info(parse(name)[0])
+    entry = info(subset_of(name)[0])
     return find(entry.home, [form.files for form in entry.forms], entry.archive is not None, data_dir)
 
 
@@ -49,23 +84,23 @@ def load(
     columns: dict[str, str] | None = None,
     name: str | None = None,
 ) -> Interactions:
-    """Load a data set by name, from a .csv, .tsv or .parquet file, or from a pandas, polars or Arrow table.
+    """Load a data set by name, from a file, a pandas, polars or Arrow table, or RecTools or LensKit.
 
     A name is looked up in `data_dir`, then in the folder given by SOLERA_DATA, as `<folder>/<name>/`, then in
     the cache; otherwise it is downloaded. Users with fewer than `min_interactions` rows are left out: None
     uses the papers' own number for the data set, 0 keeps everybody. `columns` names the columns of your own
     file or table, as in {"user": "who", "item": "what"}. `name` is the name of a table in results ("table").
-    A name may ask for a part of a data set, as in ml-1m@users=1-500 (see `subsets`).
+    A name may ask for a part of a data set, as in ml-1m@users=1-500 (see `Subset`).
     """
     if not isinstance(source, str | Path):
         least = LEAST if min_interactions is None else min_interactions
         return _load_frame(source, columns, name or "table").min_interactions(least)
     given = str(source)
-    if given not in REGISTRY and _looks_like_path(given):
+    if given not in known_datasets() and _looks_like_path(given):
         data = _load_own(Path(given), columns, LEAST if min_interactions is None else min_interactions)
         given = str(Path(given).resolve())
     else:
-        base, subset = parse(given)
+        base, subset = subset_of(given)
         entry = info(base)
         if columns:
             raise DataError(f"the columns of {given!r} are already known", "omit columns")
@@ -77,12 +112,15 @@ def load(
 
 
 def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Interactions:
-    from solera.data.frames import is_frame, read_frame  # noqa: PLC0415 - most runs read files
-
+    if hasattr(source, "get_raw_interactions"):  # a data set of RecTools
+        source = source.get_raw_interactions()
+    elif hasattr(source, "interaction_table"):  # one of LensKit
+        source = source.interaction_table(format="pandas", original_ids=True)
     if not is_frame(source):
         raise DataError(
             f"{type(source).__name__} cannot be loaded as a data set",
-            f"give a name ({', '.join(names()[:3])}, …), {_kinds()}, or a pandas, polars or Arrow table",
+            f"give a name ({', '.join(names()[:3])}, …), {_kinds()}, a pandas, polars or Arrow table, or a "
+            "data set of RecTools or LensKit",
         )
     rows = read_frame(source, columns)
     return Interactions.from_columns(name, rows.users, rows.items, rows.times, rows.titles)
@@ -90,9 +128,9 @@ def _load_frame(source: Any, columns: dict[str, str] | None, name: str) -> Inter
 
 def genres(source: str, data_dir: str | Path | None = None) -> Genres:
     """The genres of a data set's items by id; empty if its files give none."""
-    if _looks_like_path(source) and source not in REGISTRY:
+    if _looks_like_path(source) and source not in known_datasets():
         return {}
-    folder, form = _locate(info(parse(source)[0]), None if data_dir is None else Path(data_dir))
+    folder, form = _locate(info(subset_of(source)[0]), None if data_dir is None else Path(data_dir))
     known = form.attributes
     if not known or not known.genres or not (folder / known.file).is_file():
         return {}
@@ -130,6 +168,8 @@ def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactio
 
     def read() -> Interactions:
         rows = form.read(files)
+        if not isinstance(rows, Rows):
+            rows = read_frame(rows)
         known = form.titles.read(titles) if form.titles and titles else rows.titles
         data = Interactions.from_columns(entry.name, rows.users, rows.items, rows.times, known)
         data = replace(data, one_clock=form.one_clock)
@@ -143,7 +183,7 @@ def _load_named(entry: DataSet, data_dir: Path | None, least: int) -> Interactio
     }
     if entry.core:
         how["core"] = entry.core
-    data = converted([*files, *([titles] if titles else [])], how, read)
+    data = read() if is_registered(entry) else converted([*files, *([titles] if titles else [])], how, read)
     described = folder / form.attributes.file if form.attributes else None
     if form.attributes and described and described.is_file():
         data = data.with_attributes(form.attributes.read(described))
@@ -207,8 +247,9 @@ def _wanted(entry: DataSet) -> list[str]:
 def _by_hand(entry: DataSet) -> str:
     files = " and ".join(entry.forms[0].files)
     where = f"{entry.page} ({entry.notes})" if entry.notes else entry.page
-    put = f"put into <dir>/{entry.home}/ and give --data-dir <dir> or {ENVIRONMENT}=<dir>"
-    return f"get {files} from {where}; {put}"
+    place = entry.home if Path(entry.home).is_absolute() else f"<dir>/{entry.home}"
+    named = "" if place == entry.home else f" and give --data-dir <dir> or {ENVIRONMENT}=<dir>"
+    return f"get {files}{f' from {where}' if where else ''}; put into {place}/{named}"
 
 
 def _span(times: Ints | None) -> tuple[str | None, str | None]:

@@ -1,4 +1,4 @@
-"""User–item interactions with times: the data type that all other packages read."""
+"""User–item interactions with times: the data type that all other packages read. And their split."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 
 
@@ -25,6 +25,9 @@ class IdMap:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._index
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -177,6 +180,45 @@ class Interactions:
         first = _first_of_pairs(self.users, self.items, self.n_items)
         return self if first.all() else self.select(first)
 
+    def with_rows_of(self, newer: Interactions) -> Interactions:
+        """These interactions and newer ones. Users and items keep their numbers; new ones come after them."""
+        if (self.times is None) != (newer.times is None):
+            raise DataError("only one of the two tables has times", "give both a time column, or neither")
+        (users, user_map), (items, item_map) = (
+            _continued(newer.users, self.user_map, newer.user_map),
+            _continued(newer.items, self.item_map, newer.item_map),
+        )
+        whole_users, whole_items = np.concatenate([self.users, users]), np.concatenate([self.items, items])
+        times = None
+        if self.times is not None and newer.times is not None:
+            times = np.concatenate([self.times, newer.times])
+        order = _order(whole_users, times)
+        if order is None:
+            order = np.arange(len(whole_users))
+        more = len(item_map) - self.n_items
+        titles = self.titles
+        if titles is not None or newer.titles is not None:
+            named = {str(newer.item_map.id(i)): newer.title(i) for i in range(newer.n_items)}
+            known = titles or ("",) * self.n_items
+            titles = (*known, *(named[id_] for id_ in item_map.ids[self.n_items :].tolist()))
+        return replace(
+            self,
+            users=whole_users[order],
+            items=whole_items[order],
+            times=None if times is None else times[order],
+            user_map=user_map,
+            item_map=item_map,
+            titles=titles,
+            one_clock=self.one_clock and newer.one_clock,
+            first_seen=None if times is not None else _first_seen(whole_items, len(item_map)),
+            origin=None,
+            attributes=None
+            if self.attributes is None
+            else Ragged.of_lengths(
+                np.concatenate([self.attributes.lengths, np.zeros(more, np.int64)]), self.attributes.values
+            ),
+        )
+
     def min_interactions(self, least: int) -> Interactions:
         """The data without users who have fewer than `least` rows, and without items that nobody has left."""
         counts = np.bincount(self.users, minlength=self.n_users)
@@ -253,6 +295,15 @@ def _number(ids: Sequence[str] | NDArray[np.str_] | pl.Series) -> tuple[IdMap, I
     return IdMap(ordered), text.cast(pl.Enum(ordered)).to_physical().to_numpy().astype(np.int32)
 
 
+def _continued(indices: Ints, known: IdMap, others: IdMap) -> tuple[Ints, IdMap]:
+    """Indices into `others` as those of the known ids, followed by the ids that are new."""
+    numbers = dict(zip(known.ids.tolist(), range(len(known)), strict=True))
+    new = [id_ for id_ in others.ids.tolist() if id_ not in numbers]
+    numbers |= zip(new, range(len(known), len(known) + len(new)), strict=True)
+    places = np.array([numbers[id_] for id_ in others.ids.tolist()], dtype=indices.dtype)
+    return places[indices], IdMap(known.ids.tolist() + new)
+
+
 def _renumber(indices: Ints, size: int) -> tuple[Ints, Ints]:
     """The indices below `size` that occur, and each index as its place among them."""
     seen = np.zeros(size, dtype=np.bool_)
@@ -303,3 +354,51 @@ def _as_number(digits: str) -> tuple[int, str, str]:
     """Sort key that orders digit strings by value without an upper bound. "1" and "01" stay two ids."""
     significant = digits.lstrip("0")
     return len(significant), significant, digits
+
+
+Part = Literal["validation", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One data set split by one protocol. Every `Ragged` has one row per user of `data`.
+
+    `excluded` are the items that are never drawn as a user's training negatives, sorted. Under an
+    honest protocol these are only the training items; a held-out item among them is the papers' leak.
+    """
+
+    data: Interactions
+    protocol: str
+    leaky: bool
+    train: Ragged  # oldest first
+    validation: Ragged
+    test: Ragged
+    excluded: Ragged
+
+
+def history(split: Split, part: Part, users: Ints | None = None) -> Ragged:
+    """The items a device knows when `part` is evaluated: training items, for the test also validation.
+
+    Every user has a row, or every one of `users`.
+    """
+    train, validation = (
+        rows if users is None else rows.take(users) for rows in (split.train, split.validation)
+    )
+    return train if part == "validation" else train.concat(validation)
+
+
+def when_asked(split: Split) -> Ragged:
+    """The histories of the test, with the day of every user's first test item as that of the request."""
+    known, test = history(split, "test"), split.test
+    if known.days is None or test.days is None:
+        return known
+    asked = np.zeros(len(test))
+    some = test.lengths > 0
+    asked[some] = test.days[test.offsets[:-1][some]]
+    return replace(known, asked=asked)
+
+
+def with_validation(split: Split) -> Split:
+    """The split whose training items also have the validation items, newest last."""
+    train, excluded = history(split, "test"), split.excluded.concat(split.validation).sorted_unique()
+    return replace(split, train=train, excluded=excluded)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import DataError
+from solera.core.types import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

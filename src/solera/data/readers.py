@@ -5,16 +5,76 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError, closest
-from solera.data.columns import parquet_columns
-from solera.data.table import Table, malformed, read_lines, read_table, read_text
+from solera.core.types import Ints
+from solera.data.table import Table, malformed, parquet_columns, read_lines, read_table, read_text
+
+Genres = dict[str, tuple[str, ...]]  # by the item's id
+_ML_100K = (  # the order of the flags in u.item
+    "unknown",
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Documentary",
+    "Drama",
+    "Fantasy",
+    "Film-Noir",
+    "Horror",
+    "Musical",
+    "Mystery",
+    "Romance",
+    "Sci-Fi",
+    "Thriller",
+    "War",
+    "Western",
+)
+
+
+def genres_at(
+    index: int, separator: str, within: str, *, encoding: str = "utf-8", header: bool = False
+) -> Callable[[Path], Genres]:
+    """Make a reader for a file of items that has genres in one field, separated by `within`."""
+
+    def read(path: Path) -> Genres:
+        lines = (line.split(separator) for line in read_lines(path, encoding)[1 if header else 0 :].to_list())
+        return {
+            fields[0]: tuple(name for name in fields[index].strip().split(within) if name)
+            for fields in lines
+            if len(fields) > index
+        }
+
+    return read
+
+
+def flagged_genres(path: Path) -> Genres:
+    """Read MovieLens-100K's u.item: the last fields of a line are a 1 for every genre that the film has."""
+    found = {}
+    for line in read_lines(path, "latin-1").to_list():
+        id_, *fields = line.strip().split("|")
+        flags = zip(_ML_100K, fields[-len(_ML_100K) :], strict=False)
+        found[id_] = tuple(name for name, flag in flags if flag == "1" and name != "unknown")
+    return found
+
+
+def read_attributes(path: Path) -> Genres:
+    """Read a JSON object with the list of attributes of every item id."""
+    try:
+        found = json.loads(path.read_bytes())
+        return {str(item): tuple(map(str, attributes)) for item, attributes in found.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        message = f"{path} is not an object of lists of attributes: {error}"
+        raise DataError(message, "get the file again from its publisher, or delete it") from None
+
 
 _HETREC = {"userID": "user", "artistID": "item", "movieID": "item", "timestamp": "time"}
 _OWN = {  # accepted names for a user's own columns, compared without case, "_" and "-"
@@ -189,3 +249,42 @@ def _own_columns(table: Table, given: dict[str, str]) -> dict[str, str]:
         if name is not None:
             names[kind] = name
     return names
+
+
+_NAME = "the table"
+
+
+def is_frame(source: object) -> bool:
+    """Whether an object is a table in memory from a supported library."""
+    import narwhals.stable.v2 as nw  # noqa: PLC0415 - most runs read files
+
+    return nw.from_native(source, eager_only=True, pass_through=True) is not source
+
+
+def read_frame(source: Any, columns: dict[str, str] | None = None) -> Rows:
+    """Read a table with one row per interaction. `columns` names its user, item, time and title columns."""
+    import narwhals.stable.v2 as nw  # noqa: PLC0415 - most runs read files
+
+    frame = nw.from_native(source, eager_only=True)
+    if not len(frame):
+        raise DataError(f"{_NAME} has no rows", "check how the table was made")
+    found: dict[str, pl.Series] = {}
+    for name in frame.columns:
+        values = frame[name]
+        if not _is_text(values):
+            found[str(name)] = pl.Series(str(name), values.to_numpy())
+            continue
+        listed = [None if isinstance(each, float) and isnan(each) else each for each in values.to_list()]
+        try:
+            found[str(name)] = pl.Series(str(name), listed)
+        except TypeError:
+            kinds = sorted({type(each).__name__ for each in listed if each is not None})
+            raise DataError(
+                f"the column {str(name)!r} of {_NAME} mixes {' and '.join(kinds)}", "make them all text"
+            ) from None
+    rows = np.arange(1, len(frame) + 1, dtype=np.int64)
+    return rows_of(Table(Path(_NAME), found, rows, None), columns)
+
+
+def _is_text(values: Any) -> bool:
+    return not (values.dtype.is_numeric() or values.dtype.is_temporal()) or bool(values.is_null().any())

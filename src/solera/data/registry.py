@@ -1,15 +1,27 @@
-"""Registry of the data sets used in papers: description, source and expected counts."""
+"""Registry of data sets: those used in papers, with source and expected counts, and registered ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from solera.data.attributes import read_attributes
-from solera.data.fetch import Archive
-from solera.data.genres import Genres, flagged_genres, genres_at
-from solera.data.readers import Rows, delimited, read_baskets, read_lists, read_sequences, titles
+from solera.core.errors import DataError
+from solera.core.extensions import import_extensions
+from solera.data.files import Archive
+from solera.data.readers import (
+    Genres,
+    Rows,
+    delimited,
+    flagged_genres,
+    genres_at,
+    read_attributes,
+    read_baskets,
+    read_lists,
+    read_sequences,
+    titles,
+)
 
 LEAST = 5  # rows a user needs, so that a leave-last-out split leaves enough to train on
 
@@ -36,7 +48,7 @@ class Form:
     """One file layout of a data set: its files, how to read them, where titles and attributes are, if any."""
 
     files: tuple[str, ...]
-    read: Callable[[list[Path]], Rows]
+    read: Callable[[list[Path]], Rows | Any]  # or a table in memory with columns user, item, time and title
     titles: Titles | None = None
     one_clock: bool = True  # False: times are ranks within a user, not timestamps
     attributes: Attributes | None = None
@@ -65,17 +77,17 @@ class DataSet:
     """A data set: description, source and expected counts."""
 
     name: str
-    about: str
-    page: str
-    licence: Licence
     forms: tuple[Form, ...]  # the first one found in a folder is used
-    expected: Counts
-    has_time: bool
+    about: str = ""
+    page: str = ""
+    licence: Licence | None = None
+    expected: Counts | None = None
+    has_time: bool | None = None
     archive: Archive | None = None  # None: downloaded by hand, because no trusted checksum is known
     min_interactions: int = LEAST
     notes: str = ""
     core: int = 0  # rows that every user and every item has to have in what is left; 0: any
-    folder: str = ""  # of the files, if it is another set's
+    folder: str = ""  # of the files, if it is another set's; or a path, which is then the only place
 
     @property
     def home(self) -> str:
@@ -123,17 +135,27 @@ _ML_1M = DataSet(
 )
 
 
-def _sequences(file: str) -> tuple[Form, ...]:
-    """The publisher's files, or copies with other names."""
-    described = file.replace(".txt", "_item2attributes.json"), "item_attributes.json"
-    return tuple(
-        Form((name,), read_sequences, one_clock=False, attributes=Attributes(more, read_attributes))
-        for name, more in zip((file, "sequences.txt"), described, strict=True)
-    )
-
-
 _S3REC = _GITHUB + "RUCAIBox/CIKM2020-S3Rec"
 _REVIEWS = Licence(_UNSTATED + "; cite the papers the page names", "https://jmcauley.ucsd.edu/data/amazon/")
+
+
+def _sequences(name: str, about: str, file: str, expected: Counts, note: str = "") -> DataSet:
+    """A set of S3-Rec, in the publisher's files or in copies with other names."""
+    described = file.replace(".txt", "_item2attributes.json"), "item_attributes.json"
+    return DataSet(
+        name=name,
+        about=about,
+        page=_S3REC,
+        licence=_REVIEWS,
+        forms=tuple(
+            Form((own,), read_sequences, one_clock=False, attributes=Attributes(more, read_attributes))
+            for own, more in zip((file, "sequences.txt"), described, strict=True)
+        ),
+        expected=expected,
+        has_time=True,
+        notes=f"data/{file} there; the time is the place in the sequence{note}",
+    )
+
 
 _VIDEO = DataSet(
     name="amazon-video",
@@ -311,48 +333,56 @@ _SETS = (
         has_time=False,
         notes="its folder Data/amazon-book",
     ),
-    DataSet(
-        name="beauty",
-        about="Amazon Beauty: reviews up to 2014, 5-core",
-        page=_S3REC,
-        licence=_REVIEWS,
-        forms=_sequences("Beauty.txt"),
-        expected=Counts(users=22_363, items=12_101, rows=198_502, least=0),
-        has_time=True,
-        notes="data/Beauty.txt there; the time is the place in the sequence",
+    _sequences(
+        "beauty",
+        "Amazon Beauty: reviews up to 2014, 5-core",
+        "Beauty.txt",
+        Counts(users=22_363, items=12_101, rows=198_502, least=0),
     ),
-    DataSet(
-        name="sports",
-        about="Amazon Sports and Outdoors: reviews up to 2014, 5-core",
-        page=_S3REC,
-        licence=_REVIEWS,
-        forms=_sequences("Sports_and_Outdoors.txt"),
-        expected=Counts(users=35_598, items=18_357, rows=296_337, least=0),
-        has_time=True,
-        notes="data/Sports_and_Outdoors.txt there; the time is the place in the sequence",
+    _sequences(
+        "sports",
+        "Amazon Sports and Outdoors: reviews up to 2014, 5-core",
+        "Sports_and_Outdoors.txt",
+        Counts(users=35_598, items=18_357, rows=296_337, least=0),
     ),
-    DataSet(
-        name="toys",
-        about="Amazon Toys and Games: reviews up to 2014, 5-core",
-        page=_S3REC,
-        licence=_REVIEWS,
-        forms=_sequences("Toys_and_Games.txt"),
-        expected=Counts(users=19_412, items=11_924, rows=167_597, least=0),
-        has_time=True,
-        notes="data/Toys_and_Games.txt there; the time is the place in the sequence",
+    _sequences(
+        "toys",
+        "Amazon Toys and Games: reviews up to 2014, 5-core",
+        "Toys_and_Games.txt",
+        Counts(users=19_412, items=11_924, rows=167_597, least=0),
     ),
-    DataSet(
-        name="yelp",
-        about="Yelp: reviews of businesses, 2019, 5-core",
-        page=_S3REC,
+    replace(
+        _sequences(
+            "yelp",
+            "Yelp: reviews of businesses, 2019, 5-core",
+            "Yelp.txt",
+            Counts(users=30_431, items=20_033, rows=316_354, least=0),
+            "; 11,830 rows repeat a pair",
+        ),
         licence=Licence(
             "academic and personal use under Yelp's dataset terms, no redistribution",
             "https://www.yelp.com/dataset",
         ),
-        forms=_sequences("Yelp.txt"),
-        expected=Counts(users=30_431, items=20_033, rows=316_354, least=0),
-        has_time=True,
-        notes="data/Yelp.txt there; the time is the place in the sequence; 11,830 rows repeat a pair",
     ),
 )
 REGISTRY = {entry.name: entry for entry in _SETS}
+_BUILT_IN = frozenset(REGISTRY)
+
+
+def register_dataset(entry: DataSet) -> None:
+    """Register your own data set. Registering the name again replaces it."""
+    if entry.name in _BUILT_IN or "@" in entry.name:
+        taken = "is one of Solera's own data sets" if entry.name in _BUILT_IN else "has an @, as parts do"
+        raise DataError(f"{entry.name!r} {taken}", "register yours under another name")
+    REGISTRY[entry.name] = entry
+
+
+def known_datasets() -> dict[str, DataSet]:
+    """All data sets by name, Solera's own first."""
+    import_extensions("datasets")
+    return REGISTRY
+
+
+def is_registered(entry: DataSet) -> bool:
+    """Whether it comes from outside. Its reader may change, so that no converted copy of it is kept."""
+    return entry.name not in _BUILT_IN

@@ -10,9 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError
 from solera.core.randomness import Bits, Purpose, Streams, below, client_keys, draws
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 
 _WHOLE_MASS = 2**40  # approximate total over all items; times 4 million clients it still fits into 63 bits

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, client_keys, draws, generator, uniform
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
-from solera.data.streaming import write_batches
+from solera.data.table import write_batches
 
 LEAST = 5  # interactions of a user
 USERS_AT_A_TIME = 20_000

@@ -6,19 +6,101 @@ more than one character ("::"), never guesses a type, and keeps the line number 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from solera.core.arrays import Ints
 from solera.core.errors import DataError
-from solera.data.columns import text_columns
+from solera.core.files import replacing_file
+from solera.core.types import Ints
+
+LARGE = 16 * 2**20  # bytes from which a text file is read by columns
+_CHUNK = 2**24
+
+
+class Columns(Mapping[str, pl.Series]):
+    """Columns by name. Each access reads the column from the file again."""
+
+    def __init__(self, names: list[str], read: Callable[[str], pl.Series]) -> None:
+        self._names, self._read = names, read
+
+    def __getitem__(self, name: str) -> pl.Series:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def parquet_columns(path: Path) -> Columns:
+    """The columns of a Parquet file."""
+    names = list(pl.read_parquet_schema(path))
+    return Columns(names, lambda name: pl.read_parquet(path, columns=[name])[name])
+
+
+def text_columns(path: Path, separator: str) -> tuple[Columns, int] | None:
+    """The columns of a large text file with a header, and its number of rows.
+
+    None if the file is small, has quotes, is not UTF-8, or may have a line with too few or too many fields:
+    these files are read line by line, so that an error can name the line.
+    """
+    if path.stat().st_size < LARGE:
+        return None
+    with path.open("rb") as file:
+        header = file.readline().decode("utf-8-sig", errors="replace").strip("\r\n")
+    names = [name.strip() for name in header.split(separator)]
+    lines, separators, plain = _counted(path, separator.encode())
+    if not plain or separators != lines * (len(names) - 1) or len(set(names)) < len(names):
+        return None
+
+    def read(name: str) -> pl.Series:
+        return pl.read_csv(
+            path,
+            separator=separator,
+            has_header=False,
+            skip_rows=1,
+            columns=[names.index(name)],
+            schema=dict.fromkeys(names, pl.String),
+            quote_char=None,
+        ).to_series()
+
+    try:
+        last = read(names[-1])  # null where a line has too few fields
+    except pl.exceptions.PolarsError:
+        return None
+    return (Columns(names, read), len(last)) if len(last) == lines - 1 and not last.null_count() else None
+
+
+def _counted(path: Path, separator: bytes) -> tuple[int, int, bool]:
+    """Lines and separators of a file, and whether it is UTF-8 text without quotes."""
+    lines = separators = 0
+    last = b""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            try:
+                decoder.decode(chunk)
+            except UnicodeDecodeError:
+                return 0, 0, False
+            if b'"' in chunk:
+                return 0, 0, False
+            lines += chunk.count(b"\n")
+            separators += chunk.count(separator)
+            last = chunk[-1:]
+    return lines + (last != b"\n"), separators, True
+
 
 _DIGITS = r"^(0|[1-9][0-9]*)$"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,6 +128,8 @@ class Table:
     def compact_ids(self, column: str) -> pl.Series:
         """A column of ids, as whole numbers if all of them are, else as text."""
         values = self.columns[column]
+        if values.dtype.is_float() and (values.is_nan() | (values == values.floor())).fill_null(True).all():
+            values = values.fill_nan(None).cast(pl.Int64)  # whole numbers, with gaps
         numbers = _whole_numbers(values)
         return self._text(column, values) if numbers is None else numbers
 
@@ -183,3 +267,25 @@ def _milliseconds(text: str | None) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+SUFFIXES = (".parquet", ".csv")
+
+
+def write_batches(path: Path, batches: Iterable[pl.DataFrame], schema: Mapping[str, Any]) -> None:
+    """Write the batches to a .parquet or .csv file, which appears when it is complete."""
+    from polars.io.plugins import register_io_source  # noqa: PLC0415 - only here
+
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"cannot write {path.name!r}", f"give a name that ends in {' or '.join(SUFFIXES)}")
+
+    def source(*_: Any) -> Iterator[pl.DataFrame]:
+        yield from batches
+
+    frame = register_io_source(source, schema=dict(schema))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing_file(path) as partial:
+            (frame.sink_parquet if path.suffix == ".parquet" else frame.sink_csv)(partial)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error}", "give another file name") from None

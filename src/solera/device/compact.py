@@ -8,9 +8,9 @@ import torch
 
 from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import BundleError
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.device.bundle import Bundle
-from solera.math.neighbours import COMPACT, COUNTS, LEVELS, SCALES, SOURCES, Neighbours
+from solera.math.sparse_ridge import COMPACT, COUNTS, LEVELS, SCALES, SOURCES, Neighbours
 
 _KEPT = 6  # weights per item on average, times the square root of the number of sources,
 _LEAST = 300  # and at least this many

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 
 DAY = 86_400  # seconds
 

@@ -12,11 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import NEIGHBOURS, WEIGHTS
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS, AnyMethod
 from solera.core.errors import BundleError, ConfigError, DeviceError
-from solera.core.federated import AnyMethod
-from solera.core.spec import INPUTS, Home, Params
+from solera.core.leaf import INPUTS, Home, Params
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 from solera.device.bundle import (
     COMPACT_FORMAT,
@@ -33,10 +32,10 @@ from solera.engine import OneRound, Simulation
 from solera.engine.one_round import memory_weights
 from solera.engine.server import derived
 from solera.engine.serving import best_unseen, newcomer
-from solera.math.neighbours import LEVELS, Neighbours, resized
+from solera.math.sparse_ridge import LEVELS, Neighbours, resized
 from solera.methods import find, names
 from solera.methods.fedhist import FadingHistory
-from solera.runs.blend import mixed
+from solera.runs.recommending import mixed
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from solera import __version__
 from solera.core.errors import BundleError, RunError
 from solera.core.files import replacing_file
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.data.datasets import genres, load
 from solera.data.interactions import Interactions
 from solera.device.bundle import (
@@ -39,10 +39,10 @@ from solera.device.compact import compacted
 from solera.device.keys import read_secret, sign
 from solera.device.model import Model, method_of, served_from_history
 from solera.methods import find
-from solera.runs.blend import BLEND, FIRST, read_blend
-from solera.runs.blend import SECOND as SECOND_RUN
 from solera.runs.folder import RunFolder
 from solera.runs.result import RunResult
+from solera.runs.run import BLEND, FIRST, read_blend
+from solera.runs.run import SECOND as SECOND_RUN
 
 _TOLD = ("dataset", "protocol", "leaky", "seed", "users", "selected_round", "test")  # of a run's result
 

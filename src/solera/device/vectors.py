@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import BundleError
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 from solera.device.bundle import Bundle
 from solera.device.model import Model, served_from_history

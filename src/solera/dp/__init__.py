@@ -5,9 +5,8 @@ Depends only on the core, so that engines, runs and deployed nodes can all use i
     mechanism    a clip, and noise in proportion to it
     rounds       many rounds: clipped uploads, a noisy sum, Poisson sampling of clients
     one_round    one round of sums over histories
-    settings     the requested privacy, and the noise it needs
+    settings     the requested privacy, the noise it needs, the methods it fits, and a run's statement
     accounting   from noise to ε and back
-    supported    which methods are supported, and why others are not
-    guarantee    the privacy statement of a run
+    noise        where noise and coins come from; `discrete` draws exactly
     laplace      the papers' noise, which guarantees nothing
 """

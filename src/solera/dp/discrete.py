@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 
 Coins = NDArray[np.bool_]
 LARGEST = 1 << 40  # σ: up to here, draws fit into 64-bit integers

@@ -16,29 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
-from solera.core.protection import RoundStep
+from solera.core.leaf import Leaf, Params
+from solera.core.protection import RoundStep, Step
 from solera.core.randomness import Bits, Purpose, client_keys, draws, mix
-from solera.core.spec import Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.dp.settings import PaperLaplace
 
 
 @dataclass(frozen=True)
-class LaplaceNoise:
+class LaplaceNoise(Step):
     """Laplace noise as a protection step. It only has a client half, the same in every engine."""
 
     noise: PaperLaplace
     seed: int
     n_items: int
     dense: bool = True
-
-    def choose(self, able: Ints, round_: int) -> None:
-        """None: the noise does not depend on how clients are drawn."""
-
-    def memory(self) -> Params:
-        """No state."""
-        return {}
 
     def begin(self, round_: int, leaves: tuple[Leaf, ...], memory: Params) -> LaplaceRound:
         """Start the step for one round."""

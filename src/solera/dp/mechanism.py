@@ -21,7 +21,7 @@ from torch import Tensor
 
 from solera.core.closed_form import Contribution
 from solera.core.errors import ConfigError
-from solera.core.spec import Leaf
+from solera.core.leaf import Leaf
 from solera.core.upload import Upload
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats
 from solera.core.errors import ConfigError
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Floats
 from solera.dp.discrete import discrete_gaussian
 
 _ROWS = 512  # rows that get their noise at once

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import torch
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
-from solera.core.protection import RoundStep
-from solera.core.spec import Leaf, Params
+from solera.core.leaf import Leaf, Params
+from solera.core.protection import RoundStep, Step
+from solera.core.types import Ints
 from solera.core.upload import Sums, Totals, Upload
 from solera.dp.mechanism import Clip, Gaussian
 from solera.dp.noise import Noise, Randomness
@@ -37,7 +37,7 @@ _COUNT_NOISE = 1 / 20  # σ_b, as a fraction of the expected clients
 
 
 @dataclass(frozen=True)
-class PrivateRounds:
+class PrivateRounds(Step):
     """A run's rounds: each of `users` takes part with probability `rate`. `dp` must be resolved."""
 
     dp: DP

@@ -17,17 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
-from solera.core.parallel import in_order
+from solera.core.leaf import Params
 from solera.core.parts import Move, Stage, View
-from solera.core.spec import Params
+from solera.core.threads import in_order, keep_freed_memory, torch_threads
+from solera.core.types import Ints
 from solera.core.upload import Upload
-from solera.engine.local_training import ClientResult, LocalTraining, SummedResult, Task
+from solera.engine.local_training import (
+    ClientResult,
+    LocalTraining,
+    SummedResult,
+    Task,
+    Trained,
+    settled,
+    start,
+)
 from solera.engine.optimizers import Gradient, Step, step_of
-from solera.engine.plan import BlockPlan, StepPlan, steps_of
-from solera.engine.process import keep_freed_memory, torch_threads
-from solera.engine.rows import Trained, settled, start
-from solera.engine.sequences import SequencePlan, sequence_blocks
+from solera.engine.plan import BlockPlan, SequencePlan, StepPlan, sequence_blocks, steps_of
 from solera.engine.store import TouchedRows
 from solera.engine.windows import PLACES, single_gradients, summed_gradients, upload_numbers, window_batches
 

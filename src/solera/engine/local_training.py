@@ -1,4 +1,4 @@
-"""Local training as engines implement it: the task of a round, and the result of a group of clients."""
+"""Local training as engines implement it: the task of a round, clients' rows before it, and the result."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Stage
-from solera.core.spec import Params
+from solera.core.parts import Scorer, Stage
+from solera.core.types import Ints
 from solera.core.upload import Sums, Upload
 from solera.data.sampling import ClientData
-from solera.engine.state import State
+from solera.engine.store import State, TouchedRows
 
 
 @dataclass(frozen=True)
@@ -85,3 +86,93 @@ class LocalTraining:
         Nothing if the engine has to train single clients.
         """
         return iter(())
+
+
+def start(task: Task, group: TouchedRows) -> Params:
+    """Parameters before training: the group's rows of per-item leaves, and one value per client of others.
+
+    Includes what view and scorer prepare from other rows for this round.
+    """
+    params, view, scorer = _held(task, group), task.method.view, task.method.scorer
+    if scorer.gathers:
+        params[scorer.gathers] = _gathered(task, scorer, group)
+    if view.does("prepare"):
+        tables = {leaf.name: _tables(task, leaf, group) for leaf in task.method.select(per_item=True)}
+        params |= view.prepare(tables, task.context)
+    return params
+
+
+def _tables(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
+    """Personal tables [clients, n_items, *shape] of the group, or the shared table."""
+    if leaf.home is Home.SHARED:
+        return task.state.shared[leaf.name]
+    return task.state.personal.table(leaf.name, group.clients)
+
+
+def _gathered(task: Task, scorer: Scorer, group: TouchedRows) -> Tensor:
+    own, device = task.data.train.take(group.clients), task.state.device
+    counts = torch.from_numpy(own.lengths)
+    mine = TouchedRows(group.clients, torch.from_numpy(own.values).long().to(device), counts)
+    (items,) = (leaf for leaf in task.method.leaves if leaf.name == "items")
+    return scorer.gather(_value(task, items, mine), counts.to(device))
+
+
+def _held(task: Task, group: TouchedRows) -> Params:
+    """The leaves of a group of clients before training."""
+    return {leaf.name: _value(task, leaf, group) for leaf in task.method.leaves}
+
+
+def _value(task: Task, leaf: Leaf, group: TouchedRows) -> Tensor:
+    """The group's rows of a per-item leaf, or one value per client of another one."""
+    index = torch.from_numpy(group.clients).to(task.state.device)
+    if leaf.home is Home.PERSONAL:
+        personal = task.state.personal
+        if leaf.fresh:
+            return personal.initial[leaf.name].expand(len(index), *leaf.shape)
+        if leaf.per_item:
+            return personal.get(leaf.name, group)
+        return personal.whole[leaf.name].index_select(0, index)
+    shared = task.state.shared[leaf.name]
+    tailored = leaf.name in task.method.tailored
+    if not leaf.per_item:
+        return shared.index_select(0, index) if tailored else shared.expand(len(index), *leaf.shape)
+    if tailored:
+        places = index.repeat_interleave(group.counts) * shared.shape[1] + group.items
+        return shared.view(-1, *leaf.shape).index_select(0, places)
+    return shared.index_select(0, group.items)
+
+
+class Trained(NamedTuple):
+    """A group's parameters before and after training."""
+
+    group: TouchedRows
+    before: Params
+    after: Params
+
+
+def settled(task: Task, trained: Trained, whole: Params) -> Trained:
+    """Extend the result to all items: untouched rows are computed by the view's `settle`.
+
+    `whole` are the parameters that are not per item, with their values at that time. Leaves that the view
+    reports are sent as they are, as a change from zero.
+    """
+    view, n_items, clients = task.method.view, task.data.n_items, trained.group.clients
+    device = task.state.device
+    items = torch.arange(n_items, device=device).repeat(len(clients))
+    group = TouchedRows(clients, items, torch.full((len(clients),), n_items))
+    before = _held(task, group)
+    tables = {leaf.name for leaf in task.method.select(per_item=True)}
+    shape = len(clients), n_items
+    seen = whole | {name: before[name].view(*shape, *before[name].shape[1:]) for name in tables}
+    after = {name: trained.after[name] for name in before}  # without what the view prepared
+    owner = torch.arange(len(clients), device=device).repeat_interleave(trained.group.counts)
+    touched = owner * n_items + trained.group.items
+    for name in tables:
+        base = view.settle(seen).flatten(0, 1) if name == view.settles else before[name].clone()
+        after[name] = base.index_copy_(0, touched, trained.after[name])
+    if view.reports:
+        personal = {leaf.name for leaf in task.method.select(home=Home.PERSONAL, per_item=True)}
+        sent = view.report({name: after[name].view(*shape, *after[name].shape[1:]) for name in personal})
+        after |= {name: values.flatten(0, 1) for name, values in sent.items()}
+        before |= {name: torch.zeros_like(after[name]) for name in sent}
+    return Trained(group, before, after)

@@ -14,20 +14,241 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import NEIGHBOURS, WEIGHTS, Channels, ClosedForm, Contribution
 from solera.core.fixed_point import FixedPoint, lengths
+from solera.core.leaf import Params
 from solera.core.protection import SumStep
-from solera.core.spec import Params
+from solera.core.sparse import Rows, Run, SparseTotal
 from solera.core.tensor_files import Writable
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
 from solera.data.sampling import ClientData
 from solera.engine.ranks import Ranks
 from solera.engine.shares import share_of
 from solera.engine.simulation import RoundResult
-from solera.engine.sums import Cover, Sum, rounded, sum_for
 from solera.math.linear import memory_scores
-from solera.math.neighbours import Neighbours
+from solera.math.sparse_ridge import Neighbours
+
+Cover = Callable[[dict[str, Tensor]], None]
+
+
+def sum_for(method: ClosedForm, n_items: int) -> Sum:
+    """An empty total, dense or sparse as the method has it."""
+    return SparseSum(method, n_items) if method.neighbours else DenseSum(method, n_items)
+
+
+class Sum:
+    """The total of the clients' sums."""
+
+    def add(self, part: Contribution) -> None:
+        """Add the contribution of one client, or of several together."""
+        raise NotImplementedError
+
+    def of(self, items: Ints) -> Contribution:
+        """The total as a contribution. All entries outside the given items must be zero."""
+        raise NotImplementedError
+
+    def solve(self, device: torch.device, dtype: torch.dtype, cover: Cover | None = None) -> Params:
+        """Solve for the model, after applying `cover` if given. The sums are used up."""
+        raise NotImplementedError
+
+    def add_on_first(self, ranks: Ranks) -> None:
+        """Add the totals of all ranks on the first one. Those of the others are used up."""
+        raise NotImplementedError
+
+    def grown(self, n_items: int) -> Sum:
+        """A copy for so many items; the new ones come last."""
+        raise NotImplementedError
+
+    def tensors(self) -> Params:
+        """The totals as named tensors, ready to be saved."""
+        raise NotImplementedError
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        raise NotImplementedError
+
+
+class DenseSum(Sum):
+    """The total in matrices of items × items. A symmetric sum only fills the upper channels."""
+
+    def __init__(self, method: ClosedForm, n_items: int) -> None:
+        self._method, self._n_items = method, n_items
+        self._totals = {name: np.zeros(c.shape(n_items)) for name, c in method.update.sums.items()}
+
+    def add(self, part: Contribution) -> None:
+        """Add the contribution of one client, or of several together."""
+        for name, block in part.blocks.items():
+            channels, total = self._method.update.sums[name], self._totals[name]
+            if channels.width:
+                total[:, part.items] += block
+            else:
+                _add_pairs(total, channels, part.items, block)
+
+    def of(self, items: Ints) -> Contribution:
+        """The total as a contribution."""
+        sums = self._method.update.sums
+        rows = {name: total[:, items] for name, total in self._totals.items()}
+        return Contribution(
+            items, {name: each if sums[name].width else each[..., items] for name, each in rows.items()}
+        )
+
+    def solve(self, device: torch.device, dtype: torch.dtype, cover: Cover | None = None) -> Params:
+        """Solve for the model."""
+        for name, total in self._totals.items():
+            _mirror(total, self._method.update.sums[name])
+        matrices = {
+            name: torch.from_numpy(total.reshape(total.shape[0] * self._n_items, -1)).to(device)
+            for name, total in self._totals.items()
+        }
+        if cover:
+            cover(matrices)
+        aggregate = self._method.aggregate
+        weights = aggregate.solve(matrices, self._method.prior).to(dtype)
+        return {WEIGHTS: weights.contiguous()}  # scoring reads rows, and would copy all of them every time
+
+    def add_on_first(self, ranks: Ranks) -> None:
+        """Add the totals of all ranks on the first one."""
+        for total in self._totals.values():
+            ranks.add_on_first(torch.from_numpy(total))
+
+    def grown(self, n_items: int) -> DenseSum:
+        """A copy for so many items; the new ones come last."""
+        larger = DenseSum(self._method, n_items)
+        larger.restore(self.tensors())
+        return larger
+
+    def tensors(self) -> Params:
+        """The totals as named tensors."""
+        return {name: torch.from_numpy(total) for name, total in self._totals.items()}
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        for name, total in self._totals.items():
+            found = tensors[name].numpy()
+            total[tuple(slice(size) for size in found.shape)] += found
+
+
+class SparseSum(Sum):
+    """The total in sparse matrices, with sources and targets as in `math.sparse_ridge`.
+
+    Only the upper half of a symmetric sum is held. Any other sum is held transposed, target by target.
+    """
+
+    def __init__(self, method: ClosedForm, n_items: int) -> None:
+        self._method, self._n_items = method, n_items
+        self.totals = {name: _empty(each, n_items) for name, each in method.update.sums.items()}
+
+    def add(self, part: Contribution) -> None:
+        """Add the contribution of one client, or of several together."""
+        for name, block in part.blocks.items():
+            channels = self._method.update.sums[name]
+            sources, targets = (_numbers(part.items, each) for each in channels[:2])
+            square = block.transpose(1, 0, 3, 2).reshape(len(sources), len(targets))
+            wanted = square != 0
+            if channels.symmetric:
+                wanted &= sources[:, None] <= targets
+            row, column = np.nonzero(wanted)
+            places = (sources[row], targets[column])
+            self.totals[name].add(*(places if channels.symmetric else places[::-1]), square[row, column])
+
+    def of(self, items: Ints) -> Contribution:
+        """The total as a contribution."""
+        sums, blocks, ordered = self._method.update.sums, dict[str, Floats](), np.sort(items)
+        for name, total in self.totals.items():
+            channels, entries = sums[name], total.take()
+            rows = np.repeat(np.arange(total.rows), np.diff(entries.offsets))
+            sources, targets = (_numbers(ordered, each) for each in channels[:2])
+            source, target = (rows, entries.columns) if channels.symmetric else (entries.columns, rows)
+            square = np.zeros((len(sources), len(targets)))
+            row, column = np.searchsorted(sources, source), np.searchsorted(targets, target)
+            square[row, column] = entries.values
+            if channels.symmetric:
+                square[column, row] = entries.values
+            m = len(ordered)
+            blocks[name] = square.reshape(m, channels.rows, m, channels.columns).transpose(1, 0, 3, 2)
+        return Contribution(ordered, blocks)
+
+    def solve(self, device: torch.device, dtype: torch.dtype, cover: Cover | None = None) -> Params:
+        """Solve for the model."""
+        assert cover is None  # noise would fill the matrices; refused beforehand
+        aggregate = self._method.aggregate
+        totals: dict[str, Rows] = {name: total.take() for name, total in self.totals.items()}
+        ids, values = aggregate.solve_sparse(totals)
+        return {NEIGHBOURS: ids.to(device), WEIGHTS: values.to(device, dtype)}
+
+    def add_on_first(self, ranks: Ranks) -> None:
+        """Add the totals of all ranks on the first one."""
+        for total in self.totals.values():
+            own = total.whole()
+            sent = {"keys": torch.from_numpy(own.keys), "values": torch.from_numpy(own.values)}
+            for found in ranks.sent_to_first(sent):
+                total.add_run(Run(found["keys"].numpy(), found["values"].numpy()))
+
+    def grown(self, n_items: int) -> SparseSum:
+        """A copy for so many items; the new ones come last."""
+        larger = SparseSum(self._method, n_items)
+        larger.restore(self.tensors())
+        return larger
+
+    def tensors(self) -> Params:
+        """The totals as named tensors, without entries that have become zero."""
+        found: Params = {}
+        for name, total in self.totals.items():
+            own = total.whole()
+            filled = own.values != 0
+            rows, columns = np.divmod(own.keys[filled], total.columns)
+            parts = {"rows": rows, "columns": columns, "values": own.values[filled]}
+            found |= {f"{name}/{part}": torch.from_numpy(each) for part, each in parts.items()}
+        return found
+
+    def restore(self, tensors: Params) -> None:
+        """Add the output of `tensors`."""
+        for name, total in self.totals.items():
+            total.add(*(tensors[f"{name}/{part}"].numpy() for part in ("rows", "columns", "values")))
+
+
+def _add_pairs(total: Floats, channels: Channels, items: Ints, block: Floats) -> None:
+    """Add a block at the pairs of some items. `np.add.at` is fast if indices are flat."""
+    n_items, items = total.shape[1], items.astype(np.int64)
+    places = (items[:, None] * (channels.columns * n_items) + items).ravel()
+    for row in range(channels.rows):
+        for column in range(row if channels.symmetric else 0, channels.columns):
+            np.add.at(total[row].reshape(-1)[column * n_items :], places, block[row, :, column].ravel())
+
+
+def _empty(channels: Channels, n_items: int) -> SparseTotal:
+    sources, targets = channels.rows * n_items, channels.columns * n_items
+    rows, columns = (sources, targets) if channels.symmetric else (targets, sources)
+    return SparseTotal(rows, columns, np.float32 if channels.whole else np.float64)
+
+
+def _numbers(items: Ints, channels: int) -> Ints:
+    """The numbers of all channels of some items, as in `math.sparse_ridge`."""
+    numbers: Ints = (items.astype(np.int64)[:, None] * channels + np.arange(channels)).ravel()
+    return numbers
+
+
+def clipped(part: Contribution, limit: float) -> Contribution:
+    """A user's contribution with every number clipped."""
+    return Contribution(part.items, {n: np.clip(block, -limit, limit) for n, block in part.blocks.items()})
+
+
+def rounded(part: Contribution, masked: FixedPoint) -> Contribution:
+    """A contribution clipped and rounded as under secure aggregation."""
+    blocks = clipped(part, masked.clip).blocks
+    return Contribution(
+        part.items, {n: masked.rounded(torch.from_numpy(block)).numpy() for n, block in blocks.items()}
+    )
+
+
+def _mirror(total: Floats, channels: Channels) -> None:
+    """Fill the lower channels of a symmetric total from the upper ones."""
+    if channels.symmetric:
+        for row in range(channels.rows):
+            for column in range(row):
+                total[row, :, column] = total[column, :, row].T
+
 
 Change = Callable[[Contribution], Contribution]
 _LOG = logging.getLogger(__name__)
@@ -77,11 +298,13 @@ class OneRound:
         self.share = share_of(ranks, data.train.lengths)
         self.protection = protection
         self.state = Solution()
+        self.keeps_totals = False  # after a round, so that `update` can go on from `totals`
+        self.totals: Sum | None = None
         self.on_clients: Callable[[int, int], None] | None = None  # called with the clients done, and all
 
     def run_round(self, round_: int) -> RoundResult:
         """Add up the clients' sums and solve for the model."""
-        self.method.prior.checked()
+        _ = self.method.prior  # refuses options whose attributes are not known
         _warn_of_memory(self.method, self.data.n_items)
         clients = np.flatnonzero(self.data.train.lengths)
         masked = (
@@ -95,16 +318,35 @@ class OneRound:
         sent = self.share.counted(sent)
         if self.protection and self.protection.dense:
             sent = len(clients) * sum(map(self._whole, self.method.update.sums.values()))
+        if self.keeps_totals:
+            self.totals = totals.grown(self.data.n_items)
         begin = time.perf_counter()
         cover = self._cover(len(clients))
         self.state = Solution(
-            self.share.solved(totals, lambda all_: all_.solve(self._device, self._dtype, cover))
+            self.share.solved(totals.add_on_first, lambda: totals.solve(self._device, self._dtype, cover))
         )
         seconds = time.perf_counter() - begin
         up, down = 4.0 * sent / len(clients), 4.0 * numbers(self.state.shared)
         if masked:
             up = sum(lengths(self.method, self.data.n_items).values()) * masked.bits / 8
         return RoundResult(round_, len(clients), 0.0, up, down, seconds)
+
+    def update(self, earlier: OneRound, changed: Ints) -> None:
+        """Solve from the totals of an earlier federation, whose other clients have the same histories.
+
+        What the `changed` clients had sent is taken out of the totals and what they send now is added.
+        Clients and items that are new come after the earlier ones.
+        """
+        assert earlier.totals is not None
+        totals = earlier.totals.grown(self.data.n_items)
+        for client in changed.tolist():
+            if client < earlier.data.n_clients and earlier.data.train.lengths[client]:
+                before = contribution_of(self.method, earlier.data.train, client)
+                totals.add(Contribution(before.items, {n: -block for n, block in before.blocks.items()}))
+            totals.add(contribution_of(self.method, self.data.train, client))
+        self.totals = totals
+        solved = totals.grown(self.data.n_items).solve(self._device, self._dtype)
+        self.state = Solution(solved)
 
     def _collect(self, clients: Ints, change: Change | None) -> tuple[Sum, int]:
         """The total of the clients' contributions, each changed, and how many numbers they send."""

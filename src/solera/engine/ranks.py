@@ -23,11 +23,11 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from solera.core.arrays import Ints
 from solera.core.errors import DivergedError, RunError
 from solera.core.fixed_point import rounded
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.core.tensor_files import DTYPES
+from solera.core.types import Ints
 
 SHARDS = 30  # divisible by 2, 3, 5, 6, 10 and 15 ranks
 EXACT_BITS = 52  # a sum of multiples of 2^-f below 2^(52-f) is exact in double precision

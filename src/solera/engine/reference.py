@@ -15,15 +15,14 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
-from solera.core.arrays import Ints
 from solera.core.context import Batch
+from solera.core.leaf import Params
 from solera.core.parts import Adam, Move, Stage, View
-from solera.core.spec import Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.data.sampling import sample, shuffles
 from solera.engine.block import train_block
-from solera.engine.local_training import ClientResult, LocalTraining, Task
-from solera.engine.rows import Trained, settled, start
+from solera.engine.local_training import ClientResult, LocalTraining, Task, Trained, settled, start
 from solera.engine.store import TouchedRows
 from solera.engine.windows import single_gradients
 

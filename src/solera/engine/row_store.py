@@ -8,9 +8,8 @@ Large stores are files that the operating system maps into memory.
 from __future__ import annotations
 
 import mmap
-import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,7 +17,29 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from solera.core.spec import Params
+from solera.core.leaf import Params
+
+
+class Padding:
+    """Convert rows of several clients to a table [clients, width], padded with zeros, and back."""
+
+    def __init__(self, counts: Tensor, device: torch.device) -> None:
+        width = int(counts.max())
+        ends = counts.cumsum(0)
+        begin = torch.arange(len(counts)) * width - (ends - counts)
+        self._place = (torch.arange(int(ends[-1])) + begin.repeat_interleave(counts)).to(device)
+        self._shape = len(counts), width
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """Convert [rows, ...] to [clients, width, ...]."""
+        shape = rows.shape[1:]
+        flat = rows.new_zeros(self._shape[0] * self._shape[1], *shape).index_copy_(0, self._place, rows)
+        return flat.view(*self._shape, *shape)
+
+    def unpad(self, table: Tensor) -> Tensor:
+        """Convert [clients, width, ...] back to [rows, ...]."""
+        return table.flatten(0, 1).index_select(0, self._place)
+
 
 IN_MEMORY = 2 << 30  # default of the bytes of a leaf's rows above which new segments are mapped files
 SPARE = 0.12  # share of rows that nobody holds any more above which segments are packed again
@@ -44,7 +65,6 @@ class HeldRows(NamedTuple):
 class Segment(NamedTuple):
     """Rows of some clients, one client after the other. It never changes."""
 
-    name: str  # of this content, in any process
     items: Tensor  # 32 bits
     values: Tensor
     files: tuple[mmap.mmap, ...] = ()  # that items and values are mapped from
@@ -111,25 +131,6 @@ class RowStore:
         )
         twin._rows, twin._held, twin._next = self._rows, self._held, self._next
         return twin
-
-    def parts(self) -> tuple[dict[str, Segment], Params]:
-        """All segments by name, and the place of each client's rows in them."""
-        numbers = list(self._segments)
-        place = torch.full((self._next + 1,), -1, dtype=torch.int32)
-        place[numbers] = torch.arange(len(numbers), dtype=torch.int32)
-        index = {"where": place[self._where.long()], "start": self._start, "count": self._count}
-        return {segment.name: segment for segment in self._segments.values()}, index
-
-    @classmethod
-    def of_parts(cls, segments: Sequence[Segment], index: Params, device: torch.device) -> RowStore:
-        """The store that gave these `parts`."""
-        store = cls(0, device)
-        store._where, store._start, store._count = (index[part] for part in ("where", "start", "count"))
-        store._segments = dict(enumerate(segments))
-        store._holders = {number: int((store._where == number).sum()) for number in store._segments}
-        store._rows, store._held = sum(len(each.items) for each in segments), int(store._count.sum())
-        store._next = len(segments)
-        return store
 
     def __contains__(self, client: int) -> bool:
         return bool(self._where[client] >= 0)
@@ -294,7 +295,7 @@ def _keys(items: Tensor, counts: Tensor, n_items: int) -> Tensor:
 
 
 def _copied(items: Tensor, values: Tensor) -> Segment:
-    return Segment(secrets.token_hex(8), items.clone(), values.clone())
+    return Segment(items.clone(), values.clone())
 
 
 def _mapped(items: Tensor, values: Tensor) -> Segment:
@@ -307,4 +308,4 @@ def _mapped(items: Tensor, values: Tensor) -> Segment:
             with path.open("rb") as file:
                 files.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
             parts.append(torch.frombuffer(files[-1], dtype=source.dtype).view(source.shape))
-    return Segment(secrets.token_hex(8), parts[0], parts[1], tuple(files))
+    return Segment(parts[0], parts[1], tuple(files))

@@ -9,11 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
-from solera.engine.padding import Padding
-from solera.engine.row_store import row_keys
+from solera.core.types import Ints
+from solera.engine.row_store import Padding, row_keys
 from solera.engine.store import PersonalStore
 
 

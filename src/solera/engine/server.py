@@ -1,4 +1,7 @@
-"""The server's half of a round: compute the next shared state from the clients' changes."""
+"""The server's half of a round: compute the next shared state from the clients' changes.
+
+Some methods have a table for every client, mixed from all clients' tables.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
 from solera.core.protection import RoundChain
-from solera.core.spec import Home, Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Totals, Upload
-from solera.engine.tailoring import ClientTables, Tailor
+from solera.engine.shares import ClientTables, Everybody
 
 _UNPROTECTED = RoundChain()
-_ALONE = Tailor()
+_ALONE = Everybody(np.zeros(0, dtype=np.int64))
 _NOBODY = np.zeros(0, dtype=np.int64)
 
 
@@ -42,16 +45,16 @@ class Server:
         totals: Totals | None = None,
         heaviest: float | None = None,
         protection: RoundChain = _UNPROTECTED,
-        tailor: Tailor = _ALONE,
+        share: Everybody = _ALONE,
         on_mixing: Callable[[Ints, Tensor], None] | None = None,
     ) -> None:
         """`shared` includes the aggregate's state.
 
         `totals` are empty sums of another kind, for example under masks. Sums go through the server half of
         `protection`.
-        `tailor` mixes personalized tables; `on_mixing` receives the clients and the mixing weights.
+        `share` are the clients of this process; `on_mixing` receives the clients and the mixing weights.
         """
-        self._tailor = tailor
+        self._share = share
         self._on_mixing = on_mixing
         self._protection = protection
         self._method, self._shared = method, shared
@@ -99,11 +102,11 @@ class Server:
             clients, sizes = clients[order], np.concatenate([*self._sizes, _NOBODY])[order]
             tables = self._tables(aggregate, clients, held)
             sent = ClientTables(clients, torch.from_numpy(sizes).to(tables.device).double(), tables)
-            mixing = self._tailor.mix(aggregate, sent, self._shared[aggregate.target], context)
+            mixing = self._share.mix(aggregate, sent, self._shared[aggregate.target], context)
             if self._on_mixing:
                 self._on_mixing(clients, mixing)
             if self._method.told:
-                self._tailor.tell(aggregate, clients, self._shared[self._method.told], context)
+                self._share.tell(aggregate, clients, self._shared[self._method.told], context)
         if aggregate.does("sift"):
             self._sift(aggregate)
         if self._protection.given_up:

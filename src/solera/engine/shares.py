@@ -9,33 +9,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import Contribution
+from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, rounded
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
+from solera.core.parts import Aggregate
 from solera.core.tensor_files import Writable
+from solera.core.types import Ints
 from solera.core.upload import Totals, add_rows
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.ranks import EXACT_BITS, SHARDS, Ranks, deal
+from solera.engine.ranks import EXACT_BITS, SHARDS, Ranks, added, deal
 from solera.engine.row_store import STORED, RowStore
 from solera.engine.store import stored_rows
-from solera.engine.sums import Sum
-from solera.engine.tailoring import SharedTailor, Tailor
+from solera.math.mixing import Factored, factored, sketched
 
 Collected = tuple[float, int]  # the losses of some clients, added up, and the bytes that they sent
 _CLIENTS = ""  # no parameter has this name
 LARGEST = 2.0**20  # change of a number by one client; PFedRec, tuned, reached 1300
 FEW_ITEMS = 16_384
 _BITS = 62  # of a sum, without its sign and one to spare
+
+
+MANY = 500  # clients above which tables are compared by sketches, and weights are factored
+_COLUMNS = 4_096  # columns of the clients' tables mixed at once
+_SPARSE = 0.05  # fraction of non-zero weights below which zero weights are skipped
+
+Weights = Tensor | Factored
+
+
+class ClientTables(NamedTuple):
+    """The tables [c, n_items, d] of the round's clients after training, and their numbers of items."""
+
+    clients: Ints  # ascending
+    sizes: Tensor
+    tables: Tensor
 
 
 class ExactTotals(Totals):
@@ -108,7 +124,6 @@ class Everybody:
         """`sizes` are all clients' numbers of training items."""
         self.size = len(sizes)
         self.clients: Ints = np.arange(self.size)
-        self.tailor = Tailor()
 
     def data(self, whole: ClientData) -> ClientData:
         """The data of the own clients."""
@@ -152,9 +167,26 @@ class Everybody:
         """The sum over all ranks."""
         return number
 
-    def solved(self, totals: Sum, solve: Callable[[Sum], Params]) -> Params:
-        """What `solve` makes of the totals of the whole federation."""
-        return solve(totals)
+    def solved(self, add_on_first: Callable[[Ranks], None], solve: Callable[[], Params]) -> Params:
+        """What `solve` makes of the totals of the whole federation, once they are added on the first rank."""
+        return solve()
+
+    def mix(self, aggregate: Aggregate, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
+        """Mix a table for each of the round's clients: the rows of `into`. Returns the mixing weights."""
+        many = len(sent.clients) > MANY
+        compared = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
+        mixing = aggregate.mixing(compared, sent.sizes, context)
+        weights = _prepared(mixing.to(sent.tables.dtype))
+        tables, target = sent.tables.flatten(1), into.flatten(1)
+        who = torch.from_numpy(sent.clients).to(into.device)
+        for columns in _column_pieces(tables):
+            target[:, columns].index_copy_(0, who, weights @ tables[:, columns])
+        return mixing
+
+    def tell(self, aggregate: Aggregate, clients: Ints, into: Tensor, context: RoundContext) -> None:
+        """Set `into` [n_clients, 1] to 1 for clients with a new table, else 0. Absent clients have none."""
+        told = aggregate.renewed(len(clients), context)
+        into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
 
 
 Rounding = Callable[[Contribution], Contribution]
@@ -173,7 +205,6 @@ class Share(Everybody):
         self.clients = np.flatnonzero(shards % ranks.size == ranks.rank)  # ascending, of the federation
         self.shards = shards[self.clients]  # the shard of each
         self._able = np.flatnonzero(sizes)
-        self.tailor = SharedTailor(ranks, self.clients, self.shards)
 
     def data(self, whole: ClientData) -> ClientData:
         """The data of the own clients."""
@@ -247,10 +278,61 @@ class Share(Everybody):
         self.ranks.add(total)
         return int(total)
 
-    def solved(self, totals: Sum, solve: Callable[[Sum], Params]) -> Params:
+    def solved(self, add_on_first: Callable[[Ranks], None], solve: Callable[[], Params]) -> Params:
         """Add the totals on the first rank, which solves for all."""
-        totals.add_on_first(self.ranks)
-        return self.ranks.from_first(None if self.ranks.rank else solve(totals))
+        add_on_first(self.ranks)
+        return self.ranks.from_first(None if self.ranks.rank else solve())
+
+    def mix(self, aggregate: Aggregate, sent: ClientTables, into: Tensor, context: RoundContext) -> Tensor:
+        """As in one process, for the own clients, which have their places among all own ones as numbers.
+
+        Ranks exchange sketches and sums if there are many clients, otherwise their tables. Rows are computed
+        shard by shard, so that the result does not depend on the number of ranks.
+        """
+        ranks, tables = self.ranks, sent.tables.flatten(1)
+        everybody = self._of_all(torch.from_numpy(self.clients[sent.clients])).numpy()
+        order = torch.from_numpy(np.argsort(everybody))
+        sizes = self._of_all(sent.sizes)[order]
+        own = np.searchsorted(np.sort(everybody), self.clients[sent.clients])
+        many = len(everybody) > MANY
+        mine = sketched(sent.tables) if many and aggregate.sketchable else sent.tables
+        mixing = aggregate.mixing(self._of_all(mine)[order], sizes, context)
+        weights = _prepared(mixing.to(tables.dtype))
+        shards = [
+            (torch.from_numpy(own[places]), torch.from_numpy(places))
+            for places in self._by_shard(sent.clients)
+        ]
+        target, who = into.flatten(1), torch.from_numpy(sent.clients)
+        for columns in _column_pieces(tables):
+            part = tables[:, columns]
+            if isinstance(weights, Factored):
+                parts = [weights.right[:, rows] @ part[at] for rows, at in shards]
+                total = added(ranks, parts or [weights.right.new_zeros(len(weights.right), part.shape[1])])
+                mixed = [
+                    torch.addmm(weights.own[rows, None] * part[at], weights.left[rows], total.to(part.dtype))
+                    for rows, at in shards
+                ]
+            else:
+                whole = self._of_all(part)[order]
+                mixed = [weights.index_select(0, rows) @ whole for rows, _ in shards]
+            for (_, at), values in zip(shards, mixed, strict=True):
+                target[:, columns].index_copy_(0, who[at], values)
+        return mixing
+
+    def tell(self, aggregate: Aggregate, clients: Ints, into: Tensor, context: RoundContext) -> None:
+        """As in one process, for the own clients."""
+        mine = self.clients[clients]
+        everybody = np.sort(self._of_all(torch.from_numpy(mine)).numpy())
+        told = aggregate.renewed(len(everybody), context)[torch.from_numpy(np.searchsorted(everybody, mine))]
+        into.zero_()[torch.from_numpy(clients)] = told.to(into).unsqueeze(-1)
+
+    def _of_all(self, rows: Tensor) -> Tensor:
+        """The rows of all ranks, rank after rank."""
+        return torch.cat([each["rows"] for each in self.ranks.gathered({"rows": rows})])
+
+    def _by_shard(self, clients: Ints) -> list[Ints]:
+        shards = self.shards[clients]
+        return [np.flatnonzero(shards == shard) for shard in np.unique(shards)]
 
 
 def share_of(ranks: Ranks | None, sizes: Ints) -> Everybody:
@@ -291,3 +373,15 @@ def _joined(parts: list[Params]) -> Params:
                 rows.put(own[clients], items, counts, values)
         found |= {f"{name}/{part}": value for part, value in rows.tensors().items()}
     return found
+
+
+def _prepared(mixing: Tensor) -> Weights:
+    """Mixing weights in the form in which they are applied fastest."""
+    if int(mixing.count_nonzero()) < _SPARSE * mixing.numel():
+        return mixing.to_sparse()
+    return (factored(mixing) if len(mixing) > MANY else None) or mixing
+
+
+def _column_pieces(tables: Tensor) -> list[slice]:
+    """The columns of tables, some at a time."""
+    return [slice(start, start + _COLUMNS) for start in range(0, tables.shape[1], _COLUMNS)]

@@ -14,25 +14,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.context import RoundContext
 from solera.core.errors import DivergedError
 from solera.core.fixed_point import FixedPoint, check_summable, lengths
+from solera.core.leaf import MEMORY, Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.protection import Chain, Download, RoundChain
-from solera.core.spec import MEMORY, Home, Leaf, Params
+from solera.core.randomness import Purpose, generator
+from solera.core.types import Ints
 from solera.core.upload import Upload, upload_bytes
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.engine.choosing import choose, how_many
 from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
 from solera.engine.scoring import all_scores
 from solera.engine.server import Server, derived
 from solera.engine.shares import share_of
-from solera.engine.state import State
-from solera.engine.store import StoredResiduals, TouchedRows
+from solera.engine.store import State, StoredResiduals, TouchedRows
+
+
+def choose(able: Ints, share: float, seed: int, round_: int) -> Ints:
+    """Draw a fraction of the clients (up to 1) or a number of them (above 1), ascending and reproducible."""
+    count = how_many(able, share)
+    if count == len(able):
+        return able
+    return np.sort(generator(seed, Purpose.CLIENTS, round_).choice(able, count, replace=False))
+
+
+def how_many(able: Ints, share: float) -> int:
+    """The number of clients in a round."""
+    return max(1, round(share * len(able))) if share <= 1 else min(len(able), round(share))
+
 
 _UNPROTECTED = Chain()
 
@@ -133,7 +146,7 @@ class Simulation:
             totals=totals,
             heaviest=self.heaviest,
             protection=protection,
-            tailor=self.share.tailor,
+            share=self.share,
             on_mixing=self.observer.mixed if self.observer else None,
         )
         losses, sent = self.share.collect(

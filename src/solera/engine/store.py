@@ -1,4 +1,4 @@
-"""Personal state of simulated clients.
+"""The state of a simulated federation, and how the personal part of many clients is stored.
 
 A personal table is stored in full if the tables of all clients fit into `TABLE_BYTES`. Otherwise, and for
 shared rows that clients keep, each client stores the rows it touched, and nothing has size clients × items.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
-from solera.core.spec import Home, Leaf, Params
 from solera.core.tensor_files import Writable
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.engine.row_store import IN_MEMORY, ClientRows, RowStore
 
@@ -153,15 +154,15 @@ class PersonalStore:
     def tensors(self) -> Params:
         """Everything as named tensors: rows as (clients, counts, items, values)."""
         stored = ((name, rows.tensors()) for name, rows in self.rows.items())
-        return self.without_rows | _named(stored)
+        return self._without_rows | _named(stored)
 
     def writable(self) -> Writable:
         """The same, with rows in pieces."""
         stored = ((name, rows.writable()) for name, rows in self.rows.items())
-        return self.without_rows | _named(stored)
+        return self._without_rows | _named(stored)
 
     @property
-    def without_rows(self) -> Params:
+    def _without_rows(self) -> Params:
         """Everything but rows, as named tensors."""
         return self.whole | self.tables | (self.residuals.tensors() if self.residuals else {})
 
@@ -264,3 +265,61 @@ def _tensor(clients: Ints) -> Tensor:
 
 def _keys(rows: Tensor, counts: Tensor) -> Tensor:
     return torch.arange(len(counts)).repeat_interleave(counts).to(rows.device) * _ROWS + rows
+
+
+@dataclass(frozen=True)
+class State:
+    """All state that is kept from one round to the next."""
+
+    shared: Params  # on the server; tailored leaves have a first axis of clients
+    memory: Params  # on the server, used only by its aggregate
+    personal: PersonalStore  # on the clients
+    device: torch.device
+    dtype: torch.dtype
+    tailored: frozenset[str] = frozenset()
+
+    @classmethod
+    def initial(
+        cls,
+        method: Method,
+        n_clients: int,
+        n_items: int,
+        *,
+        seed: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        rows_in_memory: int = IN_MEMORY,
+        federation: int | None = None,
+    ) -> State:
+        """The state before the first round.
+
+        `federation` is the number of clients of all processes, if these are only some of them.
+        """
+        by_rows = stored_by_rows(method, federation or n_clients, n_items, dtype)
+        start = {leaf.name: leaf.initial(n_items, seed).to(device, dtype) for leaf in method.leaves}
+        start |= method.derive({leaf.name: start[leaf.name] for leaf in method.select(per_item=True)})
+        shared = {leaf.name: start[leaf.name] for leaf in method.select(home=Home.SHARED)}
+        for name in method.tailored:
+            shared[name] = shared[name].expand(n_clients, *shared[name].shape).clone()
+        personal = PersonalStore(
+            method, start, n_clients, n_items, by_rows=by_rows, rows_in_memory=rows_in_memory
+        )
+        return cls(shared, method.memory(shared), personal, device, dtype, method.tailored)
+
+    def copy(self) -> State:
+        """A copy that is unaffected by further rounds, which change tailored tables in place."""
+        shared = {name: v.clone() if name in self.tailored else v for name, v in self.shared.items()}
+        return replace(self, shared=shared, personal=self.personal.copy())
+
+    def of_server(self, tensors: Params) -> State:
+        """A copy with another server state and the same clients."""
+        shared, memory = ({name: tensors[name] for name in part} for part in (self.shared, self.memory))
+        return replace(self, shared=shared, memory=memory)
+
+    def tensors(self) -> tuple[Params, Params]:
+        """Tensors of the server and of the clients, as `Simulation.restore` expects them."""
+        return self.shared | self.memory, self.personal.tensors()
+
+    def writable(self) -> tuple[Params, Writable]:
+        """The same, with clients' rows in pieces."""
+        return self.shared | self.memory, self.personal.writable()

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
+from solera.core.leaf import Params
 from solera.core.randomness import Bits, Purpose, below, client_keys, draws, uniform
-from solera.core.spec import Params
+from solera.core.types import Floats, Ints
 from solera.core.upload import Sums, Upload
 from solera.data.ragged import Ragged
 from solera.engine.local_training import ClientResult, SummedResult, Task

@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from solera.data.interactions import Interactions
+from solera.data.interactions import Interactions, Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
-from solera.evaluate.prepared import N_NEGATIVES
 from solera.evaluate.protocols import get, split
-from solera.evaluate.ranking import Evaluator
+from solera.evaluate.ranking import N_NEGATIVES, Evaluator
 
 SEED = 0  # for the sampled negatives that popularity is ranked against
 EASY = 0.8  # popularity's sampled HR@10 above which a data set hardly separates methods

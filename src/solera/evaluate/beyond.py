@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 
 K = 10
@@ -84,35 +83,16 @@ class Lists:
 
 
 def best_items(scores: Tensor, known: Ragged) -> Ints:
-    """The K best items of every row that are not in the row of `known`: [rows, K], -1 where there is none."""
-    return BestItems.of(scores, known).numbers
+    """The K best items of every row that are not in the row of `known`: [rows, K], -1 where there is none.
 
-
-class BestItems(NamedTuple):
-    """The K best items of every row, best first. Of items that tie, those with lower numbers come first."""
-
-    scores: Tensor  # [rows, at most K], -inf where there is no item
-    items: Tensor
-
-    @classmethod
-    def of(cls, scores: Tensor, known: Ragged, first: int = 0) -> BestItems:
-        """Those of some items, numbered from `first`, that are not in the row of `known`, from 0."""
-        free = scores.clone()
-        free[torch.from_numpy(known.rows), torch.from_numpy(known.values).long()] = -torch.inf
-        best, places = _top(free)
-        return cls(best, places + first)
-
-    def joined(self, later: BestItems) -> BestItems:
-        """The best of both. Items of `later` have higher numbers."""
-        best, places = _top(torch.cat([self.scores, later.scores], 1))
-        return BestItems(best, torch.cat([self.items, later.items], 1).gather(1, places))
-
-    @property
-    def numbers(self) -> Ints:
-        """The items [rows, K], -1 where there is none."""
-        found = np.full((len(self.items), K), -1, dtype=np.int64)
-        found[:, : self.items.shape[1]] = torch.where(torch.isinf(self.scores), -1, self.items).numpy()
-        return found
+    Best first. Of items that tie, those with lower numbers come first.
+    """
+    free = scores.clone()
+    free[torch.from_numpy(known.rows), torch.from_numpy(known.values).long()] = -torch.inf
+    best, places = _top(free)
+    found = np.full((len(places), K), -1, dtype=np.int64)
+    found[:, : places.shape[1]] = torch.where(torch.isinf(best), -1, places).numpy()
+    return found
 
 
 def _top(scores: Tensor) -> tuple[Tensor, Tensor]:

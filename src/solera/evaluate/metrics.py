@@ -14,13 +14,14 @@ therefore gets neither the best nor the worst of all orders, however the items a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
+from solera.core.extensions import import_extensions
+from solera.core.types import Floats, Ints
 
-NAMES = ("hr", "ndcg", "mrr", "recall")
 CUTOFFS = (5, 10, 20, 50)
 ALWAYS = 10  # the cutoff of the tables, computed whatever else is asked for
 
@@ -40,10 +41,92 @@ def places(ranks: Floats, counts: Ints) -> Floats:
     user's other ones for its rank, but two items cannot have the same place in a list.
     """
     rows = np.repeat(np.arange(len(counts)), counts)
-    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    starts = np.repeat(_starts(counts), counts)
     ordered = ranks[np.lexsort((ranks, rows))]
     result: Floats = ordered + (np.arange(len(ranks)) - starts)
     return result
+
+
+class Metric(Protocol):
+    """A metric with a name, such as `ndcg`. More is better, because the round with the most is selected."""
+
+    @property
+    def name(self) -> str:
+        """The name before the @."""
+
+    def measure(self, places: Floats, counts: Ints, k: int) -> Floats:
+        """The metric at cutoff k, one value for every user.
+
+        `places` has the places of user after user, best first, and `counts` how many each user has, at
+        least one. `per_user_sum` adds something up over a user's places.
+        """
+
+
+class HitRate:
+    """Whether one of the relevant items is among the first k."""
+
+    name = "hr"
+
+    def measure(self, places: Floats, counts: Ints, k: int) -> Floats:
+        """1 if p_1 ≤ k, else 0."""
+        return (_best(places, counts) <= k).astype(np.float64)
+
+
+class NDCG:
+    """Normalised discounted cumulative gain."""
+
+    name = "ndcg"
+
+    def measure(self, places: Floats, counts: Ints, k: int) -> Floats:
+        """The discounted gains, relative to those of the best order."""
+        ideal = np.cumsum(1.0 / np.log2(1.0 + np.arange(1, k + 1)))
+        found: Floats = per_user_sum(1.0 / np.log2(1.0 + places) * (places <= k), counts)
+        found /= ideal[np.minimum(counts, k) - 1]
+        return found
+
+
+class MRR:
+    """Reciprocal rank of the best relevant item."""
+
+    name = "mrr"
+
+    def measure(self, places: Floats, counts: Ints, k: int) -> Floats:
+        """1/p_1 if p_1 ≤ k, else 0."""
+        best = _best(places, counts)
+        return np.where(best <= k, 1.0 / best, 0.0)
+
+
+class Recall:
+    """Share of the relevant items that are among the first k."""
+
+    name = "recall"
+
+    def measure(self, places: Floats, counts: Ints, k: int) -> Floats:
+        """|{j : p_j ≤ k}| / n."""
+        return per_user_sum((places <= k).astype(np.float64), counts) / counts
+
+
+METRICS: dict[str, Metric] = {each.name: each for each in (HitRate(), NDCG(), MRR(), Recall())}
+BUILT_IN = tuple(METRICS)
+
+
+def register_metric(metric: Metric) -> None:
+    """Register your own metric, for every evaluation. Registering the name again replaces it."""
+    if metric.name in BUILT_IN:
+        raise ConfigError(f"{metric.name!r} is one of Solera's own metrics", "give yours another name")
+    METRICS[metric.name] = metric
+
+
+def known_metrics() -> dict[str, Metric]:
+    """All metrics by name, Solera's own first."""
+    import_extensions("metrics")
+    return METRICS
+
+
+def per_user_sum(values: Floats, counts: Ints) -> Floats:
+    """The sum of every user's values; `values` has user after user, `counts[u]` values each."""
+    found: Floats = np.add.reduceat(values, _starts(counts))
+    return found
 
 
 def per_user(places: Floats, counts: Ints, cutoffs: Sequence[int] = CUTOFFS) -> dict[str, Floats]:
@@ -52,20 +135,25 @@ def per_user(places: Floats, counts: Ints, cutoffs: Sequence[int] = CUTOFFS) -> 
     `places` is the output of the function `places`: user after user, best first. Every user must have at
     least one relevant item.
     """
+    known = known_metrics().values()
     if not len(counts):
-        return {f"{name}@{k}": np.zeros(0) for k in cutoffs for name in NAMES}
-    starts = np.cumsum(counts) - counts
-    best = places[starts]
-    gains = 1.0 / np.log2(1.0 + places)
-    ideal = np.cumsum(1.0 / np.log2(1.0 + np.arange(1, max(cutoffs) + 1)))
-    result = {}
-    for k in cutoffs:
-        inside = places <= k
-        result[f"hr@{k}"] = (best <= k).astype(np.float64)
-        result[f"ndcg@{k}"] = np.add.reduceat(gains * inside, starts) / ideal[np.minimum(counts, k) - 1]
-        result[f"mrr@{k}"] = np.where(best <= k, 1.0 / best, 0.0)
-        result[f"recall@{k}"] = np.add.reduceat(inside.astype(np.float64), starts) / counts
-    return result
+        return {f"{metric.name}@{k}": np.zeros(0) for k in cutoffs for metric in known}
+    found = {f"{metric.name}@{k}": metric.measure(places, counts, k) for k in cutoffs for metric in known}
+    for name, values in found.items():
+        if np.shape(values) != counts.shape or not np.isfinite(values).all():
+            raise ConfigError(
+                f"the metric {name} did not return one finite number for each of {len(counts)} users",
+                "mend its function `measure`",
+            )
+    return found
+
+
+def _starts(counts: Ints) -> Ints:
+    return np.cumsum(counts) - counts
+
+
+def _best(places: Floats, counts: Ints) -> Floats:
+    return places[_starts(counts)]
 
 
 def mean(values: dict[str, Floats]) -> dict[str, float]:

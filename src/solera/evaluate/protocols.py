@@ -8,11 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, DataError, closest
-from solera.data.interactions import Interactions
+from solera.core.types import Ints
+from solera.data.interactions import Interactions, Split
 from solera.data.ragged import Ragged
-from solera.data.split import Split
 
 TRAIN, VALIDATION, TEST, DROPPED = range(4)
 LEAST = 3  # leave-last-out needs one item for each of train, validation and test

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from solera.core.arrays import Floats, Ints
 from solera.core.content import NO_PRIOR, AttributePrior
+from solera.core.types import Floats, Ints
 
 _BLOCK = 256  # rows per block
 _LOW = 1 / 3  # rank, as a fraction of n, up to which the factors are faster than the full matrix

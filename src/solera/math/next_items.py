@@ -25,13 +25,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Self
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.content import AttributePrior
+from solera.core.content import AttributeOptions, AttributePrior
+from solera.core.context import Decays
+from solera.core.types import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Timing:
         until = days[1:] if self.until_next else days[:-1]
         weights = self.weights(np.maximum(until[:, None] - days, 0.0), decays) * (place <= before)
         memories = weights.transpose(1, 0, 2).reshape(
-            length - 1, -1
+            length - 1, channels * length
         )  # s_t over positions, [t, decays · length]
         lag = place - before - 1
         following = np.where((lag >= 0) & (lag < horizon), horizon_decay ** np.maximum(lag, 0.0), 0.0)
@@ -68,6 +71,60 @@ class Timing:
             (memories.T @ memories).reshape(channels, length, channels, length),
             (memories.T @ following).reshape(channels, length, 1, length),
         )
+
+
+class NextItemOptions(AttributeOptions):
+    """Options of the regression, in FedSLIST and in its centralized twin."""
+
+    decays: Decays = Field(
+        default=(0.6, 0.95),
+        description="of the memories, e.g. 0.6,0.95; 0 is the last item alone, 1 forgets nothing",
+    )
+    horizon: int = Field(default=3, ge=1, description="F: how many of the next items are learned from")
+    horizon_decay: float = Field(
+        default=0.5, ge=0, le=1, description="b: weight of an item against the one before it"
+    )
+    ridge: float = Field(default=0.5, gt=0, description="λ: weight of ‖B‖², in units of the mean diagonal")
+    popularity_discount: float = Field(
+        default=0.0,
+        ge=0,
+        description="g: scores are divided by (1 + popularity)^g; what everybody has counts less",
+    )
+    decay_days: float = Field(
+        default=0.0, ge=0, description="D: days of a step of a decay, by the times of items; 0: a position"
+    )
+    least_weight: float = Field(
+        default=0.0, ge=0, lt=1, description="c: what memories keep of an item however old, with decay_days"
+    )
+    until_next: bool = Field(
+        default=False, description="memories fade until the next item's time, the request's; with decay_days"
+    )
+
+    @model_validator(mode="after")
+    def _timed(self) -> Self:
+        if not self.decay_days and (self.least_weight or self.until_next):
+            raise ValueError("least_weight and until_next need decay_days")
+        return self
+
+    @property
+    def timing(self) -> Timing | None:
+        """How memories fade by days, if they do."""
+        return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
+
+    def products(self, length: int, days: Floats | None = None) -> tuple[Floats, Floats]:
+        """S and T over the positions of a history."""
+        if self.timing and days is not None:
+            return self.timing.products(days, self.decays, self.horizon, self.horizon_decay)
+        following = next_products(length, self.decays, self.horizon, self.horizon_decay)
+        return memory_products(length, self.decays), following
+
+
+def fading(decays: tuple[float, ...], ages: Ints, gaps: Floats | None, timing: Timing | None) -> Floats:
+    """Weights [decays, …] of items in memories, by their ages, or by days if gaps and a timing are given."""
+    if timing and gaps is not None:
+        return timing.weights(gaps, decays)
+    weights: Floats = np.power(np.array(decays)[:, None], ages)
+    return weights
 
 
 def memory_products(length: int, decays: tuple[float, ...]) -> Floats:

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from solera.core.spec import Leaf, Params
+from solera.core.leaf import Leaf, Params
 from solera.core.upload import Sums, Totals, Upload
 
 

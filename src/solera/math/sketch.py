@@ -15,15 +15,8 @@ from streaming data", NeurIPS 2017). Ĝ never exceeds G and equals it if its ran
 Gaussian Ω the sum of the eigenvalues of G − Ĝ is at most 1 + k / (size − k − 1) times the residual of the
 best matrix of rank k, on average and for every k < size − 1. A ridge suppresses small eigenvalues anyway.
 
-For any other sum T, as in FedSLIST, with a second test matrix Ψ:
-
-    client:     Y_u = T_u Ω,     W_u = Ψᵀ T_u
-    server:     Y = Q R,     T̂ = Q (ΨᵀQ)⁺ W
-
-(Tropp et al., "Practical sketching algorithms for low-rank matrix approximation", SIAM 2017.)
-
-Here a loss of rank is a loss of accuracy, because only the large directions of T are kept. `solera bench
-sketch --method fedslist` shows how much; whole sums are the better choice.
+Other sums, as in FedSLIST, have no such form: a loss of rank is a loss of accuracy there, and whole sums are
+the better choice.
 
 Test matrices have entries ±1. The sketch of counts then consists of integers no larger than the length of the
 history, and fixed-point encoding with `fraction_bits` 0 and that clip is exact. A test matrix hides nothing;
@@ -40,7 +33,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 
 Signs = NDArray[np.int8]
 
@@ -62,30 +55,6 @@ def _whole(rows: int, size: int) -> Signs:
     return signs(rows, size, seed=0)
 
 
-def sketched(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
-    """M Ω for a client's matrix M that is zero except for a block [row channels, m, column channels, m].
-
-    M has the channels one after the other: [row channels · items, column channels · items].
-    """
-    rows, m, columns, _ = block.shape
-    sketch = np.zeros((rows * n_items, test.shape[1]))
-    sketch[places(items, rows, n_items)] = (
-        block.reshape(rows * m, columns * m) @ test[places(items, columns, n_items)]
-    )
-    return sketch
-
-
-def sketched_left(items: Ints, block: Floats, n_items: int, test: Signs) -> Floats:
-    """Ψᵀ M for the same matrix."""
-    return sketched(items, block.transpose(2, 3, 0, 1), n_items, test).T
-
-
-def places(items: Ints, channels: int, n_items: int) -> Ints:
-    """Indices of distinct items in a matrix that has the channels one after the other."""
-    found: Ints = (np.arange(channels)[:, None] * n_items + items).ravel()
-    return found
-
-
 def symmetric_from(sketch: Floats, test: Signs) -> Floats:
     """Ĝ = Y (ΩᵀY)⁺ Yᵀ, without the directions of the small matrix that are only rounding errors."""
     core = test.T @ sketch
@@ -93,11 +62,4 @@ def symmetric_from(sketch: Floats, test: Signs) -> Floats:
     kept = values > _ZERO * max(values[-1], 0.0)
     half = sketch @ (vectors[:, kept] / np.sqrt(values[kept]))
     found: Floats = half @ half.T
-    return found
-
-
-def rectangular_from(sketch: Floats, left_sketch: Floats, left_test: Signs) -> Floats:
-    """T̂ = Q (ΨᵀQ)⁺ W. Ψ has more columns than Ω; twice as many plus one is a good choice."""
-    basis, _ = np.linalg.qr(sketch)
-    found: Floats = basis @ np.linalg.lstsq(left_test.T @ basis, left_sketch, rcond=None)[0]
     return found

@@ -29,7 +29,7 @@ from pydantic import ValidationInfo
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, layer_norm, linear, scaled_dot_product_attention, silu
 
-from solera.core.spec import Home, Init, Leaf, Params
+from solera.core.leaf import Home, Init, Leaf, Params
 
 BlockName = Literal["sasrec", "ligr", "hstu"]
 SMALL = 833  # fan-in of uniform numbers with a standard deviation of 0.02

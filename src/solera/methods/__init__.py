@@ -1,4 +1,4 @@
-"""All methods and plug-ins, one file each. To add one, write the file and name it here, or `register` it."""
+"""All methods and plug-ins, one file each. To add one, write the file and name it here, or register it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError, create_model
 
-from solera.core.closed_form import ClosedForm, ClosedFormConfig
+from solera.core.closed_form import AnyMethod, ClosedForm, ClosedFormConfig
 from solera.core.context import MethodConfig
 from solera.core.errors import ConfigError, closest, wrong_options
-from solera.core.federated import AnyMethod
+from solera.core.extensions import import_extensions
 from solera.core.method import Method
 from solera.methods.additive import AdditiveConfig, additive
 from solera.methods.colr import CoLRConfig, colr
@@ -35,7 +35,6 @@ from solera.methods.fedsasrec import FedSASRecConfig, fedsasrec
 from solera.methods.fedslist import FedSLISTConfig, fedslist
 from solera.methods.gpfedrec import GPFedRecConfig, gpfedrec
 from solera.methods.local import LocalConfig, local
-from solera.methods.own import import_own
 from solera.methods.perfedrec import PerFedRecConfig, perfedrec
 from solera.methods.pfedclr import LowRankConfig, PFedCLRConfig, low_rank, pfedclr
 from solera.methods.pfedgraph import PFedGraphConfig, pfedgraph
@@ -48,9 +47,15 @@ from solera.methods.plgc import (
     mixing_backbone,
     plgc,
 )
-from solera.methods.popular_negatives import PopularNegativesConfig, popular_negatives
 from solera.methods.robust import RobustConfig, robust
-from solera.methods.server_side import RowMeanConfig, ServerOptimizerConfig, row_mean, server_optimizer
+from solera.methods.server_side import (
+    PopularNegativesConfig,
+    RowMeanConfig,
+    ServerOptimizerConfig,
+    popular_negatives,
+    row_mean,
+    server_optimizer,
+)
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -172,19 +177,22 @@ ONE_ROUND: dict[str, ClosedFormRecipe] = {
 _BUILT_IN = frozenset((*METHODS, *ONE_ROUND, *ALIASES))
 
 
-def register(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
+def register_method(name: str, config: type[MethodConfig], build: Callable[[Any], Method]) -> None:
     """Register your own method under a name. Registering the name again replaces it.
 
-    Name a file that does so at its end with `solera --methods-file FILE.py`, or import it.
+    Name a file that does so at its end with `solera --import FILE.py`, or import it.
     """
     if name in _BUILT_IN:
         raise ConfigError(f"{name!r} is one of Solera's own methods", "register yours under another name")
     METHODS[name] = Recipe(config, build)
 
 
+register = register_method
+
+
 def names() -> list[str]:
     """The names of all methods."""
-    import_own()
+    import_extensions("methods")
     return sorted([*METHODS, *ONE_ROUND])
 
 
@@ -220,7 +228,7 @@ def build(name: str, options: Mapping[str, Any] | None = None, plugins: Collecti
     method = recipe.build(config)
     for plugin in chosen:
         method = PLUGINS[plugin].apply(method, config)
-    return replace(method, name=full_name)
+    return method if method.name == full_name else replace(method, name=full_name)
 
 
 def _configured(

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import Batch, RoundContext
+from solera.core.context import Batch, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Move, Stage, Update
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.methods.parts import Around, require_shared_table
 
 OWN = "own"
@@ -39,17 +38,14 @@ class Plus(Around):
 
     @property
     def label(self) -> str:
-        """The inner label, plus the personal table."""
         return f"{self.inner.label} + personal table"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The inner view's leaves and D."""
         shape = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
         return (*self.inner.leaves, Leaf(OWN, shape, Home.PERSONAL, Init.ZEROS, per_item=True))
 
     def table(self, params: Params) -> Tensor:
-        """Q + D."""
         return params[ITEMS] + params[OWN]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
@@ -66,7 +62,6 @@ class WithOwn(Update):
 
     @property
     def label(self) -> str:
-        """The method's own label, and the personal table."""
         return f"{self.inner.label}, personal table along"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:

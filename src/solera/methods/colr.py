@@ -31,25 +31,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Move, Stage, Update, View
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
-from solera.methods.parts import BinaryCrossEntropy, Dot, Mean
+from solera.methods.parts import BinaryCrossEntropy, Dot, FactorizationConfig, Mean
 
 
-class CoLRConfig(MethodConfig):
+class CoLRConfig(FactorizationConfig):
     """Defaults: those of FedMF, and the rank used in FedEM's comparison."""
 
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(
         default=Schedule(start=0.01), description="step size of user vector and A"
     )
-    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     rank: int = Field(default=4, ge=1, description="r, numbers an item that are trained and sent")
     row_mean: bool = Field(
         default=False, description="divide A by the clients that touch an item, as in the public code"
@@ -72,11 +69,9 @@ class LowRankChange(View):
     rank: int
     basis: Tensor | None = None
     label: str = "shared + low-rank change"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Q and A."""
         return (
             Leaf("items", (self.embedding_size,), Home.SHARED, per_item=True),
             Leaf("factor", (self.rank,), Home.SHARED, Init.ZEROS, per_item=True, upload=True),
@@ -101,7 +96,6 @@ class UserAndFactor(Update):
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage."""
         optimizer = Adam(context.hyper["learning_rate"], context.hyper["reg"])
         view = LowRankChange(self.embedding_size, self.rank, basis(self.embedding_size, self.rank, context))
         return (Stage(context.local_epochs, (Move(("user", "factor"), optimizer),), view),)
@@ -112,20 +106,16 @@ class MeanOfFactors(Aggregate):
     """Add the mean A times B to the table, and reset A to zero."""
 
     mean: Mean
-    weighted: bool = False
 
     @property
     def label(self) -> str:
-        """The label of the mean, and what it is of."""
         return f"{self.mean.label}, low rank"
 
     @property
     def from_sums(self) -> bool:
-        """As in the mean."""
         return self.mean.from_sums
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Q + mean(A) · B."""
         items, factor = shared["items"], shared["factor"]
         mean = self.mean.change(totals, "factor")
         b = basis(items.shape[1], factor.shape[1], context).to(mean)

@@ -40,11 +40,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Move, Stage, Update, View
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.math.sketch import of_items
 from solera.methods.parts import BinaryCrossEntropy, Dot
@@ -84,7 +83,6 @@ class AlignedTable(View):
     embedding_size: int
     sketch: int
     label: str = "personal table, aligned with the mean similarity"
-    keeps: tuple[str, ...] = ()
     settles: str = ITEMS
     reports: tuple[str, ...] = (SIMILARITY,)
 
@@ -97,26 +95,21 @@ class AlignedTable(View):
         )
 
     def see(self, params: Params) -> Tensor:
-        """The rows of the personal table."""
         return params[ITEMS]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient, unchanged."""
         return {ITEMS: slope}
 
     def prepare(self, tables: Params, context: RoundContext) -> Params:
-        """The small matrices that align the clients' tables."""
         hyper = context.hyper
         steps = Steps(int(hyper["align_steps"]), hyper["align_learning_rate"], hyper["reg"])
         found = aligned(tables[ITEMS], tables[SIMILARITY], steps)
         return {OF_OWN: found.own, OF_SIMILARITY: found.other}
 
     def settle(self, params: Params) -> Tensor:
-        """The aligned table."""
         return params[ITEMS] @ params[OF_OWN] + params[SIMILARITY] @ params[OF_SIMILARITY]
 
     def report(self, tables: Params) -> Params:
-        """The sketches Q (QᵀΩ)."""
         table = tables[ITEMS]
         test = _test_matrix(table.shape[-2], self.sketch).to(table)
         return {SIMILARITY: table @ (table.transpose(-1, -2) @ test)}
@@ -170,7 +163,6 @@ class AlignThenTrain(Update):
     label: str = "align with the mean similarity, then all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage, which begins with the aligned table."""
         optimizer = Adam(context.hyper["learning_rate"], context.hyper["reg"])
         return (Stage(context.local_epochs, (Move(("user", ITEMS), optimizer),), settle=True),)
 
@@ -180,7 +172,6 @@ class MeanSimilarity(Aggregate):
     """The mean of the similarities that the round's clients sent."""
 
     label: str = "mean of similarities"
-    weighted: bool = False
     from_sums: bool = True
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:

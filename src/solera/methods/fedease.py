@@ -36,12 +36,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows
+from solera.core.types import Floats, Ints
 from solera.math.linear import without_diagonal
-from solera.math.next_items import Timing
+from solera.math.next_items import Timing, fading
 from solera.math.sketch import of_items, symmetric_from
 from solera.math.sparse_ridge import of_upper, solved
 
@@ -84,9 +84,7 @@ class Recency:
 
     def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
         """Weights decay^age, or by days."""
-        if self.timing and gaps is not None:
-            return self.timing.weights(gaps, (self.decay,))
-        return np.power(self.decay, ages)[None]
+        return fading((self.decay,), ages, gaps, self.timing)
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,6 @@ class InverseOfSketched(Solve):
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """Solve for B."""
         sketch = totals["sketch"].cpu().numpy()
         gram = symmetric_from(sketch, of_items(np.arange(len(sketch)), sketch.shape[1]))
         return without_diagonal(torch.from_numpy(gram).to(totals["sketch"]), self.reg, prior)
@@ -149,7 +146,6 @@ class InverseWithoutDiagonal(Solve):
     label: str = "sum, then EASE"
 
     def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """Solve for B."""
         return without_diagonal(totals["gram"], self.reg, prior)
 
 
@@ -162,7 +158,6 @@ class OnNeighbours(Solve):
     label: str = "sum, then EASE on neighbours"
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Solve for B."""
         gram = totals["gram"]
         return solved(gram, of_upper(gram), len(gram.offsets) - 1, self.neighbours, self.reg)
 

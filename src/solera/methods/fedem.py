@@ -66,23 +66,22 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext, Widths
+from solera.core.context import RoundContext, Schedule, Scheduled, Widths
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Adam, Aggregate, Move, Stage, Update
+from solera.core.parts import Adam, Move, Stage, Update
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
-from solera.core.upload import Totals
 from solera.math.mixing import onto_simplex, squared_distances
 from solera.methods.parts import (
     LOCAL,
     BinaryCrossEntropy,
     Dot,
+    FactorizationConfig,
     ItemTable,
     Joint,
-    Mean,
     OnLocal,
+    TablePerClient,
     on_local_table,
     require_shared_table,
 )
@@ -124,14 +123,12 @@ class ElasticMergePlugConfig(ElasticMergeConfig):
     )
 
 
-class SimilarityConfig(MethodConfig):
+class SimilarityConfig(FactorizationConfig):
     """Options of the server. Defaults: the paper's settings for MovieLens-100K."""
 
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
     learning_rate: Scheduled = Field(
         default=Schedule(start=0.1), description="step size of user and item vectors"
     )
-    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     similarity: float = Field(default=1.1, ge=0, description="α: how much similar clients are preferred")
     server: Literal["paper", "code"] = Field(default="paper", description="whose similarity and weights")
 
@@ -141,15 +138,13 @@ _ALIKE = 0.9  # values above this are set to 1 in the public code
 
 
 @dataclass(frozen=True)
-class SimilarityWeighted(Aggregate):
+class SimilarityWeighted(TablePerClient):
     """Mix every client's table from all tables, with larger weights for similar and for larger clients."""
 
     alpha: float
     form: Literal["paper", "code"] = "paper"
     label: str = "similarity-weighted, a table per client"
     weighted: bool = True
-    source: str = "items"
-    target: str = "items"
 
     @property
     def tells(self) -> str:
@@ -157,7 +152,6 @@ class SimilarityWeighted(Aggregate):
         return "items.renewed" if self.form == "code" else ""
 
     def renewed(self, clients: int, context: RoundContext) -> Tensor:
-        """1 for the clients that were drawn."""
         told = torch.zeros(clients)
         told[_drawn(clients, context)] = 1
         return told
@@ -183,10 +177,6 @@ class SimilarityWeighted(Aggregate):
         mixing = torch.eye(len(tables), dtype=among.dtype, device=tables.device)
         mixing[some[:, None], some] = among
         return mixing
-
-    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Average the leaves of which clients have no version of their own."""
-        return Mean(weighted=True).combine(shared, totals, context)
 
 
 def _drawn(clients: int, context: RoundContext) -> Tensor:
@@ -227,7 +217,6 @@ class Merged(OnLocal):
 
     @property
     def label(self) -> str:
-        """The inner label and the kind of merge."""
         how = {"elastic": "elastic merge", "client": "merge by client", "fixed": "static merge"}[self.merge]
         return f"{self.inner.label}, {how} with local"
 
@@ -284,7 +273,6 @@ class Merged(OnLocal):
         return log(self.start / (1 - self.start)) if self.start else 0.0
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
-        """The weights used for serving."""
         return torch.as_tensor(self.weight(after))
 
     def settle(self, params: Params) -> Tensor:
@@ -300,7 +288,6 @@ class Merged(OnLocal):
         return torch.lerp(params[LOCAL], params[ITEMS], self.weight(params))
 
     def table(self, params: Params) -> Tensor:
-        """The merged table."""
         return self.settle(params)
 
 
@@ -314,7 +301,6 @@ class MergedBefore(Merged):
         return torch.as_tensor(self.weight(before | learned))
 
     def table(self, params: Params) -> Tensor:
-        """The local table."""
         return params[LOCAL]
 
 
@@ -327,7 +313,6 @@ class MergeThenTrain(Update):
 
     @property
     def label(self) -> str:
-        """The method's own label, after the merge."""
         before = "adapter, merge" if self.merged.adapter_leaves else "merge"
         return f"{before}, then {self.inner.label}"
 
@@ -352,7 +337,6 @@ class TrainThroughMerge(Update):
 
     @property
     def label(self) -> str:
-        """The method's own label, after the adapter's step, if there is one."""
         own = self.inner.label
         return f"adapter, then {own}, on every batch" if self.merged.adapter_leaves else f"merge, then {own}"
 

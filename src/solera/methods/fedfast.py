@@ -33,25 +33,27 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import RoundContext, Schedule, Scheduled
+from solera.core.leaf import Home, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Leaf, Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.math.mixing import clusters
-from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean
+from solera.methods.parts import (
+    BinaryCrossEntropy,
+    Dot,
+    FactorizationConfig,
+    ItemTable,
+    Joint,
+    Mean,
+    TablePerClient,
+)
 
 
-class FedFastConfig(MethodConfig):
+class FedFastConfig(FactorizationConfig):
     """Defaults: those of FedMF, and the number of clusters used in FedEM's comparison."""
 
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(
-        default=Schedule(start=0.01), description="step size of user and item vectors"
-    )
-    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     clusters: int = Field(default=5, ge=1, description="groups of clients that learn from one another")
     users: Literal["kept", "sent"] = Field(
         default="kept", description="whether user vectors stay on the device, or are sent as published"
@@ -63,14 +65,11 @@ class FedFastConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class ClusterMean(Aggregate):
+class ClusterMean(TablePerClient):
     """Give every client the mean table of its cluster, by k-means on the tables of the round."""
 
     clusters: int
     label: str = "mean of the cluster, a table per client"
-    weighted: bool = False
-    source: str = "items"
-    target: str = "items"
     sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
@@ -78,10 +77,6 @@ class ClusterMean(Aggregate):
         labels = clusters(tables, self.clusters, context.generator(Purpose.CLIENTS, 2))
         together = (labels[:, None] == labels).to(torch.float64)
         return together / together.sum(1, keepdim=True)
-
-    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Average the leaves of which clients have no version of their own."""
-        return Mean().combine(shared, totals, context)
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,6 @@ class ActiveAggregation(Aggregate):
 
     clusters: int
     label: str = "rows by how far they moved, users by cluster"
-    weighted: bool = False
     held: str = "user"
 
     def draw(self, users: Tensor, count: int, context: RoundContext) -> Tensor:
@@ -127,7 +121,6 @@ class ActiveAggregation(Aggregate):
         totals.merge(Sums(rows, row_weights, upload.n_clients, {"items": added, self.held: users}))
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Average the rows by these weights."""
         return Mean(by_row=True).combine(shared, totals, context)
 
     def pass_on(self, users: Tensor, clients: Tensor, changes: Tensor, context: RoundContext) -> Tensor:

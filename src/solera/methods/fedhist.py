@@ -27,11 +27,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import Batch, Decays, MethodConfig, RoundContext
+from solera.core.context import Batch, Decays, MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import INPUTS, ITEMS, MEMORY, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Loss, Scorer, View
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import INPUTS, ITEMS, MEMORY, Home, Init, Leaf, Params
 from solera.methods.parts import Joint, Mean, inner
 
 
@@ -106,7 +105,6 @@ class InputsAndItems(View):
 
     embedding_size: int
     label: str = "shared as it is"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -118,11 +116,9 @@ class InputsAndItems(View):
         )
 
     def see(self, params: Params) -> Tensor:
-        """The item vectors."""
         return params[ITEMS]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient, unchanged."""
         return {ITEMS: slope}
 
 

@@ -20,21 +20,22 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from solera.core.context import MethodConfig
 from solera.core.method import Method
 from solera.core.parts import Adam, Sgd
-from solera.core.schedule import Schedule, Scheduled
-from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean, ThreeRates
+from solera.methods.parts import (
+    BinaryCrossEntropy,
+    Dot,
+    FactorizationConfig,
+    ItemTable,
+    Joint,
+    Mean,
+    ThreeRates,
+)
 
 
-class FedMFConfig(MethodConfig):
+class FedMFConfig(FactorizationConfig):
     """Defaults: ten local epochs of Adam on 16 dimensions."""
 
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(
-        default=Schedule(start=0.01), description="step size of user and item vectors"
-    )
-    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     optimizer: Literal["adam", "sgd"] = Field(
         default="adam", description="local optimiser, started afresh every round"
     )

@@ -27,11 +27,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext, TwoWidths
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled, TwoWidths
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Move, Scorer, Sgd, Stage, Update
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
 from solera.methods.parts import BinaryCrossEntropy, ItemTable, Mean, ThreeRates, personal
 
 

@@ -55,11 +55,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate, Move, Sgd, Stage, Update, View
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
 from solera.core.upload import Totals
 from solera.methods.parts import Around, BinaryCrossEntropy, ItemTable, Mean, Nothing, PersonalLinear
 
@@ -128,11 +127,9 @@ class Additive(View):
     embedding_size: int
     norm: Norm = "l1"
     label: str = "shared + personal table"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """C and D."""
         shape = (self.embedding_size,)
         return (
             Leaf("items", shape, Home.SHARED, per_item=True, upload=True),
@@ -140,7 +137,6 @@ class Additive(View):
         )
 
     def see(self, params: Params) -> Tensor:
-        """C + D."""
         return params["items"] + params["own"]
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
@@ -195,7 +191,6 @@ class Fading(Around):
 
     @property
     def label(self) -> str:
-        """The inner label."""
         return self.inner.label
 
     @property
@@ -229,17 +224,14 @@ class FadingMean(Aggregate):
 
     @property
     def label(self) -> str:
-        """The label of the mean."""
         return self.mean.label
 
     @property
     def weighted(self) -> bool:
-        """As in the mean."""
         return self.mean.weighted
 
     @property
     def from_sums(self) -> bool:
-        """As in the mean."""
         return self.mean.from_sums
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:

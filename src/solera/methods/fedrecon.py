@@ -24,11 +24,10 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import Leaf
 from solera.core.method import Method
 from solera.core.parts import Adam, Move, Stage, Update
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Leaf
 from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Mean
 
 
@@ -56,7 +55,6 @@ class RebuiltDot(Dot):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The user vector."""
         (user,) = super().leaves
         return (replace(user, fresh=True),)
 
@@ -68,7 +66,6 @@ class RebuildThenTrain(Update):
     label: str = "user vector, then items"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """Two stages."""
         hyper = context.hyper
         user = Move(("user",), Adam(hyper["rebuild_learning_rate"], hyper["reg"]))
         items = Move(("items",), Adam(hyper["learning_rate"], hyper["reg"]))

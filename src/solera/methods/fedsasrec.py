@@ -30,12 +30,11 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import MethodConfig, RoundContext, Schedule, Scheduled
+from solera.core.leaf import ITEMS, MEMORY, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate, Drop, Loss, Move, Scorer, Sgd, Stage, Update, View
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, MEMORY, Leaf, Params
 from solera.core.upload import Totals
 from solera.math.losses import cross_entropy
 from solera.math.transformer import BlockName, Transformer, divides_width, states
@@ -95,7 +94,6 @@ class TransformerHistory(Scorer):
 
     @property
     def max_length(self) -> int:
-        """Items that are read at once."""
         return self.network.max_length
 
     def score(self, params: Params, items: Tensor) -> Tensor:
@@ -128,15 +126,12 @@ class ItemVectors(View):
 
     table: Leaf
     label: str = "shared as it is"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The item table."""
         return (self.table,)
 
     def see(self, params: Params) -> Tensor:
-        """The item vectors."""
         return params[ITEMS]
 
 
@@ -148,7 +143,6 @@ class OneGradient(Update):
     label: str = "one gradient"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One step."""
         return (Stage(1, (Move(self.leaves, Sgd(1.0)),)),)
 
 
@@ -187,7 +181,6 @@ class AdamOfMean(Aggregate):
     from_sums: bool = True
 
     def memory(self, sent: Params) -> Params:
-        """m and v of every leaf."""
         return {f"server.{kind}.{name}": torch.zeros_like(v) for kind in "mv" for name, v in sent.items()}
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:

@@ -55,38 +55,17 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve, by_item
 from solera.core.content import NO_PRIOR, AttributePrior
-from solera.core.context import Decays
 from solera.core.sparse import Rows
-from solera.math.next_items import Timing, memory_products, next_item_weights, next_products
+from solera.core.types import Floats, Ints
+from solera.math.next_items import NextItemOptions, Timing, fading, next_item_weights, next_products
 from solera.math.sparse_ridge import diagonal, of_rows, solved
 
 
-class FedSLISTConfig(ClosedFormConfig):
+class FedSLISTConfig(NextItemOptions, ClosedFormConfig):
     """Defaults: good on MovieLens. Values chosen on validation for each data set are better."""
 
-    decays: Decays = Field(
-        default=(0.6, 0.95),
-        description="of the memories, e.g. 0.6,0.95; 0 is the last item alone, 1 forgets nothing",
-    )
-    horizon: int = Field(default=3, ge=1, description="F: how many of the next items are learned from")
-    horizon_decay: float = Field(
-        default=0.5, ge=0, le=1, description="b: weight of an item against the one before it"
-    )
-    ridge: float = Field(default=0.5, gt=0, description="λ: weight of ‖B‖², in units of the mean diagonal")
-    popularity_discount: float = Field(
-        default=0.0,
-        ge=0,
-        description="g: scores are divided by (1 + popularity)^g; what everybody has counts less",
-    )
-    least_weight: float = Field(
-        default=0.0, ge=0, lt=1, description="c: what memories keep of an item however old, with decay_days"
-    )
-    until_next: bool = Field(
-        default=False, description="memories fade until the next item's time, the request's; with decay_days"
-    )
     compact: bool = Field(
         default=False,
         description="send T and item counts, from which S follows; for one decay below 1 and horizon 1",
@@ -96,12 +75,6 @@ class FedSLISTConfig(ClosedFormConfig):
         ge=0,
         description="with compact: next items by popularity, so many per occurrence, added to T",
     )
-
-    @model_validator(mode="after")
-    def _timed(self) -> Self:
-        if not self.decay_days and (self.least_weight or self.until_next):
-            raise ValueError("least_weight and until_next need decay_days")
-        return self
 
     @model_validator(mode="after")
     def _compact(self) -> Self:
@@ -114,11 +87,6 @@ class FedSLISTConfig(ClosedFormConfig):
         if self.neighbours or self.decay_days or self.reads_attributes:
             raise ValueError("compact takes no neighbours, no decay_days and no options of attributes")
         return self
-
-    @property
-    def timing(self) -> Timing | None:
-        """How memories fade by days, if they do."""
-        return Timing(self.decay_days, self.least_weight, self.until_next) if self.decay_days else None
 
 
 @dataclass(frozen=True)
@@ -135,36 +103,25 @@ class Memories:
         return len(self.decays)
 
     def weights(self, ages: Ints, gaps: Floats | None = None) -> Floats:
-        """Weights decay^age, or by days."""
-        if self.timing and gaps is not None:
-            return self.timing.weights(gaps, self.decays)
-        weights: Floats = np.power(np.array(self.decays)[:, None], ages)
-        return weights
+        return fading(self.decays, ages, gaps, self.timing)
 
 
 @dataclass(frozen=True)
 class NextItems:
     """Products of memories with each other and with the next items."""
 
-    decays: tuple[float, ...]
-    horizon: int
-    horizon_decay: float
-    timing: Timing | None = None
+    options: NextItemOptions
     label: str = "own order of items"
 
     @property
     def sums(self) -> Mapping[str, Channels]:
         """The sums S and T."""
-        channels = len(self.decays)
+        channels = len(self.options.decays)
         return {"memories": Channels(channels, channels, symmetric=True), "next": Channels(channels, 1)}
 
     def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
         """S_u and T_u of a client's items."""
-        if self.timing and days is not None:
-            memories, following = self.timing.products(days, self.decays, self.horizon, self.horizon_decay)
-        else:
-            memories = memory_products(len(sequence), self.decays)
-            following = next_products(len(sequence), self.decays, self.horizon, self.horizon_decay)
+        memories, following = self.options.products(len(sequence), days)
         return by_item(sequence, {"memories": memories, "next": following})
 
 
@@ -196,7 +153,6 @@ class Ridge(Solve):
     label: str = "sum, then ridge regression"
 
     def solve(self, totals: Mapping[str, Tensor], prior: AttributePrior = NO_PRIOR) -> Tensor:
-        """Solve for B."""
         both = totals["memories"], totals["next"]
         return next_item_weights(*both, self.ridge, self.popularity_discount, prior)
 
@@ -239,7 +195,6 @@ class RidgeOnNeighbours(Solve):
     label: str = "sum, then ridge regression on neighbours"
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        """Solve for B."""
         memories, following = totals["memories"], totals["next"]
         own, n_items = diagonal(memories), len(following.offsets) - 1
         reg = self.ridge * float(own.mean())
@@ -250,9 +205,7 @@ class RidgeOnNeighbours(Solve):
 
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
     """Build FedSLIST: fading memories × shared × own order × ridge."""
-    update: NextItems | NextItemsAlone = NextItems(
-        config.decays, config.horizon, config.horizon_decay, config.timing
-    )
+    update: NextItems | NextItemsAlone = NextItems(config)
     aggregate: Ridge | RidgeOfDerived | RidgeOnNeighbours = Ridge(config.ridge, config.popularity_discount)
     if config.compact:
         update = NextItemsAlone(config.decays[0])

@@ -34,12 +34,17 @@ from pydantic import Field
 from torch import Tensor
 
 from solera.core.context import MethodConfig, RoundContext, Widths
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Aggregate, Scorer
-from solera.core.spec import Home, Init, Leaf, Params
-from solera.core.upload import Totals
+from solera.core.parts import Scorer
 from solera.math.mixing import cosines
-from solera.methods.parts import BinaryCrossEntropy, ItemTable, Mean, PersonalLinear, ThreeRates
+from solera.methods.parts import (
+    BinaryCrossEntropy,
+    ItemTable,
+    PersonalLinear,
+    TablePerClient,
+    ThreeRates,
+)
 
 
 class GPFedRecConfig(MethodConfig):
@@ -96,14 +101,11 @@ class PersonalPerceptron(Scorer):
 
 
 @dataclass(frozen=True)
-class UserGraph(Aggregate):
+class UserGraph(TablePerClient):
     """Move the mean table of all clients towards the mean table of each client's neighbours in the graph."""
 
     neighbours: Literal["similar", "code"] = "similar"
     label: str = "graph of users, a table per client"
-    weighted: bool = False
-    source: str = "items"
-    target: str = "items"
     sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
@@ -127,10 +129,6 @@ class UserGraph(Aggregate):
         batches = (weights * (1 + context.negatives) / context.batch_size).ceil() * context.local_epochs
         step = 2 * hyper["guidance"] * hyper["learning_rate"] * hyper["item_rate"] / embedding_size
         return 1 - (1 - min(step, 1.0)) ** batches
-
-    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Average the leaves of which clients have no version of their own."""
-        return Mean().combine(shared, totals, context)
 
 
 def gpfedrec(config: GPFedRecConfig) -> Method:

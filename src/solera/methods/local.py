@@ -8,24 +8,14 @@ no better than chance. A protocol under which it does better leaks the held-out 
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from solera.core.context import MethodConfig
+from solera.core.leaf import Home
 from solera.core.method import Method
 from solera.core.parts import Adam
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home
-from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Nothing
+from solera.methods.parts import BinaryCrossEntropy, Dot, FactorizationConfig, ItemTable, Joint, Nothing
 
 
-class LocalConfig(MethodConfig):
+class LocalConfig(FactorizationConfig):
     """Defaults: those of FedMF."""
-
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(
-        default=Schedule(start=0.01), description="step size of user and item vectors"
-    )
-    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
 
 
 def local(config: LocalConfig) -> Method:

@@ -12,17 +12,28 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from solera.core.context import Batch, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Aggregate, Loss, Move, Scorer, Sgd, Stage, Update, View
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.core.upload import Totals
 
 _PIECE_ROWS = 65_536  # of a table that are averaged at a time
+
+
+class FactorizationConfig(MethodConfig):
+    """Options of a factorization that is trained by Adam."""
+
+    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
+    learning_rate: Scheduled = Field(
+        default=Schedule(start=0.01), description="step size of user and item vectors"
+    )
+    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
 
 
 def inner(vector: Tensor, items: Tensor) -> Tensor:
@@ -47,16 +58,13 @@ class Dot(Scorer):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The user vector."""
         d = self.embedding_size
         return (Leaf("user", (d,), Home.PERSONAL, self.start, fan_in=d),)
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """Σ_k user_k · item_k."""
         return inner(params["user"], items)
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """Σ slope · item, for the user vector."""
         return {"user": weighted_sum(slope, items)} if "user" in wanted else {}
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
@@ -71,11 +79,9 @@ class BinaryCrossEntropy(Loss):
     label: str = "binary cross-entropy"
 
     def value(self, scores: Tensor, batch: Batch) -> Tensor:
-        """The loss of a batch, [...]."""
         return binary_cross_entropy(scores, *batch)
 
     def slope(self, scores: Tensor, batch: Batch) -> Tensor:
-        """The derivative of the loss by each score."""
         return binary_cross_entropy_slope(scores, *batch)
 
 
@@ -107,7 +113,6 @@ class PersonalLinear(Scorer):
         )
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """Σ_k w_k · item_k + b."""
         return inner(params["score.weight"], items) + params["score.bias"]
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
@@ -134,28 +139,23 @@ class ItemTable(View):
 
     @property
     def label(self) -> str:
-        """Shared, shared and kept, or personal."""
         if self.home is Home.PERSONAL:
             return "personal table"
         return "shared, fine-tuned and kept" if self.keep else "shared as it is"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The item table."""
         shared = self.home is Home.SHARED
         return (Leaf("items", (self.embedding_size,), self.home, per_item=True, upload=shared),)
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The table, if it is fine-tuned and kept."""
         return ("items",) if self.keep else ()
 
     def see(self, params: Params) -> Tensor:
-        """The rows of the table."""
         return params["items"]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient, unchanged."""
         return {"items": slope}
 
 
@@ -168,7 +168,6 @@ class Joint(Update):
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage with one move."""
         optimizer = self.optimizer(context.hyper["learning_rate"], context.hyper["reg"])
         return (Stage(context.local_epochs, (Move(self.leaves, optimizer),)),)
 
@@ -185,7 +184,6 @@ class ThreeRates(Update):
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage with one move."""
         hyper = context.hyper
         rate, reg = hyper["learning_rate"], hyper["reg"]
         faster = rate * hyper["item_rate"]
@@ -208,7 +206,6 @@ class Mean(Aggregate):
 
     @property
     def label(self) -> str:
-        """Mean, or weighted mean, over all clients or row by row."""
         mean = "weighted mean" if self.weighted else "mean"
         return f"{mean} over the clients that touch a row" if self.by_row else mean
 
@@ -252,10 +249,8 @@ class Nothing(Aggregate):
     """No aggregation: nothing is uploaded."""
 
     label: str = "none"
-    weighted: bool = False
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """The shared state, unchanged."""
         return shared
 
 
@@ -273,12 +268,10 @@ class PersonalScorer(Scorer):
     inner: Scorer
 
     def does(self, hook: str) -> bool:
-        """As the inner scorer."""
         return self.inner.does(hook)
 
     @property
     def label(self) -> str:
-        """The inner label, marked as personal unless the scorer already was."""
         own = all(leaf.home is Home.PERSONAL for leaf in self.inner.leaves)
         return self.inner.label if own else f"personal, not {self.inner.label}"
 
@@ -288,15 +281,12 @@ class PersonalScorer(Scorer):
         return tuple(replace(leaf, home=Home.PERSONAL, upload=False) for leaf in self.inner.leaves)
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """The inner scorer's scores."""
         return self.inner.score(params, items)
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
-        """The inner scorer's gradients."""
         return self.inner.gradient(params, items, slope, wanted)
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """The inner scorer's gradient by the item vectors."""
         return self.inner.item_gradient(params, slope)
 
 
@@ -312,7 +302,6 @@ class Around(View):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The leaves the inner view keeps."""
         return self.inner.keeps
 
     def table(self, params: Params) -> Tensor:
@@ -324,11 +313,9 @@ class Around(View):
         return params | {ITEMS: self.table(params)}
 
     def see(self, params: Params) -> Tensor:
-        """The inner view's item vectors."""
         return self.inner.see(self.inside(params))
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
-        """The inner view's penalty, if it has one."""
         return self.inner.penalty(self.inside(params), batch, context) if self.inner.does("penalty") else 0.0
 
     def inner_gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
@@ -342,12 +329,10 @@ class Kept(Around):
 
     @property
     def label(self) -> str:
-        """The inner label, marked as kept."""
         return f"{self.inner.label}, fine-tuned and kept"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The inner view's leaves."""
         return self.inner.leaves
 
     @property
@@ -356,8 +341,18 @@ class Kept(Around):
         return (*self.inner.keeps, ITEMS)
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The inner view's gradients."""
         return self.inner_gradient(params, slope, batch, context)
+
+
+class TablePerClient(Aggregate):
+    """Base of aggregates that mix a table for every client. All other leaves are averaged."""
+
+    source: str = ITEMS
+    target: str = ITEMS
+
+    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
+        """The mean of leaves of which clients have no version of their own."""
+        return Mean(weighted=self.weighted).combine(shared, totals, context)
 
 
 LOCAL = "items.local"
@@ -408,12 +403,10 @@ class OnLocal(Around):
 
     @property
     def label(self) -> str:
-        """The inner view's label, on the local table."""
         return f"{self.inner.label}, on the local table"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The inner view's leaves and the local table."""
         return with_local_table(self.inner.leaves)
 
     @property
@@ -422,7 +415,6 @@ class OnLocal(Around):
         return tuple(name for name in self.inner.keeps if name != ITEMS)
 
     def table(self, params: Params) -> Tensor:
-        """The local table."""
         return params[LOCAL]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:

@@ -40,24 +40,24 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import MethodConfig, RoundContext
+from solera.core.context import RoundContext
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Adam, Aggregate
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
-from solera.core.upload import Totals
+from solera.core.parts import Adam
 from solera.methods.fedfast import ClusterMean
-from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Mean
+from solera.methods.parts import (
+    BinaryCrossEntropy,
+    Dot,
+    FactorizationConfig,
+    ItemTable,
+    Joint,
+    TablePerClient,
+)
 
 
-class PerFedRecConfig(MethodConfig):
+class PerFedRecConfig(FactorizationConfig):
     """Defaults: those of FedMF; five clusters and equal shares, as in the public code."""
 
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(
-        default=Schedule(start=0.01), description="step size of user and item vectors"
-    )
-    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     layers: int = Field(
         default=1, ge=0, description="L, of the graph convolution on the device; 0 leaves it out"
     )
@@ -77,7 +77,6 @@ class ConvolvedDot(Dot):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The user vector p, and g."""
         neighbours = Leaf(self.gathers, (self.embedding_size,), Home.PERSONAL, Init.ZEROS)
         return (*super().leaves, neighbours)
 
@@ -88,7 +87,6 @@ class ConvolvedDot(Dot):
         return added / counts.clamp(min=1).to(rows).sqrt().unsqueeze(1)
 
     def score(self, params: Params, items: Tensor) -> Tensor:
-        """Σ_k e_k · item_k."""
         return super().score(self._convolved(params), items)
 
     def gradient(self, params: Params, items: Tensor, slope: Tensor, wanted: Collection[str]) -> Params:
@@ -97,7 +95,6 @@ class ConvolvedDot(Dot):
         return {name: value * (1 - self._share) for name, value in found.items()}
 
     def item_gradient(self, params: Params, slope: Tensor) -> Tensor:
-        """slope · e."""
         return super().item_gradient(self._convolved(params), slope)
 
     @property
@@ -111,7 +108,7 @@ class ConvolvedDot(Dot):
 
 
 @dataclass(frozen=True)
-class ThreeLevels(Aggregate):
+class ThreeLevels(TablePerClient):
     """Mix every client's table from its own, its cluster's and the global table."""
 
     own: float
@@ -119,9 +116,6 @@ class ThreeLevels(Aggregate):
     everybody: float
     clusters: ClusterMean
     label: str = "own, cluster's and mean, a table per client"
-    weighted: bool = False
-    source: str = "items"
-    target: str = "items"
     sketchable: bool = True
 
     def mixing(self, tables: Tensor, weights: Tensor, context: RoundContext) -> Tensor:
@@ -130,10 +124,6 @@ class ThreeLevels(Aggregate):
         mixing += self.everybody / len(tables)
         mixing += self.own * torch.eye(len(tables), dtype=mixing.dtype, device=mixing.device)
         return mixing / (self.own + self.cluster + self.everybody)
-
-    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Average the leaves of which clients have no version of their own."""
-        return Mean().combine(shared, totals, context)
 
 
 def perfedrec(config: PerFedRecConfig) -> Method:

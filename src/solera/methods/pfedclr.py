@@ -26,13 +26,21 @@ from typing import Literal
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Adam, Move, Stage, Update, View
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
-from solera.methods.parts import BinaryCrossEntropy, Dot, ItemTable, Joint, Kept, Mean, require_shared_table
+from solera.methods.parts import (
+    BinaryCrossEntropy,
+    Dot,
+    FactorizationConfig,
+    ItemTable,
+    Joint,
+    Kept,
+    Mean,
+    require_shared_table,
+)
 
 PAPER = "Chen et al. 2025, calibration"
 
@@ -46,13 +54,9 @@ class LowRankConfig(BaseModel):
     rank: int = Field(default=2, ge=1, le=12, description="r, of the low-rank buffer")
 
 
-class PFedCLRConfig(LowRankConfig, MethodConfig):
+class PFedCLRConfig(LowRankConfig, FactorizationConfig):
     """Defaults: the paper's settings, which sample 60 % of the clients."""
 
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(
-        default=Schedule(start=0.01), description="step size of user and item vectors"
-    )
     local_epochs: int = Field(
         default=10, ge=1, description="passes over a client's own data in each of the two steps"
     )
@@ -75,12 +79,10 @@ class LowRank(Kept):
 
     @property
     def label(self) -> str:
-        """The inner label, plus the low-rank part."""
         return f"{self.inner.label}, kept + low-rank personal"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The inner view's leaves, A and B."""
         (d,) = next(leaf.shape for leaf in self.inner.leaves if leaf.name == ITEMS)
         return (
             *self.inner.leaves,
@@ -89,7 +91,6 @@ class LowRank(Kept):
         )
 
     def table(self, params: Params) -> Tensor:
-        """Q + A B."""
         return params[ITEMS] + params["buffer.a"] @ params["buffer.b"]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
@@ -110,16 +111,13 @@ class FullBuffer(View):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Q and W."""
         buffer = Leaf("buffer", (self.embedding_size,), Home.PERSONAL, Init.ZEROS, per_item=True)
         return (*ItemTable(self.embedding_size).leaves, buffer)
 
     def see(self, params: Params) -> Tensor:
-        """Q + W."""
         return params["items"] + params["buffer"]
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient for both tables."""
         return {"items": slope, "buffer": slope}
 
 
@@ -162,7 +160,6 @@ class Everything(Update):
     label: str = "all together"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage."""
         hyper = context.hyper
         buffer = Move(self.buffer, Adam(hyper["buffer_learning_rate"], hyper["reg"]))
         both = Adam(hyper["learning_rate"], hyper["reg"])

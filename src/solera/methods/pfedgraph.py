@@ -33,27 +33,20 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, RoundContext
+from solera.core.leaf import Home, Init, Leaf, Params
 from solera.core.method import Method
-from solera.core.parts import Adam, Aggregate, View
+from solera.core.parts import Adam, View
 from solera.core.randomness import Purpose
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Home, Init, Leaf, Params
-from solera.core.upload import Totals
 from solera.math.mixing import cosines, onto_simplex
-from solera.methods.parts import BinaryCrossEntropy, Dot, Joint, Mean
+from solera.methods.parts import BinaryCrossEntropy, Dot, FactorizationConfig, Joint, TablePerClient
 
 RECEIVED = "change.downloaded"
 
 
-class PFedGraphConfig(MethodConfig):
+class PFedGraphConfig(FactorizationConfig):
     """Defaults: those of FedMF, and the public code's α and λ, the latter with the paper's sign."""
 
-    embedding_size: int = Field(default=16, ge=1, description="length of user and item vectors")
-    learning_rate: Scheduled = Field(
-        default=Schedule(start=0.01), description="step size of user and item vectors"
-    )
-    local_epochs: int = Field(default=10, ge=1, description="passes over a client's own data per round")
     evenness: float = Field(
         default=0.8, gt=0, description="α: how closely weights keep to the clients' sizes"
     )
@@ -76,11 +69,9 @@ class SinceStart(View):
     embedding_size: int
     attraction: float = 0.0
     label: str = "common start + change since"
-    keeps: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Q_0, Q − Q_0, and R − Q_0."""
         shape = (self.embedding_size,)
         start = Leaf("items", shape, Home.SHARED, per_item=True)
         change = Leaf("change", shape, Home.SHARED, Init.ZEROS, per_item=True, upload=True)
@@ -88,11 +79,9 @@ class SinceStart(View):
         return (start, change, received) if self.attraction else (start, change)
 
     def derive(self, tables: Params) -> Params:
-        """The table as downloaded."""
         return {RECEIVED: tables["change"]} if self.attraction and "change" in tables else {}
 
     def see(self, params: Params) -> Tensor:
-        """The current table Q."""
         return params["items"] + params["change"]
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
@@ -102,7 +91,6 @@ class SinceStart(View):
         return -self.attraction * _Cosine.of(self.see(params), self._received(params), batch.weights).value
 
     def gradient(self, params: Params, slope: Tensor, batch: Batch, context: RoundContext) -> Params:
-        """The incoming gradient, and that of the cosine."""
         if not self.attraction:
             return {"change": slope}
         ours, theirs = self.see(params), self._received(params)
@@ -134,7 +122,7 @@ class _Cosine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CollaborationGraph(Aggregate):
+class CollaborationGraph(TablePerClient):
     """Weights by data size and by the cosine of the clients' changes since the start."""
 
     alpha: float
@@ -159,10 +147,6 @@ class CollaborationGraph(Aggregate):
 
     def _graph(self, tables: Tensor, weights: Tensor) -> Tensor:
         return onto_simplex(weights / weights.sum() + cosines(tables) / (2 * self.alpha))
-
-    def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Average the leaves of which clients have no version of their own."""
-        return Mean(weighted=True).combine(shared, totals, context)
 
 
 def pfedgraph(config: PFedGraphConfig) -> Method:

@@ -25,9 +25,9 @@ from pydantic import BaseModel, Field
 
 from solera.core.context import MethodConfig, RoundContext
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS
 from solera.core.method import Method
 from solera.core.parts import Move, Sgd, Stage, Update
-from solera.core.spec import ITEMS
 from solera.methods.parts import (
     BinaryCrossEntropy,
     ItemTable,
@@ -52,7 +52,6 @@ class ScoreThenItems(Update):
     label: str = "scorer, then items, on every batch"
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """One stage with two moves."""
         rate, reg = context.hyper["learning_rate"], context.hyper["reg"]
         score = Move(("score.weight", "score.bias"), Sgd(rate, reg))
         items = Move(("items",), Sgd(rate * context.n_items * context.hyper["item_rate"], reg))

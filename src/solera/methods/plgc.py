@@ -59,12 +59,11 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from solera.core.context import Batch, MethodConfig, RoundContext
+from solera.core.context import Batch, MethodConfig, RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import ITEMS, Home, Init, Leaf, Params
 from solera.core.method import Method
 from solera.core.parts import Move, Sgd, Stage, Update, View
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import ITEMS, Home, Init, Leaf, Params
 from solera.methods.fedrap import Additive
 from solera.methods.parts import (
     LOCAL,
@@ -298,7 +297,6 @@ class Mixed(OnLocal):
 
     @property
     def label(self) -> str:
-        """The inner label and the mixing."""
         return f"{self.inner.label}, mixed with local by NTK traces"
 
     @property
@@ -312,7 +310,6 @@ class Mixed(OnLocal):
         )
 
     def derive(self, tables: Params) -> Params:
-        """Σ of all squared entries of each table."""
         return _traces(tables, {ITEMS: TRACE, LOCAL: LOCAL_TRACE})
 
     def observe(self, before: Params, now: Params) -> Params:
@@ -324,11 +321,9 @@ class Mixed(OnLocal):
         return _share(params[LOCAL_TRACE], params[TRACE])
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
-        """1 − λ, as used for serving."""
         return 1 - self.share(after)
 
     def table(self, params: Params) -> Tensor:
-        """The mixed table."""
         return torch.lerp(params[ITEMS], params[LOCAL], self.share(params))
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
@@ -373,12 +368,10 @@ class MixedAdditive(View):
 
     inner: Additive
     redundancy: Regularizer
-    keeps: tuple[str, ...] = ()
     label: str = "shared and personal table, mixed by NTK traces"
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """C and D, both traces, and the projector."""
         return (
             *self.inner.leaves,
             Leaf(TRACE, (1,), Home.SHARED, Init.ZEROS, derived_from=ITEMS),
@@ -387,7 +380,6 @@ class MixedAdditive(View):
         )
 
     def derive(self, tables: Params) -> Params:
-        """Σ of all squared entries of each table."""
         return _traces(tables, {ITEMS: TRACE, OWN: OWN_TRACE})
 
     def observe(self, before: Params, now: Params) -> Params:
@@ -399,11 +391,9 @@ class MixedAdditive(View):
         return _share(params[OWN_TRACE], params[TRACE])
 
     def merged_by(self, before: Params, after: Params) -> Tensor:
-        """1 − λ, as used for serving."""
         return 1 - self.share(after)
 
     def see(self, params: Params) -> Tensor:
-        """λ D + (1 − λ) C."""
         return torch.lerp(params[ITEMS], params[OWN], self.share(params))
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor:
@@ -434,7 +424,6 @@ class Anchored(Around):
 
     @property
     def label(self) -> str:
-        """The inner label and the downloaded table."""
         return f"{self.inner.label}, less redundant than downloaded"
 
     @property
@@ -445,7 +434,6 @@ class Anchored(Around):
         return (*self.inner.leaves, copy, *self.redundancy.leaves)
 
     def derive(self, tables: Params) -> Params:
-        """A copy of the table."""
         return {ANCHOR: tables[ITEMS]} if ITEMS in tables else {}
 
     def penalty(self, params: Params, batch: Batch, context: RoundContext) -> Tensor | float:
@@ -463,11 +451,9 @@ class WithProjector(Update):
 
     @property
     def label(self) -> str:
-        """The method's own label, and the projector if there is one."""
         return f"{self.inner.label}, with projector" if self.view.redundancy.leaves else self.inner.label
 
     def stages(self, context: RoundContext) -> tuple[Stage, ...]:
-        """The method's stages, with the projector."""
         return tuple(self._stage(stage, context) for stage in self.inner.stages(context))
 
     def _stage(self, stage: Stage, context: RoundContext) -> Stage:

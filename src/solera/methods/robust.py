@@ -40,9 +40,9 @@ from torch import Tensor
 
 from solera.core.context import RoundContext
 from solera.core.errors import ConfigError
+from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
-from solera.core.spec import Params
 from solera.core.upload import Sums, Totals, Upload
 from solera.math.robust import bound_norms, cap_rows, combine, cut_peaks, krum, trimmed_totals
 from solera.methods.parts import Mean
@@ -94,7 +94,6 @@ class Robust(Aggregate):
 
     @property
     def label(self) -> str:
-        """The defence, and the inner label."""
         over = (
             f" over {self.config.over}" if self.config.robust in ("trimmed-mean", "median", "grouped") else ""
         )
@@ -106,15 +105,12 @@ class Robust(Aggregate):
         return self.inner.weighted and self.config.robust not in ("trimmed-mean", "median")
 
     def memory(self, sent: Params) -> Params:
-        """The inner aggregate's state, if it has any."""
         return self.inner.memory(sent)
 
     def combine(self, shared: Params, totals: Totals, context: RoundContext) -> Params:
-        """Combine with the inner aggregate."""
         return self.inner.combine(shared, totals, context)
 
     def sift(self, upload: Upload, weights: Tensor | None, totals: Totals) -> None:
-        """Apply the defence."""
         config, leaves = self.config, totals.leaves
         match config.robust:
             case "norm-bound":

@@ -1,4 +1,6 @@
-"""Server-side improvements that use the same uploads: plug-ins for any method that averages clients' changes.
+"""Server-side improvements that use the same uploads, as plug-ins.
+
+The first two are for methods that average clients' changes, the last for any with a server.
 
 `row-mean`. A client touches few rows of the item table. The mean over all clients also counts the clients
 that did not change a row, so a row moves less the fewer clients touch it:
@@ -19,6 +21,15 @@ on the server (Reddi et al., "Adaptive Federated Optimization", ICLR 2021):
 η is `server_learning_rate`; β₁ = β = 0.9, β₂ = 0.99, τ = 10⁻³; initially m = 0 and v = τ². As in the
 original, rows that nobody touched in a round have Δ = 0 and continue to move with the remaining m. m and v
 stay on the server from round to round, and no client receives them.
+
+`popular-negatives`. A client draws its training negatives with probability in proportion to
+
+    (n_i + 1)^β          n_i: how many clients train on item i
+
+instead of uniformly. Excluded items are never drawn, as always. β is `popularity_power`; 0 is uniform. An
+item that nobody trains on can still be drawn. The clients must know the n_i. They are sums over all clients,
+which the server has to collect and send out once before the first round. So clients reveal something more,
+though only in sums. The reported bytes of a round do not include this exchange.
 """
 
 from __future__ import annotations
@@ -30,14 +41,34 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from solera.core.context import RoundContext
+from solera.core.context import RoundContext, Schedule, Scheduled
 from solera.core.errors import ConfigError
+from solera.core.leaf import Params
 from solera.core.method import Method
 from solera.core.parts import Aggregate
-from solera.core.schedule import Schedule, Scheduled
-from solera.core.spec import Params
 from solera.core.upload import Totals
-from solera.methods.parts import Mean
+from solera.methods.parts import Mean, Nothing
+
+
+class PopularNegativesConfig(BaseModel):
+    """Default: better than 0 on validation."""
+
+    popularity_power: float = Field(
+        default=0.5, ge=0, le=2, description="β: negatives come up by popularity to this power; 0 is uniform"
+    )
+
+
+def popular_negatives(method: Method, config: PopularNegativesConfig) -> Method:
+    """Apply the plug-in to a method."""
+    if isinstance(method.aggregate, Nothing):
+        raise ConfigError(
+            f"'popular-negatives' cannot be used with {method.name!r}: its clients send nothing, so "
+            "the server "
+            "does not know which items are popular",
+            "choose a method with a server; `solera methods` shows the aggregates",
+        )
+    return replace(method, popularity_power=config.popularity_power)
+
 
 _DECAY, _SQUARE_DECAY, _TAU = 0.9, 0.99, 1e-3  # β₁ = β, β₂, τ
 
@@ -83,17 +114,14 @@ class ServerOptimizer(Aggregate):
 
     @property
     def label(self) -> str:
-        """The label of the mean, and the optimizer."""
         return f"{self.mean.label}, by {self.optimizer} on the server"
 
     @property
     def weighted(self) -> bool:
-        """As in the mean."""
         return self.mean.weighted
 
     @property
     def from_sums(self) -> bool:
-        """As in the mean."""
         return self.mean.from_sums
 
     def memory(self, sent: Params) -> Params:

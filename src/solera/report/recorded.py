@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,48 @@ from solera.core.errors import RunError, SoleraError
 from solera.data.datasets import available, load, names
 from solera.data.interactions import Interactions
 from solera.evaluate import get
-from solera.report.users import Users, users_of
-from solera.runs import RoundEntry, RunConfig, RunFolder, RunResult
+from solera.runs import RoundEntry, Run, RunConfig, RunFolder, RunResult
+from solera.runs.baseline import validate_baseline
+from solera.runs.result import RANKINGS, Ranking, Rankings, flat
+from solera.study.records import UserGroup
+from solera.study.statistics import SHOWN, Interval, by_activity, interval
+
+_CLOSE = 0.002  # what rounding on another machine may do to a mean
+
+
+@dataclass(frozen=True, eq=False)
+class Users:
+    """The users of one run: intervals of means over them, and how those of like activity fare."""
+
+    data: Interactions
+    intervals: Mapping[Ranking, Mapping[str, Interval]]  # of "hr@10" and "ndcg@10"
+    popularity: Rankings  # what recommending the most popular items reaches on validation items
+    groups: Sequence[UserGroup]
+
+
+def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
+    """Rank a finished run's test items again. Raise an error if the recorded metrics are not reproduced."""
+    run = Run.open(path, data=data)
+    test, parts = run.evaluate(), run.parts
+    rankings = zip(RANKINGS, (test.full_ranking, test.sampled99_ranking), strict=True)
+    intervals = {
+        kind: {metric: interval(ranking.per_user[metric]) for metric in SHOWN} for kind, ranking in rankings
+    }
+    for kind, found in intervals.items():
+        for metric, now in found.items():
+            if abs(now.mean - result.test[kind][metric]) > _CLOSE:
+                raise RunError(
+                    f"the model no longer reproduces the {metric} in its result.json: "
+                    "the data set or the program has changed",
+                    "train it again",
+                )
+    sizes = parts.train.lengths[test.full_ranking.users]
+    return Users(
+        data,
+        intervals,
+        validate_baseline("popularity", parts, seed=result.seed),
+        by_activity(sizes, test),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,3 +188,9 @@ def _load(config: RunConfig, shelf: dict[str, Interactions], data_dir: Path | No
             columns=config.columns,
         )
     return shelf[key]
+
+
+def flatten(content: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Nested entries under names joined with dots, lists as text."""
+    for key, value in flat(content):
+        yield key, (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else value

@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 
 from solera.evaluate import get
-from solera.report.chart import Chart, Figure, Series, by_x, fits_log
-from solera.report.content import Row, RowGroup, Section, Table, Text, named, number
-from solera.report.figures.by_option import METRICS, Measured, against
-from solera.report.figures.headline import RANKINGS
-from solera.report.page import document
-from solera.report.sections import LEAKY
-from solera.report.svg import COLOURS
+from solera.report.chart import COLOURS, Chart, Figure, Series, by_x, fits_log
+from solera.report.figures import METRICS, RANKINGS, Measured, against
+from solera.report.page import LEAKY, Row, RowGroup, Section, Table, Text, document, named, number
 from solera.study.search_space import from_json, is_grid
 from solera.study.sweep import shown
 from solera.study.trials import Study, Trial

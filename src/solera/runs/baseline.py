@@ -10,10 +10,9 @@ import polars as pl
 from torch import Tensor
 
 from solera.baselines import BASELINES, SLIST, Baseline, OnEpoch, configure
-from solera.core.arrays import Ints
-from solera.data.interactions import Interactions
+from solera.core.types import Ints
+from solera.data.interactions import Interactions, Part, Split, history, when_asked
 from solera.data.ragged import Ragged
-from solera.data.split import Part, Split, history, when_asked
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS, with_always
 from solera.runs.histories import second_test_of_baseline

@@ -11,89 +11,29 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
-from pydantic import ValidationError
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.errors import ConfigError, RunError
 from solera.core.files import creating_folder
-from solera.core.frozen import Frozen
-from solera.data.ragged import Ragged
-from solera.data.split import Split, history
+from solera.core.types import Ints
+from solera.data.datasets import load
+from solera.data.interactions import history
 from solera.evaluate import Evaluator, get
+from solera.runs.baseline import BaselineRun, run_baseline
+from solera.runs.presets import preset
+from solera.runs.recommending import Blended, mixed
 from solera.runs.result import READ, Rankings, RunResult, Tested
-from solera.runs.settings import VALIDATED
+from solera.runs.run import BLEND, FIRST, SECOND, BlendSettings, Run
+from solera.runs.settings import VALIDATED, RunConfig
 
 _FINE = (0.01, 0.02, 0.03)  # a closed form has few high scores, so little of its weight is often enough
 WEIGHTS = tuple(sorted({n / 20 for n in range(21)} | {*_FINE} | {round(1 - w, 2) for w in _FINE}))
-BLEND = "blend.json"  # in the folder of a blend, beside the folders of its two runs
-FIRST, SECOND = "first", "second"  # these folders
 
 
-class Serving(Protocol):
-    """A model that scores items by users' histories."""
-
-    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
-        """A function that scores all items for users, given the histories of all users, oldest first."""
-        ...
-
-
-class Tried(Protocol):
-    """A finished run or a fitted baseline."""
-
-    @property
-    def result(self) -> RunResult:
-        """Its metrics."""
-        ...
-
-    @property
-    def parts(self) -> Split:
-        """Training, validation and test items."""
-        ...
-
-    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
-        """A function that scores all items for users, given the histories of all users, oldest first."""
-        ...
-
-
-class BlendSettings(Frozen):
-    """What is saved of a blend: the weight of the second model, and the validation figure of every weight."""
-
-    weight: float
-    validation: dict[float, float]
-
-
-def standardised(scores: Tensor) -> Tensor:
-    """Scores with mean 0 and standard deviation 1 over the items of each user; 0 if all are equal."""
-    centred = scores - scores.mean(-1, keepdim=True)
-    return centred / centred.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-12)
-
-
-@dataclass(frozen=True)
-class Blended:
-    """Two models that score together."""
-
-    first: Serving
-    second: Serving
-    weight: float
-
-    def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
-        """Blended scores of users with these histories."""
-        one, other = self.first.serve(known), self.second.serve(known)
-        return lambda users: mixed(one(users), other(users), self.weight)
-
-
-def mixed(first: Tensor, second: Tensor, weight: float) -> Tensor:
-    """The blend of two models' scores."""
-    return standardised(first).lerp(standardised(second).to(first), weight)
-
-
-def blend(first: Tried, second: Tried) -> tuple[BlendSettings, RunResult]:
+def blend(first: Run | BaselineRun, second: Run | BaselineRun) -> tuple[BlendSettings, RunResult]:
     """Choose the weight on validation, and rank the test items with it."""
     _check(first, second)
     parts, seed = first.parts, first.result.seed
@@ -126,7 +66,7 @@ def blend(first: Tried, second: Tried) -> tuple[BlendSettings, RunResult]:
     return BlendSettings(weight=best, validation=figures), result
 
 
-def _check(first: Tried, second: Tried) -> None:
+def _check(first: Run | BaselineRun, second: Run | BaselineRun) -> None:
     """Refuse models that were not trained on the same items, or do not score by histories alone."""
     for name in ("dataset", "protocol", "users", "items"):
         one, other = getattr(first.result, name), getattr(second.result, name)
@@ -154,10 +94,61 @@ def write_blend(path: Path, runs: tuple[Path, Path], settings: BlendSettings, re
             (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def read_blend(path: Path) -> tuple[BlendSettings, RunResult]:
-    """The settings and the result in the folder of a blend."""
-    try:
-        settings = BlendSettings.model_validate_json((path / BLEND).read_text(encoding="utf-8"))
-        return settings, RunResult.model_validate_json((path / "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, ValidationError) as error:
-        raise RunError(f"the blend in {path} cannot be read: {error}", "blend the runs again") from None
+Part = Run | BaselineRun | str | Path
+
+
+def blend_runs(
+    first: Part, second: Part, *, out: str | Path | None = None, data_dir: str | Path | None = None
+) -> Run:
+    """Blend two models that score users by their histories. The weight is the best one on validation.
+
+    Each is a run, the folder of one, a fitted baseline, or the preset of a baseline, which is fitted first.
+    With `out`, the blend of two runs is written to a folder, from which it recommends like a run.
+
+    Examples:
+        >>> solera.blend("runs/fedslist-beauty", "runs/fedsasrec-beauty").metrics  # doctest: +SKIP
+    """
+    where = None if data_dir is None else Path(data_dir)
+    path = None if out is None else Path(out)
+    folders = (folder_of(first), folder_of(second)) if path else None
+    one, other = (_opened(each, where) for each in (first, second))
+    settings, result = blend(one, other)
+    if path and folders:
+        write_blend(path, folders, settings, result)
+    return Run(result, one.parts.data, Blended(one, other, settings.weight), path, ())
+
+
+def folder_of(run: Part) -> Path:
+    """The folder of a run."""
+    if isinstance(run, (str, Path)) and not _is_preset(run):
+        return Path(run)
+    if not isinstance(run, Run) or run.path is None:
+        raise RunError(f"{run!r} was not written to a folder", "train it with out=FOLDER")
+    return run.path
+
+
+def _is_preset(part: str | Path) -> bool:
+    return not Path(part).is_dir() and (":" in str(part) or str(part).endswith(".toml"))
+
+
+def _opened(part: Part, data_dir: Path | None) -> Run | BaselineRun:
+    """The model of a part, read from its folder or fitted if it is not there yet."""
+    if not isinstance(part, (str, Path)):
+        return part
+    if not _is_preset(part):
+        return Run.open(part, data_dir=data_dir)
+    config = preset(str(part)).config()
+    if isinstance(config, RunConfig):
+        raise ConfigError(
+            f"preset {str(part)!r} is for a method, not a baseline",
+            f"run `solera train --preset {part} --out FOLDER` and blend the folder",
+        )
+    data = load(
+        config.dataset,
+        data_dir=data_dir,
+        columns=config.columns,
+        min_interactions=config.min_interactions,
+    )
+    return run_baseline(
+        config.baseline, data, protocol=config.protocol, seed=config.seed, options=config.options
+    )

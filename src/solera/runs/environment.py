@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from solera.methods.own import digests
+from solera.core.extensions import digests
 
 PACKAGES = ("solera", "torch", "numpy", "polars", "pydantic", "safetensors")
 

@@ -8,21 +8,19 @@ import numpy as np
 import torch
 
 from solera.coding import download_coding, upload_coding
+from solera.core.closed_form import AnyMethod
 from solera.core.content import ItemAttributes
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.core.protection import Chain, Download, Step
+from solera.data.interactions import Split
 from solera.data.sampling import ClientData
-from solera.data.split import Split
 from solera.dp.laplace import LaplaceNoise
 from solera.dp.noise import Seeded
 from solera.dp.one_round import PrivateSum
 from solera.dp.rounds import PrivateRounds
-from solera.dp.settings import DP
-from solera.dp.supported import check as check_private
-from solera.engine import BlockTraining, OneRound, Simulation, train_one_by_one
-from solera.engine.local_training import LocalTraining
+from solera.dp.settings import DP, check_private
+from solera.engine import BlockTraining, OneRound, Simulation
 from solera.engine.ranks import Ranks
 from solera.engine.row_store import IN_MEMORY
 from solera.runs.settings import RunConfig
@@ -79,11 +77,10 @@ def federation(
             protection=PrivateSum(config.dp, Seeded(config.seed)) if config.dp else None,
             ranks=ranks,
         )
-    train: LocalTraining = train_one_by_one if config.engine == "reference" else BlockTraining(threads)
     return Simulation(
         method,
         clients,
-        train,
+        BlockTraining(threads),
         seed=config.seed,
         device=place,
         dtype=dtype,

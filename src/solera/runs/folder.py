@@ -6,7 +6,7 @@ history.jsonl         one line per finished round
 result.json           the metrics, once the run is finished
 shared.safetensors    the server's state in the selected round
 personal.safetensors  the clients' state in the selected round
-checkpoint-N/         while it runs: the state after round N, to resume from; see `saved_rows`
+checkpoint-N/         while it runs: the state after round N, to resume from
 data.parquet          the interactions, if they were a table in memory that cannot be loaded again
 """
 
@@ -30,14 +30,12 @@ from solera.core.files import (
     replacing_file,
     write_atomically,
 )
-from solera.core.frozen import Frozen
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.core.tensor_files import Writable, write_tensors
+from solera.core.types import Frozen
 from solera.data.datasets import load
 from solera.data.interactions import Interactions
-from solera.engine.row_store import RowStore
 from solera.runs.result import RoundEntry, RunResult
-from solera.runs.saved_rows import read_rows, write_rows
 from solera.runs.settings import RunConfig
 
 _CHECKPOINT = "checkpoint-"
@@ -59,7 +57,7 @@ class SavedState:
         try:
             shared = load_file(folder / f"{prefix}shared.safetensors")
             personal = load_file(folder / f"{prefix}personal.safetensors")
-            return cls(shared, personal | read_rows(folder, prefix))
+            return cls(shared, personal)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise RunError(
                 f"the state in {folder} cannot be read: {error}", "train again into a new folder"
@@ -71,14 +69,11 @@ class StateToSave(NamedTuple):
 
     shared: Writable
     personal: Writable
-    rows: Mapping[str, RowStore] | None = None  # that are not in `personal`
 
-    def write(self, folder: Path, prefix: str = "", before: Path | None = None) -> None:
-        """Write both states to two files in `folder`, and rows to one per segment, if `before` has none."""
+    def write(self, folder: Path, prefix: str = "") -> None:
+        """Write both states to two files in `folder`."""
         for name, tensors in (("shared", self.shared), ("personal", self.personal)):
             write_tensors(folder / f"{prefix}{name}.safetensors", tensors)
-        if self.rows:
-            write_rows(folder, prefix, self.rows, before)
 
 
 class RunProgress(Frozen):
@@ -208,10 +203,9 @@ class RunFolder:
 
         `states` gives the last and then the best one, so that only one of them has to be in memory.
         """
-        before = next(iter(self._checkpoints()[-1:]), None)
         with next_folder(self.path, _CHECKPOINT, progress.rounds_done) as partial:
             for prefix, state in zip(("last-", "best-"), states, strict=True):
-                state.write(partial, prefix, before)
+                state.write(partial, prefix)
             RunFolder(partial)._write("progress.json", progress.model_dump(mode="json"))
 
     def read_checkpoint(self) -> Checkpoint | None:

@@ -2,7 +2,7 @@
 
 Test items are ranked once with models that know training items alone, and once with models that also know
 the validation item. A model that scores by histories reads it. A model with trained personal parameters has
-them refreshed on the device (`engine.refresh`). A graph gets it as an edge. The validation item is no
+them refreshed on the device (`engine.serving`). A graph gets it as an edge. The validation item is no
 candidate in either test.
 """
 
@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from solera.baselines import Baseline, OnGraph, Refreshing
+from solera.baselines.training import Baseline
 from solera.core.method import Method
 from solera.core.text import counted
+from solera.data.interactions import Split, history, with_validation
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history, with_validation
 from solera.engine import OneRound
-from solera.engine.refresh import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
+from solera.engine.serving import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
 from solera.evaluate import Evaluation, Score
 from solera.runs.federation import Federation, clients_of
 from solera.runs.result import READ, Tested
@@ -70,21 +69,15 @@ def second_test(
 
 def second_test_of_baseline(model: Baseline, split: Split) -> SecondTest:
     """The second test of a fitted baseline."""
-    again: Callable[[Split], Baseline]
-    if isinstance(model, OnGraph):
-        how, again = "added to the graph", model.on_graph_of
-    elif isinstance(model, Refreshing):
-        how = f"users' parameters refreshed in {EPOCHS} epochs"
-        again = partial(model.refreshed, epochs=EPOCHS)
-    else:
+    if not model.refreshes:
         return SecondTest(READ, lambda: lambda users: model.scores(users, split.train))
 
     def score() -> Score:
         longer = with_validation(split)
-        knowing = again(longer)
+        knowing = model.refreshed(longer, EPOCHS)
         return lambda users: knowing.scores(users, longer.train)
 
-    return SecondTest(how, score)
+    return SecondTest(model.refreshes.format(epochs=EPOCHS), score)
 
 
 def _longer(method: Method, split: Split) -> ClientData:

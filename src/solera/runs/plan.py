@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from solera.core.arrays import Floats, Ints
 from solera.core.errors import ConfigError
-from solera.data.split import Split, history
+from solera.core.types import Floats, Ints
+from solera.data.interactions import Split, history
 from solera.engine import OneRound, Simulation
 from solera.engine.block import BLOCK_NUMBERS, BLOCK_SAMPLES
-from solera.engine.refresh import refresh_rounds
 from solera.engine.row_store import SPARE
+from solera.engine.serving import refresh_rounds
 from solera.evaluate import Evaluator
-from solera.evaluate.metrics import NAMES
+from solera.evaluate.metrics import known_metrics
 from solera.runs.environment import used_bytes
 from solera.runs.federation import Federation
 from solera.runs.settings import RunConfig
@@ -107,7 +107,7 @@ def _memory(training: Planned, threads: int) -> dict[str, int]:
     else:
         found |= _of_rounds(training, simulation, threads)
     users = int(np.count_nonzero(training.split.test.lengths))
-    figures = 2 * len(NAMES) * len(training.evaluator.cutoffs)  # of every user, in both rankings
+    figures = 2 * len(known_metrics()) * len(training.evaluator.cutoffs)  # of every user, in both rankings
     found["evaluation"] = 3 * _FLOAT * training.evaluator.scores_at_once + _DOUBLE * users * (figures + 6)
     return found
 

@@ -2,20 +2,181 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
-from solera.baselines import configure
+from solera.baselines import BASELINES, configure
 from solera.core.errors import ConfigError, closest
-from solera.runs.paper_rows import row_preset, row_presets
-from solera.runs.preset import Preset, presets
+from solera.core.types import Frozen
 from solera.runs.settings import SETTINGS, BaselineConfig, RunConfig, usual_rounds
 
-__all__ = ["Preset", "preset", "presets", "run_settings"]
+
+class Preset(Frozen):
+    """A run's settings, their source, and the reported metrics."""
+
+    name: str
+    method: str | None = None
+    baseline: str | None = None  # a centralized baseline instead of a method
+    dataset: str
+    source: str
+    plugins: tuple[str, ...] = ()
+    options: dict[str, Any] = Field(default={})
+    settings: dict[str, Any]  # of the run, the protocol among them, by the names of `RunConfig`
+    published: dict[str, float] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gathered(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """A file has the settings beside everything else."""
+        settings = {key: value for key in SETTINGS if (value := given.pop(key, None)) is not None}
+        return {"settings": settings, **given}
+
+    @model_serializer(mode="wrap")
+    def _beside(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        settings: dict[str, Any] = fields.pop("settings")
+        return settings | fields
+
+    @property
+    def full_method(self) -> str:
+        """The method's name with its plug-ins."""
+        return "+".join([self.method or self.baseline or "", *self.plugins])
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that the figures are of."""
+        return str(self.settings["protocol"])
+
+    def config(self, *, protocol: str | None = None, seed: int = 0) -> RunConfig | BaselineConfig:
+        """The settings of the preset's run, under its own protocol or another."""
+        where: dict[str, Any] = {"dataset": self.dataset, "protocol": protocol or self.protocol, "seed": seed}
+        if self.baseline:
+            options = configure(self.baseline, self.options).model_dump(mode="json")
+            known = {key: self.settings[key] for key in BaselineConfig.model_fields if key in self.settings}
+            return BaselineConfig.model_validate(
+                known | where | {"baseline": self.baseline, "options": options}
+            )
+        named = {"method": self.method, "plugins": self.plugins, "options": self.options}
+        return RunConfig.model_validate(self.settings | named | where).resolved()
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """All presets by name. Of two files with the same the later counts: equal tuning before other choices."""
+    found: dict[str, Preset] = {}
+    for file in ("presets.toml", "chosen.toml", "tuned.toml", "transformers.toml"):
+        text = files("solera.runs").joinpath(file).read_text(encoding="utf-8")
+        found |= {
+            name: Preset.model_validate({"name": name, **entry})
+            for name, entry in tomllib.loads(text).items()
+        }
+    return found
+
+
+_HOME = "ml-100k"  # the data set whose preset holds where a paper names no other settings
+PAPER_ROUNDS = 100
+_OF_ROWS = {"method", "plugins", "options", "rounds"}  # what a row takes from a preset
+PAPER_PROTOCOL = "paper"
+
+
+class DataName(Frozen):
+    """What a paper's data set is called in Solera; empty if there is none."""
+
+    name: str = ""
+    min_interactions: int | None = None
+
+
+class Row(Frozen):
+    """How a row is run. What is not given is as in the row `like`, or as in the `preset`."""
+
+    like: str | None = None
+    preset: str | None = None  # without the data set: paper:fedrap
+    method: str | None = None
+    baseline: str | None = None
+    plugins: tuple[str, ...] = ()
+    rounds: int | None = None
+    options: dict[str, Any] = Field(default={})
+    on: dict[str, dict[str, Any]] = Field(default={}, description="options on single data sets")
+    noise: str | None = None
+    dp: str | None = None
+
+
+class PaperRows(Frozen):
+    """The rows of a paper's tables."""
+
+    key: str
+    citation: str
+    datasets: dict[str, DataName]
+    runs: dict[str, Row]
+
+    def preset(self, run: str, dataset: DataName, changes: dict[str, Any] | None = None) -> Preset:
+        """The settings of a row on a data set, with some options changed; `noise` may be one of them."""
+        settings = self._settings(run, dataset.name)
+        options = settings.pop("options") | settings.pop("on", {}).get(dataset.name, {}) | (changes or {})
+        noise = options.pop("noise", None)
+        if noise is not None:
+            settings["noise"] = f"laplace:{noise}" if noise else None
+        named = {
+            "name": f"paper:{slug(run)}@{self.key}/{dataset.name}",
+            "dataset": dataset.name,
+            "min_interactions": dataset.min_interactions,
+            "protocol": PAPER_PROTOCOL,
+            "source": f"{self.citation}, {run}",
+            "options": options,
+        }
+        return Preset.model_validate(named | settings)
+
+    def _settings(self, run: str, dataset: str) -> dict[str, Any]:
+        """Settings with all that they take from another row or a preset; `on` is resolved last."""
+        own = self.runs[run]
+        base: dict[str, Any] = {"rounds": PAPER_ROUNDS, "options": {}}
+        if own.like:
+            base = self._settings(own.like, dataset)
+        elif own.preset:
+            stored = presets().get(f"{own.preset}/{dataset}") or presets()[f"{own.preset}/{_HOME}"]
+            base |= {
+                key: value for key, value in stored.model_dump(exclude_none=True).items() if key in _OF_ROWS
+            }
+        options = base["options"] | base.get("on", {}).get(dataset, {}) | own.options
+        given = own.model_dump(exclude={"like", "preset", "options", "on"}, exclude_defaults=True)
+        return base | given | {"options": options, "on": own.on}
+
+
+@cache
+def paper_rows() -> dict[str, PaperRows]:
+    """The rows of all papers, by the paper's key."""
+    text = files("solera.runs").joinpath("paper_rows.toml").read_text(encoding="utf-8")
+    return {key: PaperRows(key=key, **entry) for key, entry in tomllib.loads(text).items()}
+
+
+def row_preset(name: str) -> Preset | None:
+    """The preset of a row; None if there is none."""
+    return next((preset for preset in _row_presets() if preset.name == name), None)
+
+
+def row_presets() -> list[str]:
+    """Names of the presets of all rows."""
+    return [preset.name for preset in _row_presets()]
+
+
+def _row_presets() -> Iterator[Preset]:
+    for paper in paper_rows().values():
+        for run in paper.runs:
+            for dataset in paper.datasets.values():
+                yield paper.preset(run, dataset)
+
+
+def slug(label: str) -> str:
+    """The name of a row as a part of a preset's name."""
+    return re.sub(r"[^a-z0-9.+=]+", "-", label.lower().replace("w/", "with")).strip("-")
+
 
 Kind = Literal["method", "baseline"]
 
@@ -32,7 +193,7 @@ def preset(name: str) -> Preset:
         hint = (
             closest(name, row_presets())
             if "@" in name
-            else f"{closest(name, list(presets()))}; solera presets lists them"
+            else f"{closest(name, list(presets()))}; solera methods --presets lists them"
         )
         raise ConfigError(f"unknown preset {name!r}", hint)
     return found
@@ -45,7 +206,7 @@ def _in_file(path: Path) -> Preset:
         if len(found) != 1:
             raise ConfigError(f"{path} contains {len(found)} presets instead of one", hint)
         ((name, entry),) = found.items()
-        return Preset(name=name, **entry)
+        return Preset.model_validate({"name": name, **entry})
     except OSError as error:
         raise ConfigError(f"the preset {path} cannot be read: {error.strerror}", hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
@@ -87,6 +248,16 @@ def run_settings(
     if "rounds" not in content:
         config = config.model_copy(update={"rounds": usual_rounds(config.built)})
     return config.resolved() if resolve else config
+
+
+def methods_and_baselines(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The methods and presets among names, and the centralized baselines: the usual ones if none is named."""
+    listed = list(names)
+    baselines = [name for name in listed if name in BASELINES]
+    methods = [name for name in listed if name not in BASELINES]
+    if baselines or any(":" in name and _find(name).baseline for name in methods):
+        return methods, baselines
+    return methods, ["popularity", "ease"]
 
 
 def baseline_settings(

@@ -8,10 +8,11 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from pydantic import ConfigDict, Field, field_validator
 
-from solera.core.frozen import Frozen
-from solera.data.split import Split
+from solera.core.text import render
+from solera.core.types import Frozen
+from solera.data.interactions import Split
 from solera.evaluate import Evaluation
-from solera.evaluate.metrics import CUTOFFS
+from solera.evaluate.metrics import BUILT_IN, CUTOFFS
 
 Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
 READ = "read with the history"  # how a model that scores by histories uses the validation item
@@ -119,7 +120,7 @@ class RunResult(Frozen):
     seconds_to_fit: float | None = None  # of a baseline
     peak_bytes: int | None = None
     bytes: Bytes | None = None
-    engine: str | None = None
+    engine: str | None = None  # of version 0.2, which had a choice
     precision: str | None = None
     secure_aggregation: bool | None = None
     upload: str | None = None  # how uploads and downloads are coded, as on the command line
@@ -157,10 +158,15 @@ class RunResult(Frozen):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The metrics that a printed table shows: a few by default, else HR and NDCG at all cutoffs."""
+        """The metrics that a printed table shows: a few by default, else HR and NDCG at all cutoffs.
+
+        Metrics of one's own are always shown.
+        """
+        own = dict.fromkeys(name.split("@")[0] for name in self.test.full)
+        added = [name for name in own if name not in BUILT_IN]
         if self.cutoffs == CUTOFFS:
-            return METRICS
-        return tuple(f"{name}@{k}" for k in self.cutoffs for name in ("hr", "ndcg"))
+            return (*METRICS, *(f"{name}@10" for name in added))
+        return tuple(f"{name}@{k}" for k in self.cutoffs for name in ("hr", "ndcg", *added))
 
     @property
     def rows(self) -> list[tuple[str | float, ...]]:
@@ -195,6 +201,17 @@ class RunResult(Frozen):
         return (
             f"<{self.method} on {self.dataset} ({self.protocol}{leaky}): "
             f"test HR@10 {test['hr@10']:.4f}, NDCG@10 {test['ndcg@10']:.4f}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The same table for a notebook, as the command line prints it. A leaky protocol is marked in red."""
+        return render(
+            "solera.runs",
+            "result.html",
+            title=self.title,
+            warning=LEAKY if self.leaky else "",
+            metrics=self.shown,
+            rows=self.rows,
         )
 
     @property

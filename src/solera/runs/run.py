@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from pydantic import ValidationError
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import RunError
-from solera.core.federated import AnyMethod
-from solera.core.spec import Home
-from solera.data.interactions import Interactions
+from solera.core.leaf import Home
+from solera.core.types import Frozen, Ints
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history
 from solera.evaluate import Evaluation, Evaluator, split
-from solera.runs.blend import BLEND, FIRST, SECOND, Blended, read_blend
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
 from solera.runs.histories import second_test
-from solera.runs.notebook import result_html
-from solera.runs.recommending import NEWCOMER_ROUNDS, OnUsers, Recommendation, Recommender, Shown
+from solera.runs.recommending import Blended, Recommends
 from solera.runs.result import Rankings, RoundEntry, RunResult, Tested, flat
 
+BLEND = "blend.json"  # in the folder of a blend, beside the folders of its two runs
+FIRST, SECOND = "first", "second"  # these folders
 
-class Run:
+
+class BlendSettings(Frozen):
+    """What is saved of a blend: the weight of the second model, and the validation figure of every weight."""
+
+    weight: float
+    validation: dict[float, float]
+
+
+class Run(Recommends):
     """A finished run: `result` with all metrics, and the model of the selected round."""
 
     def __init__(
@@ -88,7 +96,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """The HTML that a notebook shows."""
-        return result_html(self.result)
+        return self.result._repr_html_()
 
     @property
     def test(self) -> Tested:
@@ -139,71 +147,6 @@ class Run:
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.parts, self.result.seed, self.result.cutoffs)
 
-    def recommend(
-        self,
-        user: str | int,
-        k: int = 10,
-        *,
-        only: Iterable[str | int] | None = None,
-        without: Iterable[str | int] = (),
-    ) -> list[Recommendation]:
-        """The k best items for a user, without those the user has interacted with.
-
-        `only` limits the result to some items, `without` leaves some out; both are item ids.
-        """
-        return self._recommender.for_user(user, k, Shown(only, without))
-
-    def recommend_many(
-        self,
-        users: Iterable[str | int] | None = None,
-        k: int = 10,
-        *,
-        only: Iterable[str | int] | None = None,
-        without: Iterable[str | int] = (),
-    ) -> pl.DataFrame:
-        """Recommendations for several users, or for everybody: a table with one row per user and item."""
-        return self._recommender.for_users(users, k, Shown(only, without))
-
-    def write_recommendations(
-        self,
-        path: str | Path,
-        users: Iterable[str | int] | None = None,
-        k: int = 10,
-        *,
-        only: Iterable[str | int] | None = None,
-        without: Iterable[str | int] = (),
-        on_users: OnUsers | None = None,
-    ) -> None:
-        """Write the table of `recommend_many` to a .parquet or .csv file without holding it in memory.
-
-        `on_users` is called with the number of users written and their total.
-        """
-        self._recommender.write(Path(path), users, k, Shown(only, without), on_users)
-
-    def recommend_for(
-        self,
-        history: Iterable[str | int],
-        k: int = 10,
-        *,
-        rounds: int = NEWCOMER_ROUNDS,
-        only: Iterable[str | int] | None = None,
-        without: Iterable[str | int] = (),
-    ) -> list[Recommendation]:
-        """Recommendations for a user who was not in training, given the ids of their items.
-
-        The oldest item comes first. If users have parameters of their own, these are trained on the history
-        for `rounds` rounds, as on a new device. The shared parameters do not change.
-        """
-        return self._recommender.for_history(history, k, rounds, Shown(only, without))
-
-    def similar(self, item: str | int, k: int = 10) -> list[Recommendation]:
-        """The k most similar items, by the cosine of shared item vectors or by closed-form weights."""
-        return self._recommender.similar(item, k)
-
-    @cached_property
-    def _recommender(self) -> Recommender:
-        return Recommender(self._simulation, self.data)
-
 
 def _check_fits(method: AnyMethod, saved: SavedState, data: Interactions, path: Path) -> None:
     """Raise an error if saved tensors have wrong shapes, before tensors of that size are allocated."""
@@ -234,3 +177,12 @@ def _restore(simulation: Federation, saved: SavedState, path: Path) -> None:
     except (KeyError, ValueError, IndexError, RuntimeError, TypeError) as error:
         message = f"the state in {path} does not fit its method and data set: {error}"
         raise RunError(message[:300], "train again into a new folder") from None
+
+
+def read_blend(path: Path) -> tuple[BlendSettings, RunResult]:
+    """The settings and the result in the folder of a blend."""
+    try:
+        settings = BlendSettings.model_validate_json((path / BLEND).read_text(encoding="utf-8"))
+        return settings, RunResult.model_validate_json((path / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, ValidationError) as error:
+        raise RunError(f"the blend in {path} cannot be read: {error}", "blend the runs again") from None

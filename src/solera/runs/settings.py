@@ -14,12 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from solera.core.errors import ConfigError, closest
 from solera.core.text import key_values
 from solera.dp.accounting import Releases
-from solera.dp.guarantee import guarantee
-from solera.dp.settings import DP, PaperLaplace
-from solera.evaluate.metrics import ALWAYS, CUTOFFS, NAMES, with_always
+from solera.dp.settings import DP, PaperLaplace, check_private, guarantee
+from solera.evaluate.metrics import ALWAYS, CUTOFFS, known_metrics, with_always
 
 if TYPE_CHECKING:
-    from solera.core.federated import AnyMethod
+    from solera.core.closed_form import AnyMethod
 
 ROUNDS = 100  # default for federated training
 TWICE_UP_TO = 100_000  # users who are tested twice, unless told: everybody's parameters are refreshed for it
@@ -66,8 +65,9 @@ class _Where(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _old_names(cls, given: Any) -> Any:
+        """As 0.2 wrote them. Its `engine` changed no result."""
         if isinstance(given, Mapping):
-            return {RENAMED.get(key, key): value for key, value in given.items()}
+            return {RENAMED.get(key, key): value for key, value in given.items() if key != "engine"}
         return given
 
 
@@ -82,9 +82,6 @@ class RunConfig(_Where):
     rounds: int = Field(default=ROUNDS, ge=1, description="Rounds of federated training (default 100).")
     patience: int | None = Field(
         default=None, ge=1, description="End after so many rounds that are no better on validation."
-    )
-    engine: Literal["block", "reference"] = Field(
-        default="block", description="The fast one, or the specification."
     )
     precision: Literal["single", "double"] = Field(default="single", description="Of all numbers.")
     secure_aggregation: bool = Field(
@@ -153,7 +150,7 @@ class RunConfig(_Where):
 
     @model_validator(mode="after")
     def _selects(self) -> Self:
-        known = [f"{name}@{k}" for k in self.cutoffs for name in NAMES]
+        known = [f"{name}@{k}" for k in self.cutoffs for name in known_metrics()]
         if self.metric is not None and self.metric not in known:
             raise ConfigError(f"unknown metric {self.metric!r}", closest(self.metric, known))
         return self
@@ -207,9 +204,7 @@ class RunConfig(_Where):
         return resolved
 
     def _check_private(self, method: AnyMethod) -> None:
-        from solera.dp.supported import check  # noqa: PLC0415, loads torch
-
-        check(method)
+        check_private(method)
         if self.patience is not None:
             raise ConfigError(
                 "--patience stops training based on users' data, which the --dp guarantee does not cover",

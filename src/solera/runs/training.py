@@ -30,12 +30,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from solera.core.errors import ConfigError, RunError
-from solera.data.attributes import item_attributes
-from solera.data.interactions import Interactions
+from solera.core.threads import torch_threads
+from solera.data.interactions import Interactions, Part, history, when_asked
 from solera.data.ragged import Ragged
-from solera.data.split import Part, history, when_asked
 from solera.engine import OneRound, Simulation, Solution, State
-from solera.engine.process import torch_threads
 from solera.engine.ranks import Ranks
 from solera.evaluate import Evaluation, Evaluator, Ranking, Score, get, split
 from solera.evaluate.ranking import CHUNK
@@ -136,17 +134,22 @@ def train(
     instead. With `memory`, in bytes, a run that would take more is refused, and chunks are chosen to fit.
     """
     try:
-        run = _train(
-            config.resolved(),
-            data,
-            callbacks,
-            out=out,
-            resume=resume,
-            threads=threads,
-            device=device,
-            memory=memory,
-            stop=stop,
-        )
+        config = config.resolved()
+        if ranks := Ranks.joined():
+            run = _train_together(
+                ranks, config, data, callbacks, out=out, resume=resume, threads=threads, memory=memory
+            )
+        else:
+            check_folder(out, config, resume)
+            if out is not None and (out / "config.json").exists() and RunFolder.open(out).result:
+                run = Run.open(out, data=data)
+            else:
+                training = Training(config, data, threads, device, memory=memory, callbacks=callbacks)
+                with torch_threads(threads):
+                    if memory is not None:
+                        plan_of(training, memory, threads).check()
+                    about = environment(threads, device)
+                    run = training.run(_folder(out, config, data, resume, about), stop)
     except BaseException as error:
         for each in callbacks:
             each.on_failure(error)
@@ -154,32 +157,6 @@ def train(
     for each in callbacks:
         each.on_end(run)
     return run
-
-
-def _train(
-    config: RunConfig,
-    data: Interactions,
-    callbacks: Sequence[Callback],
-    *,
-    out: Path | None,
-    resume: bool,
-    threads: int,
-    device: str,
-    memory: int | None,
-    stop: threading.Event | None,
-) -> Run:
-    if ranks := Ranks.joined():
-        return _train_together(
-            ranks, config, data, callbacks, out=out, resume=resume, threads=threads, memory=memory
-        )
-    check_folder(out, config, resume)
-    if out is not None and (out / "config.json").exists() and RunFolder.open(out).result:
-        return Run.open(out, data=data)
-    training = Training(config, data, threads, device, memory=memory, callbacks=callbacks)
-    with torch_threads(threads):
-        if memory is not None:
-            plan_of(training, memory, threads).check()
-        return training.run(_folder(out, config, data, resume, environment(threads, device)), stop)
 
 
 def _train_together(
@@ -302,7 +279,7 @@ class Training:
             device,
             ranks=ranks,
             memory=memory,
-            attributes=item_attributes(data),
+            attributes=data.attributes,
         )
         if ranks:
             self.evaluator.restrict(self.simulation.share.clients)
@@ -459,7 +436,6 @@ class Training:
             peak_bytes=peak_bytes(),
             bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
             options=self.config.options,
-            engine=self.config.engine,
             precision=self.config.precision,
             secure_aggregation=self.config.secure_aggregation,
             upload=self.config.upload,
@@ -511,13 +487,6 @@ class Training:
             return StateToSave(*self.simulation.share.gathered(*state.tensors(), self.method.tailored))
         return StateToSave(*state.writable())
 
-    def _kept(self, state: State | Solution) -> StateToSave:
-        """A state for a checkpoint: rows that an earlier checkpoint has are not written again."""
-        if self.ranks or isinstance(state, Solution):
-            return self._saved(state)
-        personal = state.personal
-        return StateToSave(state.shared | state.memory, personal.without_rows, personal.rows)
-
     def _save(self, folder: RunFolder | None, *, now: bool) -> None:
         start = time.perf_counter()
         due = now or start - self._saved_at >= max(_LEAST_SECONDS, _COST * self._saving_took)
@@ -528,7 +497,7 @@ class Training:
         progress = RunProgress(
             rounds_done=len(self.history), best_round=self.best_round, history=tuple(self.history)
         )
-        states = (self._kept(state) for state in (self.simulation.state, self.best))
+        states = (self._saved(state) for state in (self.simulation.state, self.best))
         if folder:
             folder.write_checkpoint(progress, states)
         else:  # the first rank writes; what this one has goes there

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import DataError
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.device import bundle
 from solera.device.device import Device
 from solera.device.tokens import ADD, READ

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from solera.core.errors import ConfigError, SoleraError
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.device.device import Device
 from solera.service.access import Access
 from solera.service.reading import body

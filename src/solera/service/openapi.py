@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.device.tokens import ADD, READ
 from solera.service import api
 from solera.service.views import Filter

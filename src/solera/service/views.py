@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.device.bundle import Item
 from solera.device.catalogue import plain, titles_in
 from solera.device.choices import Choices

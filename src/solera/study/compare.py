@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from solera.core.arrays import Floats
 from solera.core.errors import RunError
+from solera.core.types import Floats
 from solera.runs.result import LEAKY, Tested
 from solera.study.records import Failure, History, Record
 from solera.study.statistics import Interval, Paired, Spread, holm, paired, spread

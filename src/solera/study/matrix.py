@@ -1,4 +1,4 @@
-"""A matrix: the runs of a benchmark, in one TOML file; docs/benchmarks.md says what it may contain.
+"""A matrix: the runs of a benchmark, in one TOML file; docs/guides/studies.md says what it may contain.
 
 Runs are made in the order of the file: those with tuning first, then data set after data set, protocol after
 protocol, method after method, seed after seed, and blends last.
@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from solera.baselines import BASELINES, configure
 from solera.core.errors import ConfigError, SoleraError
-from solera.core.frozen import Frozen
 from solera.core.text import counted
+from solera.core.types import Frozen
 from solera.data.datasets import available, load, names
 from solera.evaluate import get
 from solera.methods import find
@@ -40,7 +40,7 @@ _PLACE = ("dataset", "protocol", "seed", "columns", "min_interactions")  # setti
 _PAPER = "paper"
 _USUAL = "ml-100k"  # whose published settings stand in where a paper has none for a data set
 _PUBLISHED = 2  # published settings that are tried, at most
-_HINT = "docs/benchmarks.md shows a matrix"
+_HINT = "docs/guides/studies.md shows a matrix"
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class _TuneTable(Effort):
 def _published(name: str, dataset: str) -> list[dict[str, Any]]:
     """The settings of the method's paper on the data set, else of its paper on a usual one or another."""
     found = [each for each in presets().values() if each.protocol == _PAPER and each.full_method == name]
-    plain = [each for each in found if not (each.dp or each.noise)]
+    plain = [each for each in found if not {"dp", "noise"} & each.settings.keys()]
 
     def nearness(each: Preset) -> int:
         return (each.dataset == dataset) * 2 + (each.dataset == _USUAL)
@@ -437,7 +437,7 @@ def read_tuning(path: Path) -> Matrix:
     """Read all searches of a matrix, without the final runs, and check every name."""
     file = _read(path)
     if not file.tune:
-        raise ConfigError(f"{path} has no [[tune]]", "docs/benchmarks.md shows one")
+        raise ConfigError(f"{path} has no [[tune]]", "docs/guides/studies.md shows one")
     searches = (replace(entry, seeds=()) for entry in _tunings(path, file))
     return Matrix(Path(file.results), tuple(searches), Path(file.tuning))
 

@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 
 from solera.baselines import Epoch, configure
 from solera.core.errors import ConfigError, RunError
-from solera.data.interactions import Interactions
-from solera.data.split import Split
+from solera.data.interactions import Interactions, Split
 from solera.evaluate import Evaluation, split
 from solera.runs import AfterRound, Progress, Run, RunConfig, RunFolder, StoppedError, train
 from solera.runs.baseline import BaselineRun, run_baseline, validate_baseline
-from solera.runs.blend import FIRST, SECOND
-from solera.runs.blending import blend_runs
+from solera.runs.blend import blend_runs
 from solera.runs.costs import costs
 from solera.runs.environment import environment, peak_bytes
 from solera.runs.presets import preset as find_preset
 from solera.runs.result import RANKINGS, READ, Bytes, Rankings, RoundEntry, RunResult, Tested
+from solera.runs.run import FIRST, SECOND
 from solera.runs.settings import BaselineConfig
 from solera.runs.training import validate_rounds
 from solera.study.matrix import Blend, Entry

@@ -20,10 +20,9 @@ import polars as pl
 from filelock import FileLock
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from solera.core.arrays import Floats
 from solera.core.errors import RunError
 from solera.core.files import replacing_file, write_atomically
-from solera.core.frozen import Frozen
+from solera.core.types import Floats, Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.runs.costs import Costs

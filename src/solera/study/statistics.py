@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solera.core.arrays import Floats, Ints
+from solera.core.types import Floats, Ints
 from solera.evaluate import Evaluation
 from solera.study.records import UserGroup
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from solera.core.errors import RunError, SoleraError
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.runs import StoppedError
 from solera.runs.result import Metrics
 from solera.study.provenance import Code
@@ -156,6 +156,9 @@ class TrialRecord(TrialRequest):
     trial: Trial
 
 
+COLUMNS = ("method", "trials", "failed", "passes", "seconds", "given", "chosen")
+
+
 class Spent(NamedTuple):
     """What a study cost, and what it gained over the settings it began with."""
 
@@ -171,6 +174,11 @@ class Spent(NamedTuple):
     given: float | None  # NDCG@10 on validation of the first trials, whose settings are given
     ndcg: float | None  # the same of the chosen trial
     near_end: dict[str, float]  # its options that lie near an end of their range, which may be too narrow
+
+    def cells(self) -> tuple[str | float | None, ...]:
+        """The row of a table of its data set."""
+        counts = self.label, self.trials, self.failed, round(self.passes), round(self.seconds)
+        return (*counts, self.given, self.ndcg)
 
 
 def spent(study: Study) -> Spent:

@@ -15,7 +15,6 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import ExperimentalWarning
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
@@ -153,6 +152,12 @@ def _distribution(where: Range) -> BaseDistribution:
 
 def importances(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
     """How much each option matters in finished trials, by PED-ANOVA, the shares adding up to 1."""
+    # It imports scikit-learn, which takes seconds.
+    from optuna.importance import (  # noqa: PLC0415
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )
+
     distributions = {option: _distribution(where) for option, where in space.items()}
     study = optuna.create_study(direction="maximize")
     for trial in trials:

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
-from solera.core.spec import Home, Params
+from solera.core.threads import torch_threads
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import ClientResult, LocalTraining
-from solera.engine.process import torch_threads
 from solera.engine.reference import train_one_by_one
 from solera.engine.simulation import RoundResult, Simulation
 from solera.methods import build
@@ -192,7 +192,7 @@ class MethodConformance:
         assert not set(simulation.state.shared) & personal
 
     def test_resumed_is_uninterrupted(self) -> None:
-        train = BlockTraining(2, 300)
+        train = BlockTraining(2, 10**9)
         whole = run(self.method(), train, rounds=2)
         shared, personal = ({n: v.clone() for n, v in part.items()} for part in whole.state.tensors())
         whole.run_round(2)
@@ -231,7 +231,7 @@ class MethodConformance:
             torch.testing.assert_close(alone[0], together[place], rtol=1e-12, atol=1e-12)
 
     def test_clients_that_are_not_chosen_keep_what_they_have(self) -> None:
-        watched = Watched(BlockTraining(2, 300))
+        watched = Watched(BlockTraining(2, 10**9))
         simulation = run(self.method(clients_per_round=0.5), watched, rounds=1)
         if not held(simulation, 0):
             pytest.skip("clients hold nothing but their history")
@@ -249,8 +249,9 @@ class MethodConformance:
 
     def test_padding_is_inert(self) -> None:
         """Clients with equally many steps, one of them with a shorter last batch."""
-        simulation = run(self.method(), BlockTraining(1, 300), rounds=1)
-        train, context = BlockTraining(1, 10**9), simulation.method.context(1, N_ITEMS)
+        train = BlockTraining(1, 10**9)
+        simulation = run(self.method(), train, rounds=1)
+        context = simulation.method.context(1, N_ITEMS)
         lengths = simulation.data.train.lengths * (1 + context.negatives)
         steps = -(-lengths // context.batch_size)
         pairs = [(a, b) for a, b in permutations(range(N_CLIENTS), 2) if steps[a] == steps[b]]

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
+from solera.core.types import Ints
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine.local_training import ClientResult, LocalTraining, Task
 from solera.engine.simulation import Simulation
 
 CPU = torch.device("cpu")
-ROUNDS = 3
+ROUNDS = 2  # the first from where everybody begins, the second from what was trained
 N_CLIENTS, N_ITEMS, SEED = 20, 90, 5
 Order = Callable[[Ints], Ints]
 

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from solera.cli import app
 from solera.core.errors import ConfigError
-from solera.core.spec import Home, Leaf
+from solera.core.leaf import Home, Leaf
 from solera.core.upload import Upload
 from solera.dp.laplace import LaplaceNoise
 from solera.dp.settings import PaperLaplace
+from solera.engine import train_one_by_one
 from solera.runs import RunConfig, train
 
 LEAVES = (
@@ -87,12 +88,12 @@ def test_a_server_that_mixes_single_tables_mixes_noise(small, method) -> None:
 
 
 @pytest.mark.parametrize("method", ["fedmf", "fedem"])
-def test_engines_draw_the_same(small, method) -> None:
+def test_engines_draw_the_same(small, method, monkeypatch) -> None:
     fields = {"method": method, "dataset": "x", "rounds": 2, "noise": {"scale": 0.1}, "precision": "double"}
-    one, two = (
-        train(RunConfig.model_validate(fields | {"engine": engine}), small, threads=1)
-        for engine in ("block", "reference")
-    )
+    fields |= {"options": {"embedding_size": 4, "local_epochs": 1}}
+    one = train(RunConfig.model_validate(fields), small, threads=1)
+    monkeypatch.setattr("solera.runs.federation.BlockTraining", lambda threads: train_one_by_one)
+    two = train(RunConfig.model_validate(fields), small, threads=1)
     assert one.test["full"] == pytest.approx(two.test["full"], abs=1e-12)
     assert one.result.privacy["guarantee"] == "no guarantee"
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf
 from solera.core.protection import RoundChain
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Home, Leaf
 from solera.core.upload import Sums, Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.dp.accounting import Releases
 from solera.dp.noise import Seeded, SeededNoise, System, SystemNoise
 from solera.dp.rounds import CLIP, PrivateRounds
-from solera.dp.settings import DP
-from solera.dp.supported import check
+from solera.dp.settings import DP, check_private
+from solera.engine import train_one_by_one
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import Task
 from solera.engine.server import Server
@@ -166,7 +166,7 @@ def test_sources_are_standard_normal(noise) -> None:
 )
 def test_refused_with_a_reason(name: str, plugins: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        check(build(name, {}, plugins))
+        check_private(build(name, {}, plugins))
     config = RunConfig(method=name, plugins=tuple(plugins), dataset="x", dp=DP(noise=1, delta=1e-5))
     with pytest.raises(ConfigError, match=why):
         config.resolved()
@@ -238,15 +238,16 @@ def test_without_dp_a_result_says_nothing_of_privacy(small) -> None:
     assert run(small).result.privacy is None
 
 
-def test_both_engines_and_a_resumed_run_are_the_same(small, tmp_path) -> None:
+def test_both_engines_and_a_resumed_run_are_the_same(small, tmp_path, monkeypatch) -> None:
     dp = DP.parse("noise=0.5,delta=1e-3,clip=0.5,adaptive=0.5").model_dump()
-    whole, other = (
-        run(small, dp=dp, options=OPTIONS, precision="double", engine=engine)
-        for engine in ("block", "reference")
-    )
+    options = OPTIONS | {"local_epochs": 1}
+    whole = run(small, dp=dp, options=options, precision="double")
+    with monkeypatch.context() as patch:
+        patch.setattr("solera.runs.federation.BlockTraining", lambda threads: train_one_by_one)
+        other = run(small, dp=dp, options=options, precision="double")
     assert whole.test["full"] == pytest.approx(other.test["full"], abs=1e-12)
     config = RunConfig.model_validate(
-        {"method": "fedmf", "dataset": "ratings", "rounds": 4, "options": OPTIONS, "dp": dp}
+        {"method": "fedmf", "dataset": "ratings", "rounds": 4, "options": options, "dp": dp}
         | {"precision": "double"}
     )
     stop = threading.Event()

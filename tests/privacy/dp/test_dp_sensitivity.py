@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from solera.core.closed_form import ClosedForm
 from solera.core.errors import ConfigError
+from solera.core.leaf import Home, Leaf
 from solera.core.method import Method
-from solera.core.spec import Home, Leaf
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.dp.mechanism import Clip, Gaussian, norms
-from solera.dp.supported import check
+from solera.dp.settings import check_private
 from solera.engine.block import BlockTraining
 from solera.engine.local_training import Task
 from solera.engine.simulation import Simulation
@@ -34,7 +34,7 @@ OWN: dict[str, dict[str, Any]] = {"fedsasrec": {"local_epochs": 1, "layers": 1}}
 
 def fit(name: str) -> bool:
     try:
-        check(find(name))
+        check_private(find(name))
     except ConfigError:
         return False
     return True
@@ -51,18 +51,11 @@ def test_which_methods_may() -> None:
         "fedmf",
         "fedncf",
         "fedrap",
-        "fedrap-c",
-        "fedrap-l2",
-        "fedrap-no",
         "fedrecon",
         "fedsasrec",
         "pfedclr",
-        "pfedclr-af",
-        "pfedclr-cf",
         "pfedrec",
         "plgc",
-        "plgc-dlgm",
-        "plgc-err",
     ]
     assert all(fit(name) for name in ONE_ROUND)
 
@@ -91,7 +84,7 @@ def total(method: Method, uploads: list[Upload]) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", MANY_ROUNDS)
 def test_a_client_more_or_less_moves_the_sum_by_at_most_the_clip(name: str) -> None:
-    """10 clients left out in turn, in 2 rounds, under 50 clips: 1,000 pairs of neighbours each."""
+    """10 clients left out in turn, in 2 rounds, under 8 clips: 160 pairs of neighbours each."""
     method = build(name, options_of(name))
     simulation = Simulation(method, data(), BlockTraining(1), seed=0, device=CPU, dtype=torch.float32)
     largest = 0.0
@@ -100,7 +93,7 @@ def test_a_client_more_or_less_moves_the_sum_by_at_most_the_clip(name: str) -> N
         results = list(BlockTraining(1)(task, np.arange(N_CLIENTS)))
         single = [r.upload.of_client(c, method.leaves) for r in results for c in range(len(r.clients))]
         assert len(single) == N_CLIENTS
-        for bound in np.geomspace(1e-3, 30, 50):
+        for bound in np.geomspace(1e-3, 30, 8):
             clip = Clip(float(bound))
             each = torch.stack([total(method, [clip.upload(one, method.leaves)[0]]) for one in single])
             together = total(method, [clip.upload(r.upload, method.leaves)[0] for r in results])
@@ -113,7 +106,7 @@ def test_a_client_more_or_less_moves_the_sum_by_at_most_the_clip(name: str) -> N
     assert largest == pytest.approx(1.0, abs=1e-6)  # the bound is met: were it lower, this would fail
 
 
-@pytest.mark.parametrize("name", MANY_ROUNDS)
+@pytest.mark.parametrize("name", [name for name in MANY_ROUNDS if "-" not in name])  # options do not matter
 def test_the_others_trained_again_without_a_client_send_what_they_sent(name: str) -> None:
     """So neighbouring federations differ by one client's upload, and by nothing else."""
     method = build(name, options_of(name))
@@ -135,11 +128,11 @@ def test_the_others_trained_again_without_a_client_send_what_they_sent(name: str
 
 @pytest.mark.parametrize("name", list(ONE_ROUND))
 def test_a_contribution_is_no_longer_than_the_clip(name: str) -> None:
-    """1,000 histories, some of whose items repeat; the total of neighbours differs by the contribution."""
+    """300 histories, some of whose items repeat; the total of neighbours differs by the contribution."""
     method = find(name)
     assert isinstance(method, ClosedForm)
     draw = np.random.default_rng(1)
-    for _ in range(1000):
+    for _ in range(300):
         history = draw.integers(0, 30, draw.integers(1, 25))
         clip = float(10 ** draw.uniform(-2, 3))
         before = method.update.of(history)

@@ -21,7 +21,6 @@ from solera.privacy.secagg import (
     make_setup,
     new_identity,
     run_round,
-    secure_sum,
 )
 from solera.privacy.secagg.identity import Identity
 
@@ -31,6 +30,14 @@ PARTS = [
     Part(name="weight", length=1, clip=1000, fraction_bits=0),
 ]
 STAGES = list(Stage)[:5]
+
+
+def secure_sum(inputs, threshold, dropouts=None, *, clip=8.0, fraction_bits=16, bits=32, identities=None):
+    """The sum of the vectors of all that have sent theirs before they dropped out (at stage 3 or later)."""
+    keys = identities or [new_identity() for _ in inputs]
+    part = Part(name="values", length=len(inputs[0]), clip=clip, fraction_bits=fraction_bits)
+    setup = make_setup(keys, threshold, [part], bits=bits)
+    return run_round(setup, keys, [{"values": each} for each in inputs], dropouts).total["values"]
 
 
 def values(seed: int) -> list[dict]:
@@ -67,7 +74,9 @@ def test_the_sum_is_exact_to_the_encoding(identities, inputs, bits):
     assert np.abs(found - np.sum(inputs, axis=0)).max() <= n / 2 * 2**-20 + 1e-13
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 40))]
+)
 def test_any_six_of_twenty_may_drop_out_at_any_stage(identities, seed):
     rng = np.random.default_rng(seed)
     dropouts = {int(c): Stage(int(rng.integers(5))) for c in rng.choice(N, 6, replace=False)}

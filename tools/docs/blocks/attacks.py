@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from blocks.markdown import NONE_YET, table
+from blocks.markdown import NONE_YET, folded, table
 
 from solera_research.inference.figures import Figures, rounds_in_words
 from solera_research.inference.records import AttackRecord
@@ -87,9 +87,9 @@ def best_attack(
 
 
 def attack_commands(attacks: Sequence[AttackRecord | PoisonRecord]) -> str:
-    """What made the records."""
-    lines = "\n".join(record.command for record in attacks)
-    return f"```console\n{lines}\n```" if attacks else NONE_YET
+    """What made the records, with today's names of options."""
+    lines = "\n".join(r.command.replace("--wire paper-laplace=", "--noise laplace:") for r in attacks)
+    return folded(f"The {len(attacks)} commands", f"```console\n{lines}\n```") if attacks else NONE_YET
 
 
 def plain(attacks: Attacks, dataset: str) -> Attacks:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from blocks.markdown import NONE_YET, anchor, table
+from blocks.markdown import NONE_YET, anchor, folded, table
 
 from solera.study.compare import VERDICTS, Board, Comparison, Row, boards, compare, is_popularity
 from solera.study.records import History, Record, Store, slug
@@ -197,7 +197,7 @@ def searches(all_boards: Boards) -> str:
             *("model", "trials", "diverged", "passes", "seconds", "given", "chosen"),
             *("its round", "near an end of the range"),
         )
-        parts += [f"### Search, {each.board.dataset}", table(head, rows)]
+        parts.append(folded(each.board.dataset, table(head, rows)))
     return "\n\n".join(parts) or NONE_YET
 
 

@@ -29,6 +29,7 @@ def privacy_by_users(points: Points, kind: str) -> str:
     rows = [
         (*(f"{number:,}" for number in size), *(_figures(found[size], epsilon) for epsilon in EPSILONS))
         for size in sorted(found)
+        if set(EPSILONS) <= set(found[size])
     ]
     head = ("users", "items", *(f"ε = {'∞' if e is None else f'{e:g}'}" for e in EPSILONS))
     return table(head, rows) if rows else NONE_YET
@@ -54,11 +55,9 @@ _SETTINGS = ("noise_multiplier", "clip", "threshold", "decay", "ridge", "popular
 
 
 def _figures(mine: dict[float | None, dict[str, Any]], epsilon: float | None) -> str:
-    if epsilon not in mine:
-        return "not run"
     test = mine[epsilon]["test"]
     shown = f"{test['hr@10']:.4f} / {test['ndcg@10']:.4f}"
-    if epsilon is None or None not in mine:
+    if epsilon is None:
         return shown
     change = test["hr@10"] / mine[None]["test"]["hr@10"] - 1
     return f"{shown} ({'−' if change < 0 else '+'}{abs(change):.0%})"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blocks.markdown import NONE_YET, table
+from blocks.markdown import NONE_YET, folded, table
 
 from solera.study.records import Store
 from solera_research.leak import DATASETS
@@ -96,16 +96,19 @@ def repositories(leak: Leak) -> str:
 
 
 def _repository(each: Mapping[str, Any]) -> str:
-    url = f"https://github.com/{each['name']}"
-    paper = f", {each['paper']}" if each["paper"] else ""
-    head = f"**[{each['name']}]({url})**, {each['method']}{paper}; commit `{each['commit'][:10]}`"
-    lines = []
+    drawn = _LEAKS[each["negatives"]["answer"]]
+    summary = f"<b>{each['name']}</b>, {each['method']}: {drawn}"
+    paper = f"{each['paper']}; " if each["paper"] else ""
+    lines = [
+        f"- {paper}[commit {each['commit'][:10]}](https://github.com/{each['name']}/tree/{each['commit']})"
+    ]
     for question in _ASKED:
         found = each[question]
         answer = _LEAKS[found["answer"]] if question == "negatives" else found["answer"]
         note = f". {found['note'][:1].upper()}{found['note'][1:]}" if found["note"] else ""
         lines.append(f"- {question}: {answer} (`{found['where']}`){note}")
-    return "\n".join((head, "", *lines, *([f"- {each['note']}"] if each["note"] else [])))
+    noted = [f"- {each['note']}"] if each["note"] else []
+    return folded(summary, "\n".join((*lines, *noted)))
 
 
 def authors(leak: Leak) -> str:
@@ -118,31 +121,15 @@ def authors(leak: Leak) -> str:
         grouped.setdefault((run["method"], run["dataset"]), {}).setdefault(kind, []).append(run)
     rows = []
     for (method, dataset), runs in sorted(grouped.items()):
-        both = [run for kind in _KINDS for run in runs.get(kind, [])]
-        changed = next(
-            (f"`{run['change']['file']}:{run['change']['line']}`" for run in both if run["change"]), "–"
-        )
-        rounds = "/".join(dict.fromkeys(str(run["rounds"]) for run in both))
-        cells = [
-            _mean(runs.get(kind, []), which) for kind in ("before", "after") for which in ("figures", "last")
-        ]
-        rows.append((method, dataset, changed, rounds, *cells))
-    head = (
-        "code",
-        "data",
-        "line",
-        "rounds",
-        "before, as reported",
-        "before, last",
-        "after, as reported",
-        "after, last",
-    )
-    return table(head, rows)
+        if len(runs) < len(_KINDS):
+            continue
+        changed = runs["after"][0]["change"]
+        rounds = min(run["rounds"] for kind in _KINDS for run in runs[kind])
+        place = f"`{changed['file']}:{changed['line']}`"
+        rows.append((method, dataset, place, str(rounds), *(_mean(runs[kind], rounds) for kind in _KINDS)))
+    return table(("code", "data", "line", "after round", *_KINDS), rows)
 
 
-def _mean(runs: Sequence[Mapping[str, Any]], which: str) -> str:
-    found = [run[which] for run in runs if run.get(which)]
-    if not found:
-        return "–"
-    mean = {key: sum(each[key] for each in found) / len(found) for key in _METRICS}
-    return _pair(mean) + (f" ({len(found)} seeds)" if len(found) > 1 else "")
+def _mean(runs: Sequence[Mapping[str, Any]], rounds: int) -> str:
+    mean = {key: sum(run["by_round"][key][rounds - 1] for run in runs) / len(runs) for key in _METRICS}
+    return _pair(mean) + (f" ({len(runs)} seeds)" if len(runs) > 1 else "")

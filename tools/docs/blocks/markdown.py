@@ -18,6 +18,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join((first, "|---" * len(titles) + "|", *others))
 
 
+def folded(summary: str, content: str) -> str:
+    """Content that a click on its summary opens, on the site and where the repository is read."""
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{content}\n\n</details>'
+
+
 def anchor(heading: str) -> str:
     """The anchor that the site gives a heading."""
     plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()

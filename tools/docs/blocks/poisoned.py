@@ -61,7 +61,7 @@ def _by_defence(records: Poisonings) -> Poisonings:
 
 
 def _poisoned_cell(outcome: Outcome | None) -> str:
-    return f"{outcome.exposure:.3f} / {outcome.ndcg:.4f}" if outcome else "not run"
+    return f"{outcome.exposure:.3f} / {outcome.ndcg:.4f}" if outcome else "–"
 
 
 def of_dataset(records: Poisonings, dataset: str) -> Poisonings:

@@ -36,13 +36,11 @@ def modes(private: Private, attacks: Attacks, dataset: str) -> str:
     for where, label in private.asked:
         method, _, mode = label.partition(", ")
         run = next((r for r in private.records if (r.dataset, r.label) == (where, label)), None)
-        if where != dataset or mode not in SEEN_IN:
+        if where != dataset or mode not in SEEN_IN or not run:
             continue
         start, summed = SEEN_IN[mode]
         record = next((r for r in attacks if r.method == method and r.protection.startswith(start)), None)
-        cells = ["not run"] * 3
-        if run:
-            cells = [_under(run), f"{run.result.bytes.up / 1000:,.0f}", f"{run.result.seconds_per_round:.2f}"]
+        cells = [_under(run), f"{run.result.bytes.up / 1000:,.0f}", f"{run.result.seconds_per_round:.2f}"]
         rows.append((f"`{method}`", mode, best_attack(record, summed) or "–", *cells))
     head = ("", "mode", "attack", PAIR, "kB up per client and round", "seconds per round")
     return table(head, rows) if rows else NONE_YET

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 from blocks.scale import Records, checks
 
-from solera.report.chart import Chart, Series
-from solera.report.svg import draw
+from solera.report.chart import Chart, Series, draw
 from solera_research.scale.records import ScaleRecord
 
 Value = Callable[[ScaleRecord], float]

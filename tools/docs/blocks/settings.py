@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 
-from blocks.markdown import PAIR, table
-from pydantic import BaseModel
+from blocks.markdown import PAIR, folded, table
 
 from solera.baselines import BASELINES
 from solera.methods import PLUGINS, find
+from solera.methods import names as all_names
 from solera.runs.presets import Preset, presets
 
 METRICS = {"hr": "hr@10", "ndcg": "ndcg@10"}  # a preset's word for it, and a record's
 
 
 def choices(*names: str) -> str:
-    """The five choices of some methods."""
-    made = [(f"`{name}`", find(name).choices) for name in names]
+    """The five choices of some methods, or of all."""
+    made = [(f"`{name}`", find(name).choices) for name in names or all_names()]
     return table(("method", *made[0][1]), ((name, *each.values()) for name, each in made))
 
 
@@ -45,31 +42,22 @@ def plugin_options(*names: str) -> str:
         for name in names
         for key, value in PLUGINS[name].config().model_dump(mode="json").items()
     ]
-    return table(("`--with`", "`-o`", "default", "about"), rows)
+    return table(("`--plugin`", "`-o`", "default", "about"), rows)
 
 
 def baseline_options(name: str) -> str:
-    """A baseline's options, whose descriptions stand below them in its config class."""
+    """A baseline's options."""
     config = BASELINES[name].config
-    abouts = dict(_texts_below_fields(config))
     shown = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in config()}
-    rows = [(f"`{key}`", f"`{value}`", abouts[key]) for key, value in shown.items()]
-    return table(("`-o`", "default", "about"), rows) if rows else f"`{name}` has no options."
-
-
-def _texts_below_fields(config: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    for cls in reversed(config.__mro__[: config.__mro__.index(BaseModel)]):
-        for parent in ast.parse(inspect.getsource(cls)).body:
-            for pair in pairwise(parent.body if isinstance(parent, ast.ClassDef) else []):
-                match pair:
-                    case ast.AnnAssign(target=ast.Name(key)), ast.Expr(ast.Constant(str(about))):
-                        yield key, about
+    rows = [(f"`{k}`", f"`{v}`", config.model_fields[k].description or "") for k, v in shown.items()]
+    options_ = table(("`-o`", "default", "about"), rows)
+    return folded(f"Options of <code>{name}</code>", options_) if rows else f"`{name}` has no options."
 
 
 def preset_table(*names: str) -> str:
     """The presets of published rows, of some methods and plug-ins or of all. Without any, the tuned ones."""
     rows = [
-        (f"`{p.name}`", f"`{p.protocol}`", str(p.rounds), _changed(p), published(p), p.source)
+        (f"`{p.name}`", f"`{p.protocol}`", str(p.settings.get("rounds")), _changed(p), published(p), p.source)
         for p in presets().values()
         if p.published and (not names or {p.method, *p.plugins} & set(names))
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from blocks.markdown import NONE_YET, PAIR, table
@@ -14,8 +14,9 @@ from blocks.settings import METRICS
 
 from solera.study.compare import HISTORIES, NOT_RUN, Row, boards, compare
 from solera.study.records import History, Record
-from solera.study.tables import comparison_tables, cost_table, main_table, text
+from solera.study.tables import text
 
+HEAD = (PAIR, *HISTORIES.values(), "MB up / down")
 DATASETS = ("ml-1m", "ml-1m-5core", "beauty", "toys", "sports")
 TWINS = {  # what is the same but for federation
     "fedslist, attributes & fedsasrec": "slist, attributes & sasrec",
@@ -44,42 +45,46 @@ def read_published(path: Path) -> list[Published]:
     ]
 
 
-def beside_published(records: Sequence[Record], others: Sequence[Published], known: str) -> str:
-    """HR@10 / NDCG@10 of every model by data set: federated, then centralized, then published."""
-    history = next(history for history, words in HISTORIES.items() if words == known)
-    found = {
-        board.dataset: {row.label: row for row in board.rows}
-        for board in boards(records)
-        if board.protocol == "strict"
-    }
-    shown = [name for name in DATASETS if name in found]
-    if not shown:
-        return NONE_YET
-    labels = {label: row.central for name in shown for label, row in found[name].items()}
-    ours = [
-        (
-            f"{label}, centralized" if central else f"**{label}**",
-            *(_cell(found[name].get(label), history) for name in shown),
-        )
-        for label, central in sorted(labels.items(), key=lambda each: (each[1], each[0]))
-    ]
-    theirs = [
-        (f"*{each.model}* ({each.source})", *(_pair(each.figures.get(name)) for name in shown))
-        for each in others
-        if any(name in each.figures for name in shown)
-    ]
-    return table((PAIR, *shown), [*ours, *(theirs if history == "validation" else ())])
-
-
-def transformer_boards(records: Sequence[Record]) -> str:
-    """Every data set: figures, what a client pays, and every comparison with a centralized model."""
+def transformer_boards(records: Sequence[Record], others: Sequence[Published]) -> str:
+    """Every data set: models that read histories alone beside published ones, then those with attributes."""
+    found = {board.dataset: board.rows for board in boards(records) if board.protocol == "strict"}
     parts = []
-    for board in boards(records):
-        parts += [f"### {board.dataset}", main_table(replace(board, missing={})).grid()]
-        parts += ["What a client pays:", cost_table(board).grid()]
-        for each in comparison_tables(board):
-            parts += [f"Paired differences in NDCG@10, {each.title.rpartition(', ')[2]}:", each.grid()]
+    for name in (name for name in DATASETS if name in found):
+        theirs = [
+            (f"*{each.model}* ({each.source})", "", _pair(each.figures[name]), "")
+            for each in others
+            if name in each.figures
+        ]
+        parts += [f"### {name}", table(HEAD, [*_lines(found[name], attributes=False), *theirs])]
+        if with_attributes := _lines(found[name], attributes=True):
+            parts += ["With categories and brands of items:", table(HEAD, with_attributes)]
     return "\n\n".join(parts) or NONE_YET
+
+
+def _lines(rows: Sequence[Row], *, attributes: bool) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"{row.label}, centralized" if row.central else f"**{row.label}**",
+            *(_known(row, history) for history in HISTORIES),
+            _bytes(row),
+        )
+        for row in rows
+        if ("attributes" in row.label) == attributes
+    ]
+
+
+def _known(row: Row, history: History) -> str:
+    figures = [row.known(history, metric) for metric in METRICS.values()]
+    return "" if NOT_RUN in figures else " / ".join(map(text, figures))
+
+
+def _bytes(row: Row) -> str:
+    """Up and down of an average client until the selected round, in MB; nothing of a centralized model."""
+    moved = [record.bytes_until_selected for record in row.records]
+    if not all(moved):
+        return ""
+    each = [one for one in moved if one]
+    return f"{fmean(one.up for one in each) / 1e6:.3g} / {fmean(one.down for one in each) / 1e6:.3g}"
 
 
 def cost_of_federation(records: Sequence[Record]) -> str:
@@ -90,14 +95,9 @@ def cost_of_federation(records: Sequence[Record]) -> str:
         pairs = [p for p in made.get(name, ()) if (p.ours.label, p.theirs.label) == (ours, theirs)]
         if pairs:
             by_history = {pair.history: text(pair.interval) for pair in pairs}
-            rows.append((name, ours, theirs, *(by_history.get(history, NOT_RUN) for history in HISTORIES)))
+            rows.append((name, ours, theirs, *(by_history.get(history, "") for history in HISTORIES)))
     return table(("data set", "federated", "centralized", *HISTORIES.values()), rows) if rows else NONE_YET
 
 
-def _cell(row: Row | None, history: History) -> str:
-    figures = [row.known(history, metric) for metric in METRICS.values()] if row else []
-    return NOT_RUN if NOT_RUN in figures or not figures else " / ".join(map(text, figures))
-
-
-def _pair(figures: tuple[float, float] | None) -> str:
-    return f"{figures[0]:.4f} / {figures[1]:.4f}" if figures else ""
+def _pair(figures: tuple[float, float]) -> str:
+    return f"{figures[0]:.4f} / {figures[1]:.4f}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli import completion
+from solera.cli.catalogue import method_names
 from solera.cli.options import (
     DataDir,
     OptionalData,
@@ -19,7 +19,7 @@ from solera.cli.options import (
     parse_numbers,
     parse_pairs,
 )
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import step_progress
 from solera.cli.settings import takes_settings
 
@@ -39,13 +39,14 @@ ABOUT = {
 COLUMNS = ("", "clients", "AUC", "prec.", "touched", "any: AUC", "any: prec.")
 
 
+@answers
 @takes_settings("protocol", "dp", "noise", "min_interactions", "columns")
 def attack(
     method: Annotated[
         str | None,
         typer.Argument(
             help="Method, or the folder of a run, whose first rounds are repeated.",
-            autocompletion=completion.methods,
+            autocompletion=method_names,
         ),
     ] = None,
     data: OptionalData = None,
@@ -67,8 +68,7 @@ def attack(
     record: Annotated[Path | None, typer.Option(help="Table to add the record to.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Infer from clients' uploads which items they interacted with. Takes about a minute.
 
     Example: solera attack fedmf --data ml-100k --rounds 5
@@ -130,12 +130,8 @@ def attack(
     made = _record(config, findings, threads)
     if record:
         Store(record, AttackRecord).add(made)
-    if json:
-        print_json(made.model_dump(mode="json"))
-        return
-    _show(config, findings)
-    if record:
-        out.print(f"record: {made.name} in {record}", highlight=False)
+    said = [*_said(config, findings), *([Line(f"record: {made.name} in {record}")] if record else [])]
+    return Answer(made.model_dump(mode="json"), said)
 
 
 def _alone(given: dict[str, Any]) -> None:
@@ -172,16 +168,16 @@ def _protection(config: RunConfig) -> str:
     return PLAIN
 
 
-def _show(config: RunConfig, findings: Sequence[Finding]) -> None:
+def _said(config: RunConfig, findings: Sequence[Finding]) -> Iterator[Table | str]:
     for name, about in ABOUT.items():
-        table(f"{name}: {about}", COLUMNS, _rows([each for each in findings if each.attack == name]))
-    out.print(
+        rows = _rows([each for each in findings if each.attack == name])
+        yield Table(f"{name}: {about}", COLUMNS, rows)
+    yield (
         f"{config.full_method} on {config.dataset}, protocol {config.protocol}, seed {config.seed}\n"
         "AUC: how often an item of the attacked client stands above another; 0.5 is chance\n"
         "prec.: share of the client's items among the first as many\n"
         "touched: AUC among the rows in the upload, the client's items against its negatives\n"
-        "any: the same for all items that anybody in the sum has",
-        highlight=False,
+        "any: the same for all items that anybody in the sum has"
     )
 
 

@@ -19,7 +19,7 @@ from solera.cli.options import (
     parse_columns,
     parse_pairs,
 )
-from solera.cli.output import Json, err, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import epoch_progress, step_progress
 
 GROUPS = {
@@ -30,6 +30,7 @@ GROUPS = {
 }
 
 
+@answers
 def leak(
     data: Data = "ml-100k",
     method: Annotated[str, typer.Option(help="Method, with plug-ins as in fedmf+plgc.")] = "fedrap",
@@ -47,8 +48,7 @@ def leak(
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Show that held-out items rise under the papers' protocol but not under strict. About a minute.
 
     Example: solera leak --data ml-100k
@@ -58,8 +58,7 @@ def leak(
     Example: solera leak --data ml-100k --method local --rounds 30
     """
     if every:
-        _count(seed, _folder(picture) / picture.name, record, data_dir, json)
-        return
+        return _count(seed, _folder(picture) / picture.name, record, data_dir)
     from solera.data.datasets import load
     from solera.methods import build
     from solera_research.leak import Places, show_leak
@@ -81,14 +80,22 @@ def leak(
             method, interactions, options, rounds=rounds, seed=seed, threads=threads, on_round=on_round
         )
     found["pictures"] = [str(path) for path in draw(found, folder / picture.name)]
-    if json:
-        print_json(found)
-        return
-    _show(found)
-    out.print(f"picture: {', '.join(found['pictures'])}", highlight=False)
+    title = f"{found['method']} on {found['dataset']} after {found['rounds']} rounds, seed {found['seed']}"
+    return Answer(
+        found,
+        [
+            Table(title, ("", "paper (LEAKY)", "strict"), _rows(found)),
+            f"place: mean over {found['watched_users']:,} users, 100 is the top of a user's list, "
+            "0 the bottom\n"
+            "drawn: as a negative of that user, at least once so far\n"
+            "HR@10: chance is 0.10 against 99 items\n"
+            f"control: has learned nothing but what was drawn in {found['control_rounds']} rounds",
+            Line(f"picture: {', '.join(found['pictures'])}"),
+        ],
+    )
 
 
-def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None, json: bool) -> None:
+def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None) -> Answer:
     """The counter on every data set that is there."""
     from solera.data.datasets import available, load
     from solera.study.provenance import check_committed
@@ -109,9 +116,6 @@ def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None,
         Store(record, Measured).add(*(Measured(key=row["dataset"], content=row) for row in rows))
     found: dict[str, Any] = {"rows": rows, "left_out": [name for name in DATASETS if name not in there]}
     found["pictures"] = [str(path) for path in draw_counter(rows, picture)]
-    if json:
-        print_json(found)
-        return
     header = (
         "HR@10 / NDCG@10",
         "counter",
@@ -121,17 +125,17 @@ def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None,
         "best published",
         "strict",
     )
-    table(f"a counter of draws in 100 rounds, seed {seed}", header, map(_counted, rows))
-    out.print(
+    said: list[Table | Line | str] = [
+        Table(f"a counter of draws in 100 rounds, seed {seed}", header, map(_counted, rows)),
         "HR@10 / NDCG@10 against 99 items, under paper (LEAKY), but for strict; chance is 0.10 / 0.05\n"
         "counter: has learned nothing but what was drawn\n"
         "ties by pop.: equal counts ranked by popularity, thought of after the counter\n"
         "best published: the highest of either in the tables of five papers",
-        highlight=False,
-    )
+    ]
     if found["left_out"]:
-        err.print(f"left out: {', '.join(found['left_out'])}; solera data list says where to get them")
-    out.print(f"picture: {', '.join(found['pictures'])}", highlight=False)
+        said.append(f"left out: {', '.join(found['left_out'])}; solera data list says where to get them")
+    said.append(Line(f"picture: {', '.join(found['pictures'])}"))
+    return Answer(found, said)
 
 
 def _counted(row: dict[str, Any]) -> tuple[str, ...]:
@@ -152,18 +156,6 @@ def _folder(picture: Path) -> Path:
             f"{picture.parent} cannot be created: {error.strerror}", "give another --picture"
         ) from None
     return picture.parent
-
-
-def _show(found: dict[str, Any]) -> None:
-    title = f"{found['method']} on {found['dataset']} after {found['rounds']} rounds, seed {found['seed']}"
-    table(title, ("", "paper (LEAKY)", "strict"), _rows(found))
-    out.print(
-        f"place: mean over {found['watched_users']:,} users, 100 is the top of a user's list, 0 the bottom\n"
-        "drawn: as a negative of that user, at least once so far\n"
-        "HR@10: chance is 0.10 against 99 items\n"
-        f"control: has learned nothing but what was drawn in {found['control_rounds']} rounds",
-        highlight=False,
-    )
 
 
 def _rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:

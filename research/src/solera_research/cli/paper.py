@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from solera.cli.bench import Jobs, Replace, RetryFailed, show_end
-from solera.cli.bench_progress import matrix_progress, raise_if_stopped
+from solera.cli.bench import Jobs, Replace, RetryFailed, ended
+from solera.cli.lazy import Pluggable
 from solera.cli.options import (
     Columns,
     DataDir,
@@ -21,15 +21,22 @@ from solera.cli.options import (
     parse_columns,
     parse_pairs,
 )
-from solera.cli.output import Json, help_if_alone, out, print_json, table
-from solera.cli.progress import step_progress
+from solera.cli.output import Answer, Line, Table, answers, err, help_if_alone
+from solera.cli.progress import run_shown, step_progress
 
 if TYPE_CHECKING:
     from solera.study.runner import Plan
     from solera_research.papers import Paper, PaperTable
     from solera_research.papers.cells import Cell
 
+
+class _Paper(Pluggable):
+    prefix = "paper."
+    renamed: ClassVar = {"list": "show"}  # commands of 0.2, which work until 0.4
+
+
 app = typer.Typer(
+    cls=_Paper,
     help="Run the tables and figures of PFedRec, FedRAP, PFedCLR, FedEM and PLGC, and compare with them.",
     invoke_without_command=True,
 )
@@ -43,13 +50,9 @@ def _tables(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        help="A table or figure, as in pfedrec/table-1; `solera paper list` lists them.",
-        autocompletion=_tables,
-    ),
-]
+_NAME = typer.Argument(
+    help="A table or figure, as in pfedrec/table-1; `solera paper show` lists them.", autocompletion=_tables
+)
 DataName = Annotated[
     str | None, typer.Option("--data", help="Only this data set, by Solera's name or the paper's.")
 ]
@@ -60,14 +63,93 @@ Records = Annotated[
 ]
 
 
-@app.command("list")
-def list_(records: Records = None, data_dir: DataDir = None, json: Json = False) -> None:
-    """List all tables and figures, with the number of cells that have a record.
+@app.command()
+@answers
+def run(
+    name: Annotated[str, _NAME],
+    data: DataName = None,
+    only: Only = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of every cell: 0, 1, 2, …", min=1)] = 1,
+    jobs: Jobs = None,
+    plan: Annotated[bool, typer.Option("--plan", help="List the missing runs and start none.")] = False,
+    retry_failed: RetryFailed = False,
+    replace: Replace = False,
+    records: Records = None,
+    data_dir: DataDir = None,
+) -> Answer:
+    """Run the missing cells of a table or figure. After an interruption, the same command continues.
 
-    A cell is one row on one data set. With --json also: cells that are published, and that can be run here.
+    Example: solera paper run fedrap/table-3 --data ml-100k --only FedMF
 
-    Example: solera paper list
+    Example: solera paper run pfedrec/table-1 --seeds 5 --plan
     """
+    from solera.study.runner import make_plan
+    from solera_research.papers import find_table
+    from solera_research.papers.cells import RECORDS, Stored, missing_runs, select
+
+    paper, found = find_table(name)
+    _check_runs(paper, found)
+    table = records or RECORDS
+    chosen = select(paper, found, data, only, data_dir)
+    matrix = missing_runs(chosen, Stored(table), seeds, table)
+    made = make_plan(matrix, retry_failed=retry_failed, replace=replace)
+    left_out = [cell for cell in chosen if cell.problem]
+    if plan:
+        return _planned(made, left_out)
+    err.print(_plan_line(made, left_out), highlight=False)
+    status = run_shown(matrix, made, "records", jobs=jobs, data_dir=data_dir)
+    return ended(matrix, status, f"solera paper show {paper.key}/{found.id}")
+
+
+@app.command()
+@answers
+def show(
+    name: Annotated[str | None, _NAME] = None,
+    data: DataName = None,
+    only: Only = None,
+    records: Records = None,
+    data_dir: DataDir = None,
+) -> Answer:
+    """Show a table or figure: published figures, ours, and the difference. Without a name, list them all.
+
+    A cell is one row on one data set. The list has the number of cells with a record; with --json also of
+    those that are published, and that can be run here.
+
+    Example: solera paper show
+
+    Example: solera paper show pfedrec/table-1 --data ml-100k
+    """
+    from solera_research.papers import find_table
+    from solera_research.papers.cells import RECORDS, Stored, select
+    from solera_research.papers.tables import document, grids, results
+
+    if name is None:
+        return _listed(records, data_dir)
+    paper, found = find_table(name)
+    chosen = select(paper, found, data, only, data_dir) if found.kind == "runs" else []
+    compared = results(chosen, Stored(records or RECORDS))
+    made = grids(paper, found, compared, data_dir)
+    title = f"{paper.name}, {found.id.replace('-', ' ')}: {found.title}"
+    said: list[Table | Line | str] = [
+        Table(
+            f"{title} · {grid.title}" if grid.title else title,
+            grid.head,
+            grid.rows,
+            leaky=found.kind == "runs",
+        )
+        for grid in made
+    ]
+    lines = (*([] if made else [title]), found.about, *found.commands)
+    said += [Line(line) for line in lines if line]
+    if any(result.state == "not run" for result in compared):
+        said.append(Line(f"next: solera paper run {paper.key}/{found.id}", "dim"))
+    fields = found.model_dump(mode="json", include={"title", "kind", "ranking", "about", "commands"})
+    numbers = [] if chosen else [grid._asdict() for grid in made]
+    cells = [document(result) for result in compared]
+    return Answer({"table": f"{paper.key}/{found.id}", **fields, "cells": cells, "grids": numbers}, said)
+
+
+def _listed(records: Path | None, data_dir: Path | None) -> Answer:
     from solera_research.papers import papers
     from solera_research.papers.cells import RECORDS, Stored, cells
     from solera_research.papers.tables import count, results
@@ -83,102 +165,22 @@ def list_(records: Records = None, data_dir: DataDir = None, json: Json = False)
         for paper in papers().values()
         for each in paper.table
     ]
-    if json:
-        print_json(rows)
-        return
     listed = (
         (row["table"], f"{row['recorded']} of {row['cells']}" if row["cells"] else None, row["title"])
         for row in rows
     )
-    table("Tables and figures of five papers", ("table", "recorded", "title"), listed)
-    out.print("next: solera paper show pfedrec/table-1", style="dim", highlight=False)
+    return Answer(
+        rows,
+        [
+            Table("Tables and figures of five papers", ("table", "recorded", "title"), listed),
+            Line("next: solera paper show pfedrec/table-1", "dim"),
+        ],
+    )
 
 
 @app.command()
-def run(
-    name: Name,
-    data: DataName = None,
-    only: Only = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of every cell: 0, 1, 2, …", min=1)] = 1,
-    jobs: Jobs = None,
-    plan: Annotated[bool, typer.Option("--plan", help="List the missing runs and start none.")] = False,
-    retry_failed: RetryFailed = False,
-    replace: Replace = False,
-    records: Records = None,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Run the missing cells of a table or figure. After an interruption, the same command continues.
-
-    Example: solera paper run fedrap/table-3 --data ml-100k --only FedMF
-
-    Example: solera paper run pfedrec/table-1 --seeds 5 --plan
-    """
-    from solera.study.runner import make_plan, run_matrix
-    from solera_research.papers import find_table
-    from solera_research.papers.cells import RECORDS, Stored, missing_runs, select
-
-    paper, found = find_table(name)
-    _check_runs(paper, found)
-    folder = records or RECORDS
-    chosen = select(paper, found, data, only, data_dir)
-    matrix = missing_runs(chosen, Stored(folder), seeds, folder)
-    made = make_plan(matrix, retry_failed=retry_failed, replace=replace)
-    left_out = [cell for cell in chosen if cell.problem]
-    if plan:
-        _show_plan(made, left_out, json)
-        return
-    if not json:
-        out.print(_plan_line(made, left_out), highlight=False)
-        if not matrix.entries:
-            out.print(f"next: solera paper show {paper.key}/{found.id}", style="dim", highlight=False)
-            return
-    with matrix_progress() as on_change:
-        status = run_matrix(matrix, made, jobs=jobs, data_dir=data_dir, on_change=on_change)
-    raise_if_stopped(status, "records")
-    show_end(matrix, status, f"solera paper show {paper.key}/{found.id}", json)
-
-
-@app.command()
-def show(
-    name: Name,
-    data: DataName = None,
-    only: Only = None,
-    records: Records = None,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Show a table or figure: published figures, ours, and the difference.
-
-    Example: solera paper show pfedrec/table-1 --data ml-100k
-    """
-    from solera_research.papers import find_table
-    from solera_research.papers.cells import RECORDS, Stored, select
-    from solera_research.papers.tables import document, grids, results
-
-    paper, found = find_table(name)
-    chosen = select(paper, found, data, only, data_dir) if found.kind == "runs" else []
-    compared = results(chosen, Stored(records or RECORDS))
-    made = grids(paper, found, compared, data_dir)
-    if json:
-        fields = found.model_dump(mode="json", include={"title", "kind", "ranking", "about", "commands"})
-        numbers = [] if chosen else [grid._asdict() for grid in made]
-        cells = [document(result) for result in compared]
-        print_json({"table": f"{paper.key}/{found.id}", **fields, "cells": cells, "grids": numbers})
-        return
-    title = f"{paper.name}, {found.id.replace('-', ' ')}: {found.title}"
-    for grid in made:
-        named = f"{title} · {grid.title}" if grid.title else title
-        table(named, grid.head, grid.rows, leaky=found.kind == "runs")
-    for line in (*([] if made else [title]), found.about, *found.commands):
-        if line:
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
-    if any(result.state == "not run" for result in compared):
-        out.print(f"next: solera paper run {paper.key}/{found.id}", style="dim", highlight=False)
-
-
-@app.command()
-def summary(records: Records = None, json: Json = False) -> None:
+@answers
+def summary(records: Records = None) -> Answer:
     """Count the printed HR@10 and NDCG@10 that were reproduced, and say why others were not.
 
     A run counts once, however many rows and tables it serves, by where its settings come from. A cell is one
@@ -194,29 +196,31 @@ def summary(records: Records = None, json: Json = False) -> None:
     from solera_research.papers.tables import shown_differences
 
     found = list(all_results(papers().values(), Stored(records or RECORDS)))
-    if json:
-        print_json(document(found))
-        return
     lines, outside = summarize(found)
     near = f"within {CLOSE} in HR@10 and NDCG@10"
-    table(
-        f"Unique runs, and how many are {near} in all their cells",
-        ("settings", "run", "within", "outside", "not run", "not attempted"),
-        unique_runs(found),
-        leaky=True,
-    )
     head = ("paper", "data set", "cells", "run", "within", "outside", "not run", "cannot")
-    table(f"Published cells, and how many are {near}", head, [*lines, total(lines)], leaky=True)
+    said: list[Table | Line | str] = [
+        Table(
+            f"Unique runs, and how many are {near} in all their cells",
+            ("settings", "run", "within", "outside", "not run", "not attempted"),
+            unique_runs(found),
+            leaky=True,
+        ),
+        Table(f"Published cells, and how many are {near}", head, [*lines, total(lines)], leaky=True),
+    ]
     for each in outside:
         where = f"{each.table}, {each.row}, {each.dataset}: {shown_differences(each.difference)}."
-        out.print(f"{where} {each.why}", highlight=False, markup=False, soft_wrap=True)
-    for paper, what, cells, why in left_out(found):
-        text = f"not attempted: {paper}, {what} ({cells} cells). {why}"
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
-    out.print("next: solera paper run pfedrec/table-1 --plan", style="dim", highlight=False)
+        said.append(f"{where} {each.why}")
+    said += [
+        f"not attempted: {paper}, {what} ({cells} cells). {why}"
+        for paper, what, cells, why in left_out(found)
+    ]
+    said.append(Line("next: solera paper run pfedrec/table-1 --plan", "dim"))
+    return Answer(document(found), said)
 
 
 @app.command()
+@answers
 def draw(
     runs: Annotated[
         list[str],
@@ -234,8 +238,7 @@ def draw(
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
     columns: Columns = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Train, and draw the papers' figures of single rounds and of users' item tables, as SVG.
 
     Example: solera paper draw pfedrec --data ml-100k --rounds 10
@@ -282,10 +285,7 @@ def draw(
             )
         courses.append(course)
     written = write(drawn(courses), output)
-    if json:
-        print_json({"written": [str(path) for path in written]})
-        return
-    out.print(f"{len(written)} figures in {output}", highlight=False)
+    return Answer({"written": [str(path) for path in written]}, [Line(f"{len(written)} figures in {output}")])
 
 
 def _check_runs(paper: Paper, found: PaperTable) -> None:
@@ -308,7 +308,7 @@ def _plan_line(plan: Plan, left_out: list[Cell]) -> str:
     return text
 
 
-def _show_plan(plan: Plan, left_out: list[Cell], json: bool) -> None:
+def _planned(plan: Plan, left_out: list[Cell]) -> Answer:
     todo = [
         {
             "run": entry.label,
@@ -318,14 +318,11 @@ def _show_plan(plan: Plan, left_out: list[Cell], json: bool) -> None:
         }
         for entry in plan.todo
     ]
-    if json:
-        out_cells = [
-            {"row": cell.row, "column": cell.column, "why": cell.problem[1]}
-            for cell in left_out
-            if cell.problem
-        ]
-        print_json({"runs": todo, "left_out": out_cells})
-        return
-    head = ("run", "dataset", "seed", "rounds")
-    table("Missing runs", head, ([run[key] for key in head] for run in todo))
-    out.print(_plan_line(plan, left_out), highlight=False)
+    cells = [
+        {"row": cell.row, "column": cell.column, "why": cell.problem[1]} for cell in left_out if cell.problem
+    ]
+    columns = {name: name for name in ("run", "dataset", "seed", "rounds")}
+    return Answer(
+        {"runs": todo, "left_out": cells},
+        [Table.of("Missing runs", todo, columns), _plan_line(plan, left_out)],
+    )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from solera.cli import completion
+from solera.cli.catalogue import method_names
 from solera.cli.options import DataDir, OptionalData, Options, Plugins, PresetName, Threads, parse_pairs
-from solera.cli.output import Json, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import step_progress
 from solera.cli.settings import takes_settings
 
@@ -34,11 +34,12 @@ Defence = Literal[
 ]
 
 
+@answers
 @takes_settings("protocol", "seed", "min_interactions", "columns")
 def poison(
     method: Annotated[
         str | None,
-        typer.Argument(help="A method that averages clients' changes.", autocompletion=completion.methods),
+        typer.Argument(help="A method that averages clients' changes.", autocompletion=method_names),
     ] = None,
     data: OptionalData = None,
     preset: PresetName = None,
@@ -64,8 +65,7 @@ def poison(
     record: Annotated[Path | None, typer.Option(help="Table to add the record to.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Train with malicious clients and measure how often their items are recommended. About a minute.
 
     Example: solera poison fedmf --data ml-100k --attack promotion --malicious 0.01 --boost 10
@@ -108,24 +108,21 @@ def poison(
             on_round=lambda done, loss: update(done, f"loss {loss:.4f}"),
         )
     made = _record(config, plot, outcome, threads)
+    head = ("attack", "malicious", "boost", "defence", "ER@10", "NDCG@10")
+    row = (plot.attack, outcome.malicious_clients, boost, made.defence, outcome.exposure, outcome.ndcg)
+    title = f"{config.full_method} on {config.dataset}, {rounds} rounds, seed {config.seed}"
+    said: list[Table | Line | str] = [
+        Table(title, head, [row]),
+        "ER@10: share of users who do not know a target in whose top 10 it is, mean over the targets\n"
+        "NDCG@10: of the test items, full ranking, after the last round",
+    ]
     if record:
         from solera.study.records import Store
         from solera_research.poisoning.records import PoisonRecord
 
         Store(record, PoisonRecord).add(made)
-    if json:
-        print_json(made.model_dump(mode="json"))
-        return
-    head = ("attack", "malicious", "boost", "defence", "ER@10", "NDCG@10")
-    row = (plot.attack, outcome.malicious_clients, boost, made.defence, outcome.exposure, outcome.ndcg)
-    table(f"{config.full_method} on {config.dataset}, {rounds} rounds, seed {config.seed}", head, [row])
-    out.print(
-        "ER@10: share of users who do not know a target in whose top 10 it is, mean over the targets\n"
-        "NDCG@10: of the test items, full ranking, after the last round",
-        highlight=False,
-    )
-    if record:
-        out.print(f"record: {made.name} in {record}", highlight=False)
+        said.append(Line(f"record: {made.name} in {record}"))
+    return Answer(made.model_dump(mode="json"), said)
 
 
 def _record(config: RunConfig, plot: AttackPlan, outcome: Outcome, threads: int) -> PoisonRecord:

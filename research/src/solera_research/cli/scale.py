@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from solera.cli.output import Json, duration, err, out, print_json, table
+from solera.cli.options import parse_pairs
+from solera.cli.output import Answer, Line, Table, answers, duration, err
 
 if TYPE_CHECKING:
     from solera_research.scale.points import Point
@@ -18,6 +19,7 @@ RECORDS = Path("experiments/records/scale.parquet")
 Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")]
 
 
+@answers
 def scale(
     output: Annotated[Path, typer.Option("-o", "--output", help="Table of the records.")] = RECORDS,
     only: Annotated[
@@ -32,8 +34,7 @@ def scale(
     worlds: Annotated[
         Path | None, typer.Option(help="Folder of the synthetic data (default: in the cache).")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Measure time, memory and traffic against users, items and ranks, one training run per point.
 
     Every point is a `solera train` of its own on synthetic data. Its record is written when it is done.
@@ -43,7 +44,7 @@ def scale(
 
     Example: solera bench scale --only u1e6
     """
-    from solera.data.fetch import cache_dir
+    from solera.data.files import cache_dir
     from solera.runs import StoppedError
     from solera.study.provenance import check_committed
     from solera_research.scale.measure import FailedError, measure, todo
@@ -56,8 +57,7 @@ def scale(
     for sentence in skipped:
         err.print(sentence, highlight=False, soft_wrap=True)
     if dry_run:
-        _list(able, left, json)
-        return
+        return _listed(able, left)
     if left:
         check_committed(output)
     failed: list[str] = []
@@ -80,36 +80,27 @@ def scale(
             "run the same command again to continue",
         ) from None
     done = len(able) - len(todo(able, output))
-    if json:
-        print_json(
-            {
-                "records": str(output),
-                "points": len(able),
-                "recorded": done,
-                "failed": failed,
-                "skipped": skipped,
-            }
-        )
-    else:
-        out.print(f"{done} of {len(able)} points in {output}", highlight=False)
-        out.print(f"next: solera bench predict --records {output} --check", style="dim", highlight=False)
-    if failed:
-        raise typer.Exit(1)
+    return Answer(
+        {"records": str(output), "points": len(able), "recorded": done, "failed": failed, "skipped": skipped},
+        [
+            Line(f"{done} of {len(able)} points in {output}"),
+            Line(f"next: solera bench predict --records {output} --check", "dim"),
+        ],
+        failed=bool(failed),
+    )
 
 
-def _list(able: list[Point], left: list[Point], json: bool) -> None:
+def _listed(able: list[Point], left: list[Point]) -> Answer:
     rows = [
         {"point": point.name, "state": "to measure" if point in left else "recorded"}
         | point.model_dump(include={"clients", "rounds"})
         for point in able
     ]
-    if json:
-        print_json(rows)
-        return
-    table("Points", tuple(rows[0]) if rows else ("point",), (row.values() for row in rows))
-    out.print(f"{len(left)} of {len(able)} to measure", highlight=False)
+    columns = {name: name for name in ("point", "state", "clients", "rounds")}
+    return Answer(rows, [Table.of("Points", rows, columns), f"{len(left)} of {len(able)} to measure"])
 
 
+@answers
 def predict(
     users: Annotated[float, typer.Option(help="Users.", min=1)] = 1e8,
     items: Annotated[float, typer.Option(help="Items.", min=1)] = 1e7,
@@ -131,8 +122,7 @@ def predict(
             help="download_mb, device_mb, memory_gb or round_minutes: download_mb=2000; repeatable."
         ),
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Predict cores, memory, network and money of a round, from the records of `solera bench scale`.
 
     Example: solera bench predict --users 1e8 --items 1e7 --clients 1e5 --ranks 64
@@ -141,7 +131,6 @@ def predict(
     """
     from dataclasses import asdict
 
-    from solera.cli.options import parse_pairs
     from solera.core.errors import RunError
     from solera_research.scale import fit
     from solera_research.scale.forecast import SOURCE, Limits, Prices, amount, forecast, parse
@@ -151,8 +140,7 @@ def predict(
     if not found:
         raise RunError(f"no records in {records}", "make some with `solera bench scale`")
     if check:
-        _check(found, json)
-        return
+        return _check(found)
     prices = parse(Prices, parse_pairs(price or [], "--price core_hour=0.04"))
     limits = parse(Limits, parse_pairs(limit or [], "--limit download_mb=2000"))
     rows = [
@@ -164,34 +152,34 @@ def predict(
         )
         for model in fit.models(found).values()
     ]
-    if json:
-        print_json(
-            {"prices": prices.model_dump(), "source": SOURCE, "predicted": [asdict(each) for each in rows]}
-        )
-        return
-    table(
-        f"A round with {users:,.0f} users, {items:,.0f} items and {ranks} ranks",
-        ("method", "clients", "time", "memory of a rank", "down per client", "network", "$"),
+    columns = ("method", "clients", "time", "memory of a rank", "down per client", "network", "$")
+    cells = [
         (
-            (
-                each.method,
-                f"{each.clients:.0e}",
-                duration(each.seconds),
-                amount(each.memory),
-                amount(each.down),
-                amount(each.network),
-                f"{each.dollars:,.2f}",
-            )
-            for each in rows
-        ),
+            each.method,
+            f"{each.clients:.0e}",
+            duration(each.seconds),
+            amount(each.memory),
+            amount(each.down),
+            amount(each.network),
+            f"{each.dollars:,.2f}",
+        )
+        for each in rows
+    ]
+    verdicts = [
+        Line(f"{each.method} ({each.points} points): {'; '.join(each.obstacles) or 'within the limits'}")
+        for each in rows
+    ]
+    return Answer(
+        {"prices": prices.model_dump(), "source": SOURCE, "predicted": [asdict(each) for each in rows]},
+        [
+            Table(f"A round with {users:,.0f} users, {items:,.0f} items and {ranks} ranks", columns, cells),
+            *verdicts,
+            Line(SOURCE, "dim"),
+        ],
     )
-    for each in rows:
-        verdict = "; ".join(each.obstacles) or "within the limits"
-        out.print(f"{each.method} ({each.points} points): {verdict}", highlight=False, soft_wrap=True)
-    out.print(SOURCE, style="dim", highlight=False)
 
 
-def _check(found: list[ScaleRecord], json: bool) -> None:
+def _check(found: list[ScaleRecord]) -> Answer:
     from solera.core.errors import RunError
     from solera_research.scale import fit
 
@@ -207,16 +195,12 @@ def _check(found: list[ScaleRecord], json: bool) -> None:
         for each in checks
         for figure, value in each.measured.items()
     ]
-    if json:
-        print_json(
-            [dict(zip(("point", "figure", "predicted", "measured"), row, strict=True)) for row in rows]
-        )
-        return
-    table(
-        "Largest points, predicted from the smaller ones",
-        ("point", "figure", "predicted", "measured", "ratio"),
-        (
-            (name, figure, f"{predicted:.4g}", f"{value:.4g}", f"{predicted / value:.2f}" if value else "–")
-            for name, figure, predicted, value in rows
-        ),
+    shown = (
+        (name, figure, f"{predicted:.4g}", f"{value:.4g}", f"{predicted / value:.2f}" if value else "–")
+        for name, figure, predicted, value in rows
+    )
+    columns = ("point", "figure", "predicted", "measured", "ratio")
+    return Answer(
+        [dict(zip(columns, row, strict=False)) for row in rows],
+        [Table("Largest points, predicted from the smaller ones", columns, shown)],
     )

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from solera.core.errors import ConfigError
-from solera.data.interactions import Interactions
-from solera.data.split import Split, history
+from solera.core.threads import torch_threads
+from solera.data.interactions import Interactions, Split, history
 from solera.engine import Simulation
-from solera.engine.process import torch_threads
 from solera.evaluate import Evaluator, Score, split
 from solera.methods import find
 from solera.runs import RunConfig

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera_research.figures.course import METRICS, Course
 from solera_research.figures.recording import Arrays, spread
 from solera_research.figures.tables import (

@@ -24,9 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Leaf, Params
 from solera.core.parts import View
-from solera.core.spec import Leaf, Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.engine import Simulation
 from solera_research.figures.tables import user_vector

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Home, Leaf
 from solera.core.method import Method
-from solera.core.spec import Home, Leaf
+from solera.core.types import Ints
 from solera.engine import Simulation
 
 Table = NDArray[np.float64]  # [items, dimensions]

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from solera.core.arrays import Floats, Ints
-from solera.core.spec import Leaf
+from solera.core.leaf import Leaf
+from solera.core.types import Floats, Ints
 from solera.core.upload import Upload
 from solera.dp.mechanism import Clip
 from solera.dp.settings import DP, Mode, PaperLaplace

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera_research.inference.row_changes import SeenRows
 
 

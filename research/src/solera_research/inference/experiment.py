@@ -22,18 +22,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import AnyMethod, ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
+from solera.core.threads import torch_threads
+from solera.core.types import Floats, Ints
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.dp.laplace import LaplaceNoise
 from solera.engine import BlockTraining, Simulation
 from solera.engine.local_training import LocalTraining
-from solera.engine.process import torch_threads
 from solera.evaluate import split
 from solera.methods import find
 from solera.runs.federation import protection

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from solera.core.arrays import Floats
-from solera.core.frozen import Frozen
+from solera.core.types import Floats, Frozen
 from solera_research.inference.row_changes import Mask
 
 

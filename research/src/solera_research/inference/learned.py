@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera_research.inference.attacks import direction
 from solera_research.inference.row_changes import SeenRows
 

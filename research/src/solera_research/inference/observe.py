@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from solera.core.arrays import Ints
 from solera.core.protection import Step
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.engine.local_training import ClientResult, LocalTraining, Task
 

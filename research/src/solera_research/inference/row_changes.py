@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.spec import Params
+from solera.core.leaf import Params
+from solera.core.types import Floats, Ints
 from solera.core.upload import Upload
 
 Mask = NDArray[np.bool_]

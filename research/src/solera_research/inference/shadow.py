@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from solera.core.arrays import Floats, Ints
 from solera.core.method import Method
 from solera.core.protection import Step
 from solera.core.randomness import Purpose, generator
+from solera.core.types import Floats, Ints
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
 from solera.engine import Simulation

@@ -26,8 +26,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from solera.core.errors import ConfigError, closest
-from solera.core.frozen import Frozen
-from solera.runs.paper_rows import DataName, PaperRows, paper_rows
+from solera.core.types import Frozen
+from solera.runs.presets import DataName, PaperRows, paper_rows
 
 _DASH = "–"
 
@@ -107,7 +107,7 @@ class PaperTable(Frozen):
 
 
 class Paper(Frozen):
-    """The tables and figures of a paper. How its rows are run is in `solera.runs.paper_rows`."""
+    """The tables and figures of a paper. How its rows are run is in `solera.runs.presets`."""
 
     key: str
     name: str
@@ -164,9 +164,9 @@ def find_table(name: str) -> tuple[Paper, PaperTable]:
         raise ConfigError(f"unknown paper {key!r}", f"{closest(key, list(papers()))}; write pfedrec/table-1")
     paper = papers()[key]
     if not table:
-        raise ConfigError("no table is named", f"write {key}/table-1; solera paper list lists them")
+        raise ConfigError("no table is named", f"write {key}/table-1; solera paper show lists them")
     if table not in paper.tables:
-        hint = f"{closest(table, list(paper.tables))}; solera paper list lists them"
+        hint = f"{closest(table, list(paper.tables))}; solera paper show lists them"
         raise ConfigError(f"{paper.name} has no {table!r}", hint)
     return paper, paper.tables[table]
 

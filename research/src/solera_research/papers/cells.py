@@ -16,11 +16,9 @@ from pydantic import ValidationError
 
 from solera.baselines import configure
 from solera.core.errors import ConfigError, SoleraError, closest
-from solera.data.datasets import available, info, load
-from solera.data.subsets import parse
+from solera.data.datasets import available, info, load, subset_of
 from solera.runs.costs import SINGLE
-from solera.runs.paper_rows import PROTOCOL, DataName
-from solera.runs.preset import Preset
+from solera.runs.presets import PAPER_PROTOCOL, DataName, Preset
 from solera.runs.settings import BaselineConfig, RunConfig
 from solera.study.matrix import Entry, Matrix
 from solera.study.records import Record, Store
@@ -63,8 +61,13 @@ class Cell:
         """The settings of seed 0, or why there are none."""
         if self.preset is None:
             return self.paper.no_run.get(self.table.run_of(self.row)) or self.paper.no_data[self.column]
-        where = {"dataset": self.preset.dataset, "min_interactions": self.preset.min_interactions}
-        built = _config_of(self.preset.model_copy(update=_ANYWHERE).model_dump_json())
+        settings = dict(self.preset.settings)
+        where = {
+            "dataset": self.preset.dataset,
+            "min_interactions": settings.pop("min_interactions", None),
+        }
+        anywhere = self.preset.model_copy(update=_ANYWHERE | {"settings": settings})
+        built = _config_of(anywhere.model_dump_json())
         return built if isinstance(built, str) else built.model_copy(update=where)
 
     @property
@@ -107,7 +110,7 @@ class Cell:
         return Entry(self.label, self.preset.config(seed=seed))
 
 
-_ANYWHERE = {"name": "", "source": "", "dataset": "any", "min_interactions": None}
+_ANYWHERE = {"name": "", "source": "", "dataset": "any"}
 
 
 @cache
@@ -144,7 +147,7 @@ class Stored:
     def _of_dataset(self) -> dict[str, list[Record]]:
         found: dict[str, list[Record]] = {}
         for record in Store(self._table, Record).all():
-            if record.protocol == PROTOCOL:
+            if record.protocol == PAPER_PROTOCOL:
                 found.setdefault(record.dataset, []).append(record)
         return found
 
@@ -297,7 +300,7 @@ def counted(
     known: bool = False,
 ) -> int | None:
     """A number of a data set; None if it needs data that are not here. `known` is without any data."""
-    name, subset = parse(dataset.name)
+    name, subset = subset_of(dataset.name)
     if not name:
         return None
     if not (subset or bounds or dataset.min_interactions):

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from solera.core.arrays import Ints
-from solera.core.spec import Params
+from solera.core.leaf import Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
-from solera.engine.local_training import ClientResult, LocalTraining, Task
-from solera.engine.rows import start
+from solera.engine.local_training import ClientResult, LocalTraining, Task, start
 from solera.engine.store import TouchedRows
 from solera_research.inference.row_changes import flat_rows
 from solera_research.poisoning.crowd import Crowd

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
-from solera.core.spec import Home, Params
+from solera.core.types import Ints
 from solera.core.upload import Upload
 from solera.data.sampling import ClientData
 from solera.engine import Simulation

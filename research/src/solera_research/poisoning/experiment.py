@@ -13,20 +13,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from solera.core.arrays import Ints
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import AnyMethod, ClosedForm
 from solera.core.errors import ConfigError, closest
-from solera.core.federated import AnyMethod
-from solera.core.frozen import Frozen
 from solera.core.method import Method
 from solera.core.randomness import Purpose, generator
-from solera.data.interactions import Interactions
+from solera.core.threads import torch_threads
+from solera.core.types import Frozen, Ints
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history
 from solera.engine import BlockTraining, Simulation
 from solera.engine.local_training import LocalTraining
-from solera.engine.process import torch_threads
 from solera.evaluate import Evaluator, split
 from solera.methods import find
 from solera.runs.settings import RunConfig

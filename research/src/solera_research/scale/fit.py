@@ -28,8 +28,8 @@ from itertools import combinations
 
 import numpy as np
 
-from solera.core.arrays import Floats
 from solera.core.errors import RunError
+from solera.core.types import Floats
 from solera.runs.plan import touched_rows
 from solera_research.scale.points import INTERACTIONS
 from solera_research.scale.records import ScaleRecord, size_of

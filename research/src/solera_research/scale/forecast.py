@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from solera.core.closed_form import ClosedForm
+from solera.core.closed_form import AnyMethod, ClosedForm
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
-from solera.core.frozen import Frozen
-from solera.core.spec import Home
+from solera.core.leaf import Home
+from solera.core.types import Frozen
 from solera.methods import find
 from solera_research.scale.fit import CostModel, Size
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.arrays import Ints
 from solera.core.files import replacing_file, write_atomically
+from solera.core.types import Ints
 from solera.data import synthetic
 from solera.data.datasets import load
+from solera.data.interactions import Split, history
 from solera.data.ragged import Ragged
-from solera.data.split import Split, history
 from solera.evaluate import metrics, split
 from solera_research.scale.points import INTERACTIONS, SEED, short
 from solera_research.scale.records import World

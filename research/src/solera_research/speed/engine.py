@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from solera.core.method import Method
-from solera.data.interactions import Interactions
+from solera.core.threads import torch_threads
+from solera.data.interactions import Interactions, Split
 from solera.data.sampling import ClientData
-from solera.data.split import Split
 from solera.engine import BlockTraining, Simulation, train_one_by_one
 from solera.engine.local_training import LocalTraining
-from solera.engine.process import torch_threads
 from solera.evaluate import split
 from solera.methods import build
 

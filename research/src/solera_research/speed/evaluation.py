@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
+from solera.core.threads import torch_threads
+from solera.core.types import Ints
 from solera.data.interactions import Interactions
-from solera.engine.process import torch_threads
 from solera.evaluate import Evaluator, split
 from solera.runs.environment import peak_bytes
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from solera.core.threads import torch_threads
 from solera.data.interactions import Interactions
 from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
-from solera.engine.process import torch_threads
 from solera.evaluate import split
 from solera.methods import build
 from solera.runs.environment import peak_bytes

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.privacy.secagg.encoding import Part
 from solera.privacy.secagg.identity import Identity, new_identity
 from solera.privacy.secagg.messages import MaskedInput
 from solera.privacy.secagg.rules import Stage
+from solera.privacy.secagg.setup import Part
 from solera.privacy.secagg.simulate import Step, make_setup, run_round
 
 Vectors = NDArray[np.float32]

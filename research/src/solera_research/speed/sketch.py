@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.arrays import Floats
 from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import ConfigError
-from solera.data.interactions import Interactions
+from solera.core.types import Floats, Ints
+from solera.data.interactions import Interactions, Split, history
 from solera.data.sampling import ClientData
-from solera.data.split import Split, history
 from solera.engine import OneRound
 from solera.evaluate import Evaluator, split
-from solera.math.sketch import places, rectangular_from, signs, symmetric_from
+from solera.math.sketch import Signs, signs, symmetric_from
 from solera.methods import find
 
 VALUE_BYTES = 4  # of a number modulo 2^32
@@ -93,3 +92,19 @@ def _sketch(total: Floats, symmetric: bool, size: int, seed: int) -> tuple[Float
     left_test = signs(rows, 2 * size + 1, seed + 1)
     left = left_test.T @ total
     return rectangular_from(sketch, left, left_test), sketch.size + left.size
+
+
+def places(items: Ints, channels: int, n_items: int) -> Ints:
+    """Indices of distinct items in a matrix that has the channels one after the other."""
+    found: Ints = (np.arange(channels)[:, None] * n_items + items).ravel()
+    return found
+
+
+def rectangular_from(sketch: Floats, left_sketch: Floats, left_test: Signs) -> Floats:
+    """T̂ = Q (ΨᵀQ)⁺ W from Y = T Ω = Q R and W = Ψᵀ T (Tropp et al., SIAM 2017).
+
+    Ψ has more columns than Ω; twice as many plus one is a good choice.
+    """
+    basis, _ = np.linalg.qr(sketch)
+    found: Floats = basis @ np.linalg.lstsq(left_test.T @ basis, left_sketch, rcond=None)[0]
+    return found

@@ -21,12 +21,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import ClosedForm, Contribution
-from solera.core.federated import AnyMethod
+from solera.core.closed_form import AnyMethod, ClosedForm, Contribution
 from solera.core.fixed_point import change, sum_blocks
+from solera.core.leaf import Leaf, Params
 from solera.core.method import Method
-from solera.core.spec import Leaf, Params
+from solera.core.types import Floats, Ints
 from solera.core.upload import Sums, Upload
 from solera.deploy.common.protocol import Reason, RefusalError
 from solera.device.tensors import Arrays

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 
 from solera.core.errors import DeployError
 from solera.core.files import write_atomically
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.deploy.common.authority import read_certificate
 from solera.deploy.common.flower import ADMIT
 from solera.deploy.common.invitation import Code

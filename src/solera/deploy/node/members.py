@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Packet
 from solera.deploy.node.work import without_last

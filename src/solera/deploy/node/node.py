@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from solera.core.arrays import Floats
 from solera.core.errors import ConfigError, DeviceError, SoleraError
 from solera.core.fixed_point import largest_number
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
+from solera.core.types import Floats
 from solera.core.upload import PLAIN, Totals, Upload
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -45,11 +45,10 @@ from solera.device.outbox import BECAUSE
 from solera.device.policy import Policy
 from solera.device.tensors import Arrays
 from solera.dp.mechanism import Clip
-from solera.dp.supported import check as check_private
+from solera.dp.settings import check_private
 from solera.engine import BlockTraining, Simulation
-from solera.engine.one_round import contribution_of
+from solera.engine.one_round import Sum, clipped, contribution_of, sum_for
 from solera.engine.server import derived
-from solera.engine.sums import Sum, clipped, sum_for
 from solera.privacy.secagg import SecAggError
 
 _LOG = logging.getLogger(__name__)

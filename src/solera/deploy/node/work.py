@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.arrays import Ints
-from solera.core.closed_form import NEIGHBOURS
+from solera.core.closed_form import NEIGHBOURS, AnyMethod
 from solera.core.errors import DeviceError
-from solera.core.federated import AnyMethod
-from solera.core.spec import Home
+from solera.core.leaf import Home
+from solera.core.types import Ints
 from solera.core.upload import Totals, Upload
 from solera.data.ragged import Ragged
 from solera.deploy.common.protocol import Order
 from solera.deploy.common.uploads import Shape
 from solera.device.tensors import Arrays
-from solera.engine.sums import Sum
+from solera.engine.one_round import Sum
 
 Total = Totals | Sum | list[Upload] | None  # of a node's users; single uploads where the server needs them
 _IDS = np.dtype("<i4")

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from solera.core.errors import ConfigError, DeployError
 from solera.core.files import write_atomically
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.deploy.common import flower
 from solera.deploy.common.authority import ROSTER_PUBLIC, make_keys
 from solera.deploy.common.flower import Address

@@ -24,7 +24,7 @@ import numpy as np
 from flwr.app import Message
 
 from solera.core.errors import SoleraError
-from solera.core.frozen import Frozen
+from solera.core.types import Frozen
 from solera.deploy.common.flower import Address, home_of
 from solera.deploy.common.frames import LARGEST, LARGEST_AT_EDGE
 from solera.deploy.common.messages import KINDS, from_content, to_content

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import NEIGHBOURS
 from solera.core.errors import DataError
-from solera.data.interactions import Interactions
+from solera.core.types import Ints
+from solera.data.interactions import Interactions, Split, history
 from solera.data.ragged import Ragged
-from solera.data.split import Split, history
 from solera.device.bundle import Bundle
 from solera.device.dates import DAY
 from solera.device.device import Device

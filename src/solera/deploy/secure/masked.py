@@ -12,10 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats
-from solera.core.closed_form import ClosedForm, Contribution
+from solera.core.closed_form import AnyMethod, ClosedForm, Contribution
 from solera.core.errors import ConfigError
-from solera.core.federated import AnyMethod
 from solera.core.fixed_point import (
     ROW_WEIGHTS,
     USERS,
@@ -26,13 +24,14 @@ from solera.core.fixed_point import (
     lengths,
     sum_blocks,
 )
+from solera.core.leaf import Params
 from solera.core.method import Method
-from solera.core.spec import Params
+from solera.core.types import Floats
 from solera.core.upload import Sums, Totals
 from solera.deploy.common.protocol import Reason, RefusalError
 from solera.deploy.common.uploads import check_largest, norm_of
 from solera.deploy.secure.influence import BUCKETS, histogram
-from solera.engine.sums import Sum
+from solera.engine.one_round import Sum
 from solera.privacy.secagg import Encoding, Part
 
 Values = dict[str, Floats]

@@ -26,11 +26,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.arrays import Floats, Ints
-from solera.core.closed_form import ClosedForm
-from solera.core.federated import AnyMethod
+from solera.core.closed_form import AnyMethod, ClosedForm
 from solera.core.fixed_point import ROW_WEIGHTS, USERS, WEIGHT, FixedPoint, is_half, sum_blocks
 from solera.core.method import Method
+from solera.core.types import Floats, Ints
 from solera.core.upload import Sums
 from solera.deploy.common.protocol import Reason, RefusalError
 from solera.deploy.secure.masked import PEAKS, changes_of

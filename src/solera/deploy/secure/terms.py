@@ -20,7 +20,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from solera.core.federated import AnyMethod
+from solera.core.closed_form import AnyMethod
 from solera.core.fixed_point import FixedPoint, lengths
 from solera.deploy.common.protocol import Numbers, Packet, Reason, RefusalError, Step, Version, check_spoken
 from solera.deploy.secure.masked import encoding_of
@@ -29,7 +29,7 @@ from solera.deploy.secure.shares import whole_share
 from solera.device.bundle import CATALOGUE, Manifest
 from solera.device.tensors import Arrays
 from solera.privacy.secagg import SecAggError, Setup
-from solera.privacy.secagg.encoding import MAX_CLIENTS
+from solera.privacy.secagg.setup import MAX_CLIENTS
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Nonce = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]

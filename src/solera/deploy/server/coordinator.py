@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.arrays import Ints
 from solera.core.errors import RunError
+from solera.core.types import Ints
 from solera.deploy.common.protocol import Answer, Order, Packet, Reason, RefusalError
 from solera.deploy.common.uploads import Bounds
 from solera.deploy.secure.influence import next_bound
@@ -24,7 +24,7 @@ from solera.deploy.server.federation import FederationServer
 from solera.deploy.server.openings import Opening
 from solera.deploy.server.round import Reply, Round
 from solera.device.tensors import Arrays
-from solera.engine.choosing import choose
+from solera.engine.simulation import choose
 
 
 class Coordinator(FederationServer):

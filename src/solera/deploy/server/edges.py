@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import DeployError
-from solera.core.federated import AnyMethod
 from solera.deploy.common.envelopes import Exchange
 from solera.deploy.common.known_keys import KnownKeys
 from solera.deploy.common.protocol import PROTOCOL, Packet, Reason, RefusalError

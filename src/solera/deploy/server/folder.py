@@ -26,10 +26,10 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import RunError
-from solera.core.federated import AnyMethod
 from solera.core.files import PRIVATE, next_folder, numbered_folders, replacing_file, write_atomically
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.deploy.common.journal import Journal, unwritable
 from solera.deploy.common.json_log import current_round
 from solera.deploy.common.settings import Settings

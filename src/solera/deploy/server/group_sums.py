@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera.core.upload import Sums
 from solera.deploy.common.protocol import RefusalError
 from solera.deploy.secure.influence import median_of, next_bound
 from solera.deploy.secure.masked import PEAKS, contribution_of, sums_of, users_in
 from solera.deploy.secure.shares import covered_sums
+from solera.engine.one_round import Sum
 from solera.engine.server import Server
-from solera.engine.sums import Sum
 from solera.math.robust import combine
 
 if TYPE_CHECKING:

@@ -18,22 +18,20 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from solera.core.arrays import Ints
+from solera.core.closed_form import AnyMethod
 from solera.core.errors import ConfigError, RunError
-from solera.core.federated import AnyMethod
 from solera.core.text import counted
+from solera.core.types import Ints
 from solera.deploy.common.settings import Settings
 from solera.deploy.secure.shares import AlreadyCovered, CoveredRound
 from solera.device.policy import Agreement
 from solera.dp.accounting import Releases, concentrated_epsilon
-from solera.dp.guarantee import deployed
 from solera.dp.mechanism import Clip, Gaussian
 from solera.dp.noise import Randomness
 from solera.dp.one_round import PrivateSum
 from solera.dp.rounds import PrivateRound, PrivateRounds
-from solera.dp.settings import DP
-from solera.dp.supported import check as check_private
-from solera.engine.sums import Cover
+from solera.dp.settings import DP, check_private, deployed
+from solera.engine.one_round import Cover
 
 DISTRIBUTED = "--dp epsilon=8,delta=1e-5,mode=distributed"  # for example
 _ROUNDING = 1 + 1e-10  # of a sum in doubles; `PrivateRound` itself is not as strict

@@ -6,11 +6,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from solera.core.arrays import Ints
+from solera.core.types import Ints
 from solera.deploy.common.protocol import Order, Reason
 from solera.deploy.server.state import Read
+from solera.engine.one_round import Sum
 from solera.engine.server import Server
-from solera.engine.sums import Sum
 from solera.privacy.secagg import Encoding
 
 

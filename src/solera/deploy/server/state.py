@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from solera.core.arrays import Ints
 from solera.core.closed_form import Contribution
 from solera.core.errors import DivergedError
+from solera.core.leaf import Home, Params
 from solera.core.method import Method
 from solera.core.protection import RoundChain
-from solera.core.spec import Home, Params
+from solera.core.types import Ints
 from solera.core.upload import Sums, Upload
 from solera.deploy.common.uploads import Bounds, unpack_matrices, unpack_single, unpack_sums
 from solera.deploy.node.work import OWN, SHARED, arrays_to_nodes
@@ -19,9 +19,9 @@ from solera.device.model import Model
 from solera.device.tensors import Arrays
 from solera.dp.rounds import PrivateRound
 from solera.engine import State
+from solera.engine.one_round import Cover, Sum, sum_for
 from solera.engine.server import Server, derived, fed_by
-from solera.engine.sums import Cover, Sum, sum_for
-from solera.math.neighbours import resized
+from solera.math.sparse_ridge import resized
 from solera.runs.folder import SavedState
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ class ServerState:
         self.method, self.dtype = model.method, model.dtype
         self.n_items, self._seed = bundle.manifest.items, bundle.manifest.seed
         if self.method.one_round:
-            self.method.prior.checked()  # the catalogue of a bundle has no attributes
+            _ = self.method.prior  # refuses options of attributes: the catalogue of a bundle has none
         self.wire = np.dtype("<f8" if self.dtype == torch.float64 else "<f4")
         self.shared: Params = model.shared
         self.held: Params = {}  # tables that clients keep, as far as they have sent them

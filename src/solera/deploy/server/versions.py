@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solera.core.errors import RunError
 from solera.core.files import creating_folder, remove_folder, write_atomically
-from solera.core.spec import Params
+from solera.core.leaf import Params
 from solera.deploy.server.gate import Tally
 from solera.runs.folder import SavedState, StateToSave
 

@@ -49,13 +49,12 @@ if find_spec("cryptography") is None:
     raise ConfigError("secure aggregation needs cryptography", "pip install 'solera[privacy]'")
 
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.encoding import Encoding, Part
-from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import new_identity, public_identity
+from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
-from solera.privacy.secagg.setup import Setup
-from solera.privacy.secagg.simulate import make_setup, run_round, secure_sum
+from solera.privacy.secagg.setup import Encoding, Part, Setup
+from solera.privacy.secagg.simulate import make_setup, run_round
 
 __all__ = [
     "Client",
@@ -69,5 +68,4 @@ __all__ = [
     "new_identity",
     "public_identity",
     "run_round",
-    "secure_sum",
 ]

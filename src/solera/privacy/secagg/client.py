@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solera.privacy.secagg import rules, shamir, vss
-from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import Identity, is_signed, public_identity, sign
 from solera.privacy.secagg.messages import (
     Advertisement,
@@ -28,6 +27,7 @@ from solera.privacy.secagg.messages import (
 )
 from solera.privacy.secagg.primitives import (
     Ring,
+    SecAggError,
     commitment,
     mask,
     new_secret,

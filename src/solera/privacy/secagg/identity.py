@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
-from solera.privacy.secagg.errors import SecAggError
+from solera.privacy.secagg.primitives import SecAggError
 
 Identity = Ed25519PrivateKey | EllipticCurvePrivateKey
 PublicIdentity = Ed25519PublicKey | EllipticCurvePublicKey

@@ -1,23 +1,109 @@
 """The messages of all stages, and their byte format.
 
 Each begins with four letters, a byte for its kind and the digest of the setup, and is at most as long as its
-kind allows. One of another kind, round or session is refused before anything else of it is read.
+kind allows. One of another kind, round or session is refused before anything else of it is read. Malformed
+input is refused before memory is allocated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar, Self
 
-from solera.privacy.secagg import wire
-from solera.privacy.secagg.encoding import MAX_CLIENTS, MAX_VALUES
-from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import MAX_SIGNATURE_BYTES
-from solera.privacy.secagg.wire import Entries, Reader
+from solera.privacy.secagg.primitives import SecAggError
+from solera.privacy.secagg.setup import MAX_CLIENTS, MAX_VALUES
+
+Entries = tuple[tuple[int, bytes], ...]  # of clients, in ascending order
+
+MAX_ENTRY_BYTES = 512
+
+
+class Reader:
+    """Reads bytes from the front."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._rest = memoryview(data)
+
+    def take(self, count: int) -> bytes:
+        """Read exactly this many bytes."""
+        if count > len(self._rest):
+            raise SecAggError("a message ends too early")
+        taken, self._rest = self._rest[:count], self._rest[count:]
+        return bytes(taken)
+
+    def number(self) -> int:
+        """Of two bytes."""
+        return int.from_bytes(self.take(2))
+
+    def text(self) -> bytes:
+        """As long as the number before it says."""
+        length = self.number()
+        if length > MAX_ENTRY_BYTES:
+            raise SecAggError("an entry is too long")
+        return self.take(length)
+
+    def numbers(self) -> tuple[int, ...]:
+        """Clients, in ascending order."""
+        return _ascending([self.number() for _ in range(self._count())])
+
+    def entries(self) -> Entries:
+        """One for each of some clients, in ascending order."""
+        found = [(self.number(), self.text()) for _ in range(self._count())]
+        _ascending([client for client, _ in found])
+        return tuple(found)
+
+    def rest(self) -> memoryview:
+        """The remaining bytes."""
+        taken, self._rest = self._rest, self._rest[:0]
+        return taken
+
+    def end(self) -> None:
+        """Check that no bytes are left."""
+        if len(self._rest):
+            raise SecAggError("a message is longer than it should be")
+
+    def _count(self) -> int:
+        count = self.number()
+        if count > MAX_CLIENTS:
+            raise SecAggError("a message names too many clients")
+        return count
+
+
+def packed_number(value: int) -> bytes:
+    """Two bytes."""
+    return value.to_bytes(2)
+
+
+def packed_text(value: bytes) -> bytes:
+    """The length, then the bytes."""
+    return packed_number(len(value)) + value
+
+
+def packed_numbers(values: Iterable[int]) -> bytes:
+    """Clients, in ascending order."""
+    ordered = sorted(values)
+    return b"".join(map(packed_number, (len(ordered), *ordered)))
+
+
+def packed_entries(values: Entries) -> bytes:
+    """One for each of some clients, in ascending order."""
+    return packed_number(len(values)) + b"".join(
+        packed_number(client) + packed_text(value) for client, value in values
+    )
+
+
+def _ascending(clients: list[int]) -> tuple[int, ...]:
+    if any(a >= b for a, b in pairwise(clients)):
+        raise SecAggError("clients are not in ascending order")
+    return tuple(clients)
+
 
 _LETTERS = b"SAG1"
 _HEAD = len(_LETTERS) + 1 + 32
-_LIST = 64 + MAX_CLIENTS * (4 + wire.MAX_ENTRY_BYTES)  # bytes of the longest list of entries
+_LIST = 64 + MAX_CLIENTS * (4 + MAX_ENTRY_BYTES)  # bytes of the longest list of entries
 
 
 @dataclass(frozen=True)
@@ -70,7 +156,7 @@ class Advertisement(Message):
 
     def _body(self) -> tuple[bytes, ...]:
         keys = (self.box_key, self.mask_key, self.commitment)
-        return (wire.number(self.client), *keys, wire.text(self.signature))
+        return (packed_number(self.client), *keys, packed_text(self.signature))
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
@@ -85,7 +171,7 @@ class _List(Message):
     entries: Entries
 
     def _body(self) -> tuple[bytes, ...]:
-        return (wire.entries(self.entries),)
+        return (packed_entries(self.entries),)
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
@@ -103,7 +189,7 @@ class _Boxes(_List):
     client: int
 
     def _body(self) -> tuple[bytes, ...]:
-        return (wire.entries(self.entries), wire.number(self.client))
+        return (packed_entries(self.entries), packed_number(self.client))
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
@@ -124,7 +210,7 @@ class SealedShares(_Boxes):
     check: Entries
 
     def _body(self) -> tuple[bytes, ...]:
-        return (*super()._body(), wire.entries(self.hashes), wire.entries(self.check))
+        return (*super()._body(), packed_entries(self.hashes), packed_entries(self.check))
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
@@ -149,7 +235,7 @@ class MaskedInput(Message):
     vector: bytes | memoryview
 
     def _body(self) -> tuple[bytes | memoryview, ...]:
-        return (wire.number(self.client), wire.numbers(self.unusable), self.vector)
+        return (packed_number(self.client), packed_numbers(self.unusable), self.vector)
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
@@ -173,7 +259,7 @@ class Survivors(Message):
     clients: tuple[int, ...]
 
     def _body(self) -> tuple[bytes, ...]:
-        return (wire.numbers(self.clients),)
+        return (packed_numbers(self.clients),)
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
@@ -191,7 +277,7 @@ class Confirmation(Message):
     signature: bytes
 
     def _body(self) -> tuple[bytes, ...]:
-        return (wire.number(self.client), wire.text(self.signature))
+        return (packed_number(self.client), packed_text(self.signature))
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:
@@ -216,7 +302,7 @@ class Reveal(Message):
     mask_keys: Entries
 
     def _body(self) -> tuple[bytes, ...]:
-        return (wire.number(self.client), wire.entries(self.seeds), wire.entries(self.mask_keys))
+        return (packed_number(self.client), packed_entries(self.seeds), packed_entries(self.mask_keys))
 
     @classmethod
     def _read(cls, context: bytes, reader: Reader) -> Self:

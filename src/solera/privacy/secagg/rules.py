@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from solera.privacy.secagg import shamir, vss, wire
-from solera.privacy.secagg.errors import SecAggError
+from solera.privacy.secagg import shamir, vss
 from solera.privacy.secagg.identity import is_signed
-from solera.privacy.secagg.messages import Advertisement
-from solera.privacy.secagg.primitives import NONCE_BYTES, TAG_BYTES, agree, derive
+from solera.privacy.secagg.messages import Advertisement, Reader, packed_numbers
+from solera.privacy.secagg.primitives import NONCE_BYTES, TAG_BYTES, SecAggError, agree, derive
 from solera.privacy.secagg.setup import Setup
 
 BOX_BYTES = NONCE_BYTES + vss.SHARES_BYTES + TAG_BYTES
@@ -65,7 +64,7 @@ def view(setup: Setup, keys: bytes, sharers: Iterable[int], survivors: Iterable[
 
     `keys` is the SHA-256 of the message with all advertisements.
     """
-    return setup.purpose("survivors") + keys + wire.numbers(sharers) + wire.numbers(survivors)
+    return setup.purpose("survivors") + keys + packed_numbers(sharers) + packed_numbers(survivors)
 
 
 class Parcel(NamedTuple):
@@ -83,7 +82,7 @@ class Parcel(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes) -> Parcel:
         """Parse what `to_bytes` wrote."""
-        reader = wire.Reader(data)
+        reader = Reader(data)
         box, hashes = reader.take(BOX_BYTES), reader.take(vss.HASHES_BYTES)
         numbers = [shamir.number(reader.take(shamir.SHARE_BYTES)) for _ in range(2)]
         reader.end()

@@ -10,9 +10,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera.privacy.secagg import rules, shamir, vss
-from solera.privacy.secagg.errors import SecAggError
 from solera.privacy.secagg.identity import is_signed
 from solera.privacy.secagg.messages import (
     Advertisement,
@@ -27,6 +26,7 @@ from solera.privacy.secagg.messages import (
 )
 from solera.privacy.secagg.primitives import (
     Ring,
+    SecAggError,
     agree,
     commitment,
     mask,

@@ -14,8 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
-from solera.privacy.secagg.errors import SecAggError
-from solera.privacy.secagg.primitives import SECRET_BYTES
+from solera.privacy.secagg.primitives import SECRET_BYTES, SecAggError
 
 PRIME = 2**256 + 297
 SHARE_BYTES = 33

@@ -7,18 +7,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
-from solera.core.arrays import Floats
+from solera.core.types import Floats
 from solera.privacy.secagg.client import Client
-from solera.privacy.secagg.encoding import Encoding, Part
-from solera.privacy.secagg.errors import SecAggError
-from solera.privacy.secagg.identity import Identity, new_identity, public_identity
+from solera.privacy.secagg.identity import Identity, public_identity
+from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.rules import Stage
 from solera.privacy.secagg.server import Server
-from solera.privacy.secagg.setup import Setup
+from solera.privacy.secagg.setup import Encoding, Part, Setup
 
 Values = Mapping[str, ArrayLike]
 
@@ -114,25 +112,3 @@ def make_setup(
         )
     except ValidationError as error:
         raise SecAggError(f"not a valid setup: {error.errors()[0]['msg']}") from None
-
-
-def secure_sum(
-    inputs: Sequence[ArrayLike],
-    threshold: int,
-    dropouts: Mapping[int, Stage | int] | None = None,
-    *,
-    clip: float = 8.0,
-    fraction_bits: int = 16,
-    bits: int = 32,
-    identities: Sequence[Identity] | None = None,
-) -> Floats:
-    """The sum of the vectors of all that have sent theirs before they dropped out (at stage 3 or later).
-
-    Exact to the encoding: values are cut off at `clip` and rounded to 2^−fraction_bits.
-    """
-    keys = identities or [new_identity() for _ in inputs]
-    shape = np.shape(inputs[0])
-    part = Part(name="values", length=int(np.prod(shape)), clip=clip, fraction_bits=fraction_bits)
-    setup = make_setup(keys, threshold, [part], bits=bits)
-    outcome = run_round(setup, keys, [{"values": each} for each in inputs], dropouts)
-    return outcome.total["values"].reshape(shape)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from solera.privacy.secagg import shamir
-from solera.privacy.secagg.errors import SecAggError
+from solera.privacy.secagg.primitives import SecAggError
 from solera.privacy.secagg.shamir import PRIME, SHARE_BYTES, Polynomial
 
 HASH_BYTES = 32

@@ -30,14 +30,14 @@ for (const key of document.querySelectorAll(".key")) {
 const hint = document.getElementById("hint");
 function pointsOf(series) {
   return [...series.querySelectorAll("[data-y]")].flatMap(mark => {
-    const { x, y, n } = mark.dataset, at = name => Number(mark.getAttribute(name));
+    const { x, y } = mark.dataset, at = name => Number(mark.getAttribute(name));
     if (mark.tagName === "rect") {
       const half = at("width") / 2;
       return [{ series, left: at("x") + half, half, top: at("y"), bottom: at("y") + at("height"), x, y }];
     }
     const places = [...mark.getAttribute("d").matchAll(/([\d.-]+),([\d.-]+)/g)];
-    const [xs, ys, names] = [x.split(" "), y.split(" "), n ? n.split("|") : []];
-    return places.map((place, i) => ({ series, left: +place[1], top: +place[2], x: xs[i], y: ys[i], name: names[i] }));
+    const [xs, ys] = [x.split(" "), y.split(" ")];
+    return places.map((place, i) => ({ series, left: +place[1], top: +place[2], x: xs[i], y: ys[i] }));
   });
 }
 for (const chart of document.querySelectorAll(".chart")) {
@@ -55,7 +55,7 @@ for (const chart of document.querySelectorAll(".chart")) {
     hint.hidden = !best;
     if (!best) return;
     const { xl, yl } = chart.dataset;
-    hint.textContent = [best.series.dataset.label, best.name, `${xl} ${best.x}`.trim(), `${yl} ${best.y}`].filter(Boolean).join("\n");
+    hint.textContent = [best.series.dataset.label, `${xl} ${best.x}`.trim(), `${yl} ${best.y}`].filter(Boolean).join("\n");
     hint.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - hint.offsetWidth - 4))}px`;
     hint.style.top = `${Math.max(4, event.clientY - hint.offsetHeight - 12)}px`;
   });
