@@ -129,7 +129,7 @@ def test_method_in_ten_lines():
     assert method.choices["aggregate"] == "mean"
 
 
-@pytest.mark.parametrize("name", ["make_catalogue", "make_commands", "make_scale"])
+@pytest.mark.parametrize("name", ["make_commands", "make_scale"])
 def test_what_is_made_from_the_program_is_fresh(name, capsys):
     assert program(f"docs/{name}").main(["--check"], ROOT) == 0, capsys.readouterr().out
 

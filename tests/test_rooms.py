@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import solera
+from solera.cli.catalogue import catalogue
 
 ROOT = Path(solera.__file__).parent
 LIBRARY = {"core", "math", "data", "methods", "engine", "evaluate", "baselines"}
@@ -189,6 +190,7 @@ def test_the_command_line_loads_nothing_heavy_before_it_knows_what_to_do() -> No
     [["methods"], ["methods", "fedmf", "--json"], ["methods", "--presets"], ["data", "list"], ["--version"]],
 )
 def test_commands_that_compute_nothing_load_no_torch(command: list[str]) -> None:
+    catalogue()  # the first command after a change of the source asks the package itself
     code = f"""
 import sys
 from solera.cli import main

@@ -15,7 +15,6 @@ cold-items. The best on validation by NDCG@10 is recorded with its test figures,
 from __future__ import annotations
 
 import argparse
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,10 @@ from solera.data.datasets import load
 from solera.runs import RunConfig, train
 from solera.runs.presets import presets
 from solera.study.provenance import check_committed
+from solera.study.records import Store
+from solera_research.records import Measured
 
-RECORDS = Path(__file__).parents[2] / "experiments" / "records" / "content"
+RECORDS = Path(__file__).parents[2] / "experiments" / "records" / "content.parquet"
 DAYS = (1.0, 30.0)
 SOURCES, TARGETS = (0.0, 3.0), (0.0, 0.01, 0.03, 0.1)
 STUDIES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -80,16 +81,14 @@ def measure(study: str, method: str, data: str, among: list[float] | None) -> No
         )
         print(study, method, data, options, rows[-1]["validation"], rows[-1]["test"], flush=True)
     record = {"study": study, "method": method, "dataset": data, "preset": base, "trials": rows}
-    RECORDS.mkdir(parents=True, exist_ok=True)
-    place = RECORDS / f"{study}--{method}--{data}.json"
-    place.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    Store(RECORDS, Measured).add(Measured(key=f"{study}--{method}--{data}", content=record))
 
 
 def tables(page: Path) -> None:
     """Write the tables of all studies into the page, between its markers."""
     text = page.read_text(encoding="utf-8")
     for study in STUDIES:
-        made = "\n".join(table(study)) if any(RECORDS.glob(f"{study}--*.json")) else "Not measured yet."
+        made = "\n".join(table(study)) if recorded(study) else "Not measured yet."
         begin, end = f"<!-- {study} -->", f"<!-- /{study} -->"
         if begin not in text:
             continue
@@ -98,14 +97,18 @@ def tables(page: Path) -> None:
     page.write_text(text, encoding="utf-8")
 
 
+def recorded(study: str) -> list[dict[str, Any]]:
+    """The records of a study."""
+    return [each.content for each in Store(RECORDS, Measured).all() if each.content["study"] == study]
+
+
 def table(study: str) -> list[str]:
     """The rows of a study: the preset, and the trial that is best on validation."""
     head = ["data set", "method", "options", "validation", "test"]
     if study == "time":
         head.append("test, time of the request known")
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for path in sorted(RECORDS.glob(f"{study}--*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
+    for record in recorded(study):
         preset, *others = record["trials"]
         for trial in (preset, max(others, key=lambda each: each["validation"]["ndcg@10"])):
             named = ", ".join(f"`{key}={value:g}`" for key, value in trial["options"].items() if value)

@@ -1,4 +1,4 @@
-"""What differential privacy costs by the number of users: compact FedSLIST, as one JSON record per point.
+"""What differential privacy costs by the number of users: compact FedSLIST, a record per point.
 
     python research/experiments/privacy_size.py experiments/records/privacy-size ml-1m 1e3 1e4 1e5x3000
 
@@ -13,7 +13,6 @@ of them with what the method sends and clips.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -27,7 +26,6 @@ import torch
 from torch import Tensor
 
 from solera.core.closed_form import ClosedForm
-from solera.core.files import write_atomically
 from solera.core.types import Floats, Ints
 from solera.data.datasets import load
 from solera.data.interactions import history
@@ -41,6 +39,8 @@ from solera.dp.settings import DP
 from solera.evaluate import split
 from solera.methods import find
 from solera.study.provenance import check_committed
+from solera.study.records import Store
+from solera_research.records import Measured
 
 ITEMS, PER_USER = 1000, 30  # of a synthetic world
 EPSILONS = (math.inf, 8.0, 4.0, 1.0)
@@ -202,16 +202,17 @@ def model(data: Data, setting: Setting, sums: dict[str, Tensor], epsilon: float)
     return method.aggregate.solve(copies), dp  # type: ignore[arg-type, return-value]
 
 
-def main(folder: Path, names: list[str]) -> None:
+def main(table: Path, names: list[str]) -> None:
     """Compute all points that have no record."""
-    check_committed(folder)
+    check_committed(table)
+    store = Store(table, Measured)
     for name in names:
-        missing = [e for e in EPSILONS if not record_of(folder, name, e).exists()]
+        missing = [e for e in EPSILONS if key(name, e) not in store.listed()]
         if missing:
-            points(folder, Data.of(name), missing)
+            points(store, Data.of(name), missing)
 
 
-def points(folder: Path, data: Data, epsilons: list[float]) -> None:
+def points(store: Store[Measured], data: Data, epsilons: list[float]) -> None:
     """Choose a setting for every ε on validation items, and rank the test items with it."""
     sums: dict[float, dict[str, Tensor]] = {}
     for epsilon in epsilons:
@@ -244,8 +245,7 @@ def points(folder: Path, data: Data, epsilons: list[float]) -> None:
             "test": figures(ranks(data, 1, weights, setting.decay)),
             "seconds": round(time.perf_counter() - begin, 1),
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(record_of(folder, data.name, epsilon), json.dumps(record, indent=1) + "\n")
+        store.add(Measured(key=key(data.name, epsilon), content=record))
         print(f"{data.name} ε={epsilon:g} test {record['test']}", flush=True)
 
 
@@ -257,9 +257,9 @@ def settings(name: str, *, private: bool) -> list[Setting]:
     return [Setting(DECAY, CLIP, *each) for each in product(ridges, thresholds, priors)]
 
 
-def record_of(folder: Path, name: str, epsilon: float) -> Path:
-    """The file of a point."""
-    return folder / f"{name}--eps={epsilon:g}.json"
+def key(name: str, epsilon: float) -> str:
+    """What identifies a point."""
+    return f"{name}--eps={epsilon:g}"
 
 
 if __name__ == "__main__":

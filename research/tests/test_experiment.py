@@ -17,10 +17,12 @@ from solera.engine import BlockTraining, Simulation
 from solera.evaluate import split
 from solera.methods import build
 from solera.runs import RunConfig
+from solera.study.provenance import Code
+from solera.study.records import Store
 from solera_research.inference.attacker_view import cover
 from solera_research.inference.experiment import attack
 from solera_research.inference.observe import Observed
-from solera_research.inference.records import AttackRecord, read_all, write
+from solera_research.inference.records import AttackRecord
 
 LEARNED = ("sign", "shadow", "shadow+popularity")
 
@@ -205,12 +207,13 @@ def test_a_record_comes_back_as_it_was(small, tmp_path):
         seed=0,
         config={},
         environment={},
-        code={},
+        code=Code(),
         findings=findings,
     )
-    path = write(record, tmp_path)
-    assert path == tmp_path / "ratings" / "fedmf+plgc--plain.json"
-    assert read_all(tmp_path) == [record]
+    store = Store(tmp_path / "attacks", AttackRecord)
+    store.add(record)
+    assert record.name == "ratings/fedmf+plgc--plain"
+    assert store.all() == [record]
     assert record.last_round == 2
     assert record.find("sign", (1, 2)).target.clients == 5
     assert record.find("sign", (1, 2), 100) is None

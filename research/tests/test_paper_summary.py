@@ -12,7 +12,7 @@ from benchmark import made
 import solera_research.papers as module
 from in_process import solera
 from solera_research.papers import Paper, papers
-from solera_research.papers.cells import RECORDS, Cell, Result, Stored, folders
+from solera_research.papers.cells import RECORDS, Cell, Result, Stored
 from solera_research.papers.summary import (
     LeftOut,
     Line,
@@ -141,7 +141,7 @@ def test_the_reason_of_a_run_does_not_hold_for_other_settings(toy):
 
 @pytest.mark.slow
 def test_every_cell_outside_has_a_reason():
-    for each in all_results(papers().values(), Stored(folders(ROOT / RECORDS))):
+    for each in all_results(papers().values(), Stored(ROOT / RECORDS)):
         found, where = verdict(each), f"{each.cell.paper.key}/{each.cell.table.id}, {each.cell.row}"
         if found == "outside":
             why = why_outside(each.cell)

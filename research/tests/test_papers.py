@@ -22,7 +22,7 @@ from solera.core.errors import ConfigError
 from solera.study.records import Record, Store
 from solera.study.worker import Job, perform
 from solera_research.papers import Paper, PaperTable
-from solera_research.papers.cells import Cell, Stored, cells, figure, folders, missing_runs, select
+from solera_research.papers.cells import Cell, Stored, cells, figure, missing_runs, select
 from solera_research.papers.tables import count, results, run_grids
 
 TOY = """
@@ -100,7 +100,7 @@ def data_dir(tmp_path: Path, monkeypatch) -> Path:
 
 def run_all(asked: list[Cell], records: Path, data_dir: Path, seeds: int = 1) -> list[str]:
     """As `run_matrix` does, without processes. Returns the names of the records that were made."""
-    matrix = missing_runs(asked, Stored(folders(records)), seeds, records)
+    matrix = missing_runs(asked, Stored(records), seeds, records)
     for entry in matrix.entries:
         job = Job.of(matrix, entry, records.parent / "work", data_dir)
         assert perform(job, threading.Event(), lambda _: None).end == "done"
@@ -126,7 +126,7 @@ def test_a_table_is_run_once_and_shown(toy, data_dir, tmp_path):
         f"filmtrust/toy-{row}--paper--s{seed}" for seed in (0, 1) for row in ("fedmf", "popular")
     ]
     assert run_all(asked, records, data_dir, seeds=2) == []
-    compared = results(asked, Stored(folders(records)))
+    compared = results(asked, Stored(records))
     assert count(compared) == (4, 4, 2, 2)
     [grid] = run_grids(compared)
     store = Store(records, Record)
@@ -141,7 +141,7 @@ def test_a_table_is_run_once_and_shown(toy, data_dir, tmp_path):
 
     # The full ranking is in the same record; with noise it is another run, whose label says what it is worth.
     full, noisy = cells(toy, toy.tables["table-2"], data_dir)
-    stored = Stored(folders(records))
+    stored = Stored(records)
     assert len(stored.of(full)) == 2
     assert stored.of(noisy) == []
     assert noisy.label == "toy: FedMF, Laplace noise 0.5, no clip: no guarantee"
@@ -151,7 +151,7 @@ def test_a_table_is_run_once_and_shown(toy, data_dir, tmp_path):
     one = stored.of(full)[0].model_copy(update={"label": "something else", "preset": "paper:x"})
     Store(other, Record).put(one)
     Store(other, Record).put(made("fedmf", [1.0, 2.0], dataset="filmtrust", protocol="paper"))
-    beside = Stored(folders(other.parent / "papers"))
+    beside = Stored(other.parent / "papers")
     assert [record.label for record in beside.of(full)] == ["something else"]
     assert beside.of(noisy) == []
 
@@ -159,14 +159,14 @@ def test_a_table_is_run_once_and_shown(toy, data_dir, tmp_path):
 def test_an_interrupted_cell_goes_on(toy, data_dir, tmp_path):
     records = tmp_path / "records" / "papers"
     asked = select(toy, toy.tables["table-1"], "Films", "fedmf", data_dir)
-    matrix = missing_runs(asked, Stored(folders(records)), 1, records)
+    matrix = missing_runs(asked, Stored(records), 1, records)
     [entry] = matrix.entries
     job, stop = Job.of(matrix, entry, tmp_path / "work", data_dir), threading.Event()
     assert perform(job, stop, lambda _: stop.set()).end == "stopped"
     assert list((tmp_path / "work").glob("checkpoint-*")), "what is done so far"
-    assert missing_runs(asked, Stored(folders(records)), 1, records).entries == (entry,)
+    assert missing_runs(asked, Stored(records), 1, records).entries == (entry,)
     assert perform(job, threading.Event(), lambda _: None).end == "done"
-    assert missing_runs(asked, Stored(folders(records)), 1, records).entries == ()
+    assert missing_runs(asked, Stored(records), 1, records).entries == ()
 
 
 def test_records_have_costs_and_groups(toy, data_dir, tmp_path):

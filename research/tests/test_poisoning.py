@@ -17,11 +17,12 @@ from solera.data.sampling import ClientData
 from solera.engine import BlockTraining, Simulation
 from solera.methods import build
 from solera.runs.settings import RunConfig
+from solera.study.records import Store
 from solera_research.inference.shadow import Public
 from solera_research.poisoning.attacks import ATTACKS, CLAIM, Poisoned
 from solera_research.poisoning.crowd import Crowd
 from solera_research.poisoning.experiment import AttackPlan, Outcome, least_popular, poison
-from solera_research.poisoning.records import PoisonRecord, read_all, write
+from solera_research.poisoning.records import PoisonRecord
 
 USERS, ITEMS = 40, 60
 
@@ -195,10 +196,8 @@ def test_table_json_and_record_say_the_same(toy: Interactions, tmp_path) -> None
     shown, printed = (solera(*command, *more, cwd=tmp_path) for more in (("--record", "kept"), ("--json",)))
     assert shown.returncode == 0, shown.stderr
     assert "round 2/2" in shown.stderr
-    (kept,) = read_all(tmp_path / "kept")
-    assert kept.name == "ratings/fedmf--promotion-0.1x1--trimmed-mean-trim=0.3.json"
+    (kept,) = Store(tmp_path / "kept", PoisonRecord).all()
+    assert kept.name == "ratings/fedmf--promotion-0.1x1--trimmed-mean-trim=0.3"
     assert json.loads(printed.stdout)["outcome"] == kept.outcome.model_dump()
     assert f"{kept.outcome.ndcg:.4f}" in shown.stdout
     assert kept.config["options"]["trim"] == 0.3
-    again = write(kept, tmp_path / "again")
-    assert PoisonRecord.model_validate_json(again.read_bytes()) == kept

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import scale_records as made
 from solera.core.errors import ConfigError, RunError
+from solera.study.records import Store
 from solera_research.cli import scale as bench_scale
 from solera_research.scale.fit import Size, check, coefficients, fit, measured, of_run
 from solera_research.scale.forecast import Limits, Prices, by_formula, forecast, parse
-from solera_research.scale.records import write
+from solera_research.scale.records import ScaleRecord
 
 
 def test_known_costs_are_found_again():
@@ -163,15 +164,15 @@ def test_unknown_prices_are_refused():
 
 def test_the_command_predicts_and_checks(tmp_path, capsys):
     for record in made.some():
-        write(record, tmp_path)
-    bench_scale.predict(records=tmp_path, limit=["download_mb=1000"], json=True)
+        Store(tmp_path / "scale", ScaleRecord).add(record)
+    bench_scale.predict(records=tmp_path / "scale", limit=["download_mb=1000"], json=True)
     (found,) = json.loads(capsys.readouterr().out)["predicted"]
     assert found["points"] == 6
     assert found["down"] == pytest.approx(4e8)
     assert found["obstacles"] == []
-    bench_scale.predict(records=tmp_path, price=["gb_out=0.02"])
+    bench_scale.predict(records=tmp_path / "scale", price=["gb_out=0.02"])
     assert "a client downloads 400 MB in a round" in capsys.readouterr().out
-    bench_scale.predict(records=tmp_path, check=True, json=True)
+    bench_scale.predict(records=tmp_path / "scale", check=True, json=True)
     checks = json.loads(capsys.readouterr().out)
     assert {each["point"] for each in checks} == {"fedmf-u1e6-i1e5-r1x2"}
     for each in checks:
@@ -180,7 +181,7 @@ def test_the_command_predicts_and_checks(tmp_path, capsys):
 
 def test_the_command_needs_records(tmp_path):
     with pytest.raises(RunError, match="no records"):
-        bench_scale.predict(records=tmp_path)
-    write(made.record(10**5, 10**5), tmp_path)
+        bench_scale.predict(records=tmp_path / "scale")
+    Store(tmp_path / "scale", ScaleRecord).add(made.record(10**5, 10**5))
     with pytest.raises(RunError, match="no method has three points"):
-        bench_scale.predict(records=tmp_path, check=True)
+        bench_scale.predict(records=tmp_path / "scale", check=True)

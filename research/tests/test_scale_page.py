@@ -8,16 +8,17 @@ import pytest
 
 import scale_records as made
 from programs import program
+from solera.study.records import Store
 from solera_research.scale.points import FULL, points
-from solera_research.scale.records import write
+from solera_research.scale.records import ScaleRecord
 
 make_scale = program("docs/make_scale")
 
 
 def page(tmp_path, records) -> str:
     (tmp_path / "docs/images").mkdir(parents=True, exist_ok=True)
-    for record in records:
-        write(record, tmp_path / make_scale.RECORDS)
+    if records:
+        Store(tmp_path / make_scale.RECORDS, ScaleRecord).add(*records)
     assert make_scale.main([], tmp_path) == 0
     assert make_scale.main(["--check"], tmp_path) == 0
     text = (tmp_path / make_scale.PAGE).read_text(encoding="utf-8")
@@ -54,7 +55,7 @@ def test_with_all_of_two_methods(tmp_path):
 
 def test_pictures_that_are_not_made_any_more_are_removed(tmp_path):
     page(tmp_path, made.some())
-    for path in (tmp_path / make_scale.RECORDS).glob("*.json"):
+    for path in [tmp_path / make_scale.RECORDS]:
         path.unlink()
     assert make_scale.main(["--check"], tmp_path) == 1
     assert make_scale.main([], tmp_path) == 0

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,10 +17,11 @@ from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
 from solera.evaluate.audit import audit
 from solera.runs import StoppedError
+from solera.study.records import Store
 from solera_research.cli import scale as bench_scale
 from solera_research.scale import measure
 from solera_research.scale.points import FULL, QUICK, chosen, points, short
-from solera_research.scale.records import path_of, read_all, write
+from solera_research.scale.records import ScaleRecord, read_all
 from solera_research.scale.worlds import prepare
 
 
@@ -79,13 +79,12 @@ def test_popularity_is_that_of_the_audit(tmp_path):
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
     records = made.some()
-    for record in records:
-        write(record, tmp_path)
-    assert sorted(read_all(tmp_path), key=str) == sorted(records, key=str)
+    Store(tmp_path / "scale", ScaleRecord).add(*records)
+    assert sorted(read_all(tmp_path / "scale"), key=str) == sorted(records, key=str)
     assert read_all(tmp_path / "nowhere") == []
-    (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(RunError, match="is not a record"):
-        read_all(tmp_path)
+    (tmp_path / "x.parquet").write_text("{}")
+    with pytest.raises(RunError, match="is not a table of records"):
+        read_all(tmp_path / "x.parquet")
 
 
 def test_interrupted_measurements_keep_what_is_done(tmp_path, monkeypatch):
@@ -93,37 +92,37 @@ def test_interrupted_measurements_keep_what_is_done(tmp_path, monkeypatch):
     wanted = chosen(points(QUICK), ["fedmf"])
     called: list[str] = []
 
-    def measured(point, folder, worlds, say):
+    def measured(point, table, worlds, say):
         if called.count(point.name) == 0 and len(called) == 2:
             called.append(point.name)
             raise KeyboardInterrupt
         called.append(point.name)
-        return write(made.record(1000, 500).model_copy(update={"point": point}), folder)
+        Store(table, ScaleRecord).add(made.record(1000, 500).model_copy(update={"point": point}))
 
     monkeypatch.setattr(measure, "measure", measured)
     with pytest.raises(StoppedError, match=f"2 of {len(wanted)} points"):
-        bench_scale.scale(output=tmp_path, only=["fedmf"], quick=True)
-    assert len(list(tmp_path.glob("*.json"))) == 2
-    bench_scale.scale(output=tmp_path, only=["fedmf"], quick=True)
+        bench_scale.scale(output=tmp_path / "scale", only=["fedmf"], quick=True)
+    assert len(read_all(tmp_path / "scale")) == 2
+    bench_scale.scale(output=tmp_path / "scale", only=["fedmf"], quick=True)
     assert called == [point.name for point in (*wanted[:3], *wanted[2:])]
-    bench_scale.scale(output=tmp_path, only=["fedmf"], quick=True)
+    bench_scale.scale(output=tmp_path / "scale", only=["fedmf"], quick=True)
     assert len(called) == len(wanted) + 1
-    bench_scale.scale(output=tmp_path, only=["fedmf"], quick=True, replace=True)
+    bench_scale.scale(output=tmp_path / "scale", only=["fedmf"], quick=True, replace=True)
     assert len(called) == 2 * len(wanted) + 1
 
 
 def test_a_failed_point_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
-    def measured(point, folder, worlds, say):
+    def measured(point, table, worlds, say):
         if point.ranks == 2:
             raise measure.FailedError("no memory", "buy some")
-        return write(made.record(1000, 500).model_copy(update={"point": point}), folder)
+        Store(table, ScaleRecord).add(made.record(1000, 500).model_copy(update={"point": point}))
 
     monkeypatch.setattr(measure, "measure", measured)
     with pytest.raises(typer.Exit):
-        bench_scale.scale(output=tmp_path, only=["fedmf"], quick=True, json=True)
+        bench_scale.scale(output=tmp_path / "scale", only=["fedmf"], quick=True, json=True)
     said = json.loads(capsys.readouterr().out)
     assert said["failed"] == ["fedmf-u300-i800-r2x1: no memory (buy some)"]
-    assert said["recorded"] == said["points"] - 1 == len(read_all(tmp_path))
+    assert said["recorded"] == said["points"] - 1 == len(read_all(tmp_path / "scale"))
 
 
 @pytest.mark.slow
@@ -146,12 +145,21 @@ def test_ctrl_c_ends_the_run_of_a_point(tmp_path):
 @pytest.mark.slow
 def test_quick_points_from_data_to_prediction(tmp_path):
     """Real runs in real processes, with one and with two ranks."""
-    measuring = ["bench", "scale", "--quick", "-o", tmp_path, "--worlds", tmp_path / "worlds", "--json"]
+    measuring = [
+        "bench",
+        "scale",
+        "--quick",
+        "-o",
+        tmp_path / "scale",
+        "--worlds",
+        tmp_path / "worlds",
+        "--json",
+    ]
     measuring += ["--only", "pfedrec-u150", "--only", "pfedrec-u300-i800-r2"]
     done = solera(*measuring, timeout=600)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recorded"] == 2
-    small, ranked = read_all(tmp_path)
+    small, ranked = read_all(tmp_path / "scale")
     assert (small.point.ranks, ranked.point.ranks) == (1, 2)
     for record in (small, ranked):
         seconds = record.seconds
@@ -162,12 +170,12 @@ def test_quick_points_from_data_to_prediction(tmp_path):
         assert record.bytes_down == 4 * record.embedding_size * record.world.items
         assert 1e8 < record.peak_bytes <= record.peak_of_all
         assert 0 < record.bytes_up < record.bytes_down
-        assert str(tmp_path) not in path_of(tmp_path, record.point).read_text()
+        assert str(tmp_path) not in record.model_dump_json()
     assert ranked.peak_of_all > 2 * 1e8
     assert small.plan is not None
     assert small.plan.bytes > 1e8
-    before = {path: path.stat().st_mtime_ns for path in Path(tmp_path).glob("*.json")}
+    before = (tmp_path / "scale.parquet").stat().st_mtime_ns
     assert solera(*measuring).returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in Path(tmp_path).glob("*.json")} == before
+    assert (tmp_path / "scale.parquet").stat().st_mtime_ns == before
     predicted = solera("bench", "predict", "--records", tmp_path, "--json")
     assert [each["method"] for each in json.loads(predicted.stdout)["predicted"]] == ["pfedrec"]

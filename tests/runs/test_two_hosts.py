@@ -7,10 +7,10 @@ import sys
 import time
 
 import pytest
-
-from made_ratings import write_ratings
 from same_runs import content, same
 from two_hosts import possible, two_hosts
+
+from made_ratings import write_ratings
 
 DELAY = 0.005  # seconds
 pytestmark = [

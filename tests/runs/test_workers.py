@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from same_runs import content, same
 from typer.testing import CliRunner
 
 from made_ratings import write_ratings
-from same_runs import content, same
 from solera.cli import app
 from solera.core.errors import ConfigError
 from solera.engine.ranks import SHARDS, Ranks, deal

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import platform
+import shutil
 import subprocess
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from benchmark import made, ratings
 
+from in_process import solera
 from solera.core.errors import ConfigError, RunError
 from solera.data.datasets import load
 from solera.evaluate import split
@@ -65,11 +73,16 @@ def test_a_record_has_what_the_run_had(run):
 
 
 def test_which_history_a_figure_is_of():
-    """An old record has one test: of the longer history if its model reads histories."""
-    reader, other, popular = (made(name, [1.0, 11.0]) for name in ("fedease", "fedmf", "popularity"))
+    """A model that was tested once has one test. Where histories change nothing, it is of both."""
+    reader, other = (made(name, [1.0, 11.0]) for name in ("fedease", "fedmf"))
     assert (reader.test("train"), reader.test("validation")) == (None, reader.result.test)
     assert (other.test("train"), other.test("validation")) == (other.result.test, None)
-    assert popular.test("train") == popular.test("validation") == popular.result.test
+    assert (ndcg(other, "train"), other.ndcg("validation")) == ([1, 0], None)
+    assert (reader.ndcg("train"), ndcg(reader, "validation")) == (None, [1, 0])
+    popular = other.model_copy(
+        update={"result": other.result.model_copy(update={"test_validation": other.result.test})}
+    )
+    assert ndcg(popular, "train") == ndcg(popular, "validation") == [1, 0]
     best = made("fedmf", [1.0, 1.0]).result.test
     fields = {"validation_item": "user refreshed", "test_train": other.result.test, "test_validation": best}
     both = other.model_copy(
@@ -79,12 +92,19 @@ def test_which_history_a_figure_is_of():
     read_it = both.model_copy(update={"result": other.result.model_copy(update=fields)})
     assert (both.test("train"), both.test("validation")) == (other.result.test, best)
     assert (ndcg(both, "train"), ndcg(both, "validation")) == ([1, 0], [1, 1])
-    assert (ndcg(other, "train"), other.ndcg("validation")) == ([1, 0], None)
-    assert (reader.ndcg("train"), ndcg(reader, "validation")) == (None, [1, 0])
-    assert ndcg(popular, "train") == ndcg(popular, "validation") == [1, 0]
-    assert read_it.test("train") == best
     assert ndcg(read_it, "validation") == [1, 0], "the first test has the longer history"
     assert ndcg(read_it, "train") == [1, 1]
+
+
+@pytest.mark.parametrize(("method", "known"), [("fedmf", "train"), ("fedease", "validation")])
+def test_a_run_that_was_tested_once_says_with_which_history(tmp_path, method, known):
+    """As with more than 100,000 users."""
+    path = ratings(tmp_path)
+    config = RunConfig(method=method, dataset=str(path), rounds=1, columns=COLUMNS, second_test=False)
+    run = train(config, load(path, columns=COLUMNS), out=tmp_path / "run", threads=1)
+    record = record_of(tmp_path / "run")
+    assert [history for history in ("train", "validation") if record.test(history)] == [known]
+    assert np.mean(ndcg(record, known)) == pytest.approx(run.test.full["ndcg@10"])
 
 
 def test_traffic_and_seconds_by_hand(run):
@@ -102,11 +122,9 @@ def test_traffic_and_seconds_by_hand(run):
     assert 0 < record.result.seconds_per_round < record.seconds
 
 
-def test_nothing_of_the_machine_is_in_the_file(run, tmp_path):
+def test_nothing_of_the_machine_is_in_a_record(run):
     record = record_of(run[0])
-    store = Store(tmp_path, Record)
-    store.put(record)
-    text = store.file(record.name).read_text(encoding="utf-8")
+    text = record.model_dump_json()
     assert record.config["dataset"] == "ratings.csv"
     for secret in (str(run[0].parent), str(Path.home()), platform.release()):
         assert secret not in text
@@ -140,15 +158,39 @@ def test_a_model_that_does_not_give_its_figures(run, tmp_path):
 
 @pytest.fixture
 def store(tmp_path) -> Store[Record]:
-    return Store(tmp_path, Record)
+    return Store(tmp_path / "results", Record)
 
 
-def test_what_is_written_is_read(store):
+def failed(record: Record, error: str) -> Failure:
+    return Failure(**{key: getattr(record, key) for key in RunRequest.model_fields}, error=error)
+
+
+def test_what_is_written_is_read_before_it_is_collected_and_after(store):
     record = made("FedMF", [1.0, 2.5, 40.0])
+    both = record.model_copy(update={"second_ranks": (3.0, 1.0, 1.5), "costs": None})
     store.put(record)
-    assert store.find(record.name) == record
-    assert store.all() == [record]
-    assert [path.name for path in store.file(record.name).parent.iterdir()] == ["fedmf--strict--s0.json"]
+    store.put(other := made("a", [1.0], seed=3))
+    for _ in range(2):
+        assert store.all() == [other, record]
+        assert store.find(record.name) == record
+        assert store.find("nothing") is None
+        asked = store.requests()[record.name]
+        assert (asked.label, asked.config) == (record.label, record.config)
+        store.collect()
+    store.add(both)
+    assert store.all() == [other, both]
+    assert store.requests().keys() == {other.name, both.name}
+    assert [path.name for path in store.path.parent.iterdir()] == ["results.parquet"]
+
+
+def test_a_table_is_one_for_other_programs_too(store):
+    record = made("FedMF", [1.0, 2.5, 40.0])
+    store.add(record)
+    (row,) = pl.read_parquet(store.path).to_dicts()
+    assert (row["name"], row["label"], row["seed"]) == ("toy/fedmf--strict--s0", "FedMF", 0)
+    assert row["ranks"] == [1.0, 2.5, 40.0]
+    assert row["counts"] is None
+    assert json.loads(row["result"])["test"]["full"] == record.result.test.full
 
 
 def test_several_test_items_of_a_user():
@@ -159,55 +201,157 @@ def test_several_test_items_of_a_user():
     assert ndcg(record, "train") == pytest.approx([1.5 / ideal])
 
 
-def test_a_write_that_is_cut_short_leaves_the_former_record(store, monkeypatch):
-    record = made("x", [1.0, 2.0])
-    store.put(record)
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("power cut")))
-    with pytest.raises(OSError, match="power cut"):
-        store.put(made("x", [9.0, 9.0]))
-    assert store.all() == [record]
+@pytest.mark.parametrize("calls", range(1, 8))
+def test_an_interruption_at_any_moment_loses_nothing(store, monkeypatch, calls):
+    """In the middle of a write, between the write of the table and the end of what was collected, …"""
+    first, second = made("x", [1.0, 2.0]), made("y", [1.0, 2.0])
+    store.add(first)
+    store.put(second)
+    with monkeypatch.context() as patch:
+        counted = itertools.count(1)
+
+        def cut(name):
+            whole = getattr(os if name == "fsync" else Path, name)
+
+            def sometimes(*given, **named):
+                if next(counted) >= calls:
+                    raise OSError("power cut")
+                return whole(*given, **named)
+
+            patch.setattr(os if name == "fsync" else Path, name, sometimes)
+
+        for name in ("fsync", "replace", "unlink"):
+            cut(name)
+        with suppress(OSError):
+            store.collect()
+    again = Store(store.path, Record)
+    assert again.all() == [first, second]
+    again.collect()
+    assert again.all() == [first, second]
+
+
+def test_jobs_that_run_side_by_side_keep_their_records(store):
+    """Two processes collect while four put."""
+    records = [made("x", [1.0, 2.0], seed=seed) for seed in range(40)]
+
+    def collect() -> None:
+        while len(pl.read_parquet(store.path)) < len(records) + 1:
+            Store(store.path, Record).collect()
+
+    store.add(made("y", [1.0, 1.0]))
+    with ThreadPoolExecutor(6) as pool:
+        waited = [pool.submit(collect) for _ in range(2)]
+        waited += [pool.submit(store.put, record) for record in records]
+        for each in waited:
+            each.result(timeout=60)
+    assert len(store.all()) == 41
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("column", "value", "message"),
     [
-        (lambda _: "{", "Invalid JSON"),
-        (lambda _: '{"test": {"full": {}}}', "label: Field required"),
-        (lambda text: text.replace('"format":2', '"format":1'), "format: Input should be 2"),
-        (lambda text: text.replace('"leaky"', '"leeky"'), "leaky: Field required"),
-        (lambda text: text.replace('"users":1', '"users":2', 1), "by_activity do not cover all users"),
-        (lambda text: text.replace('"counts":null', '"counts":[3]'), "2 ranks for 3 test items"),
-        (lambda text: text.replace('"ranks":[1.0', '"ranks":[NaN'), "ranks: 0: Input should be"),
+        ("label", None, "label: Field required"),
+        ("format", 2, "format: Input should be 3"),
+        ("result", "{}", "method: Field required"),
+        ("counts", [3], "2 ranks for 3 test items"),
+        ("ranks", [1.0, None], "ranks: 1: Input should be"),
+        ("by_activity", "[]", "by_activity do not cover all users"),
     ],
 )
-def test_what_is_not_a_record(store, change, message):
-    record = made("x", [1.0, 2.0])
-    store.put(record)
-    path = store.file(record.name)
-    text = path.read_text()
-    assert change(text) != text
-    path.write_text(change(text))
+def test_what_is_not_a_record(store, column, value, message):
+    store.add(made("x", [1.0, 2.0]))
+    table = pl.read_parquet(store.path)
+    changed = pl.Series(column, [value], dtype=table.schema[column])
+    table.with_columns(changed).write_parquet(store.path)
     with pytest.raises(RunError) as caught:
         store.all()
-    assert str(path) in caught.value.message
-    assert "is not a record" in caught.value.message
+    assert str(store.path) in caught.value.message
     assert message in caught.value.message
-    assert "--replace" in caught.value.hint
+
+
+def test_what_is_not_a_table(store):
+    store.path.write_text("{}")
+    with pytest.raises(RunError, match="is not a table of records"):
+        store.all()
 
 
 def test_failures_are_no_records_and_end_with_success(store):
     record = made("x", [1.0, 2.0])
-    fields = {key: getattr(record, key) for key in RunRequest.model_fields}
-    store.put(Failure(**fields, error="diverged"))
-    assert store.all() == []
-    assert [failure.error for failure in store.failures().values()] == ["diverged"]
+    for step in (store.collect, lambda: None):
+        store.put(failed(record, "diverged"))
+        step()
+        assert store.all() == []
+        assert store.find(record.name) is None
+        assert [failure.error for failure in store.failures().values()] == ["diverged"]
     store.put(record)
-    assert store.all() == [record]
+    for _ in range(2):
+        assert store.all() == [record]
+        assert store.failures() == {}
+        store.collect()
+    store.add(failed(record, "later"))
+    assert store.all() == [record], "the record of other settings is kept"
+    assert [failure.error for failure in store.failures().values()] == ["later"]
+
+
+def test_no_table_is_no_records(store):
+    assert store.all() == []
     assert store.failures() == {}
+    assert store.requests() == {}
 
 
-def test_no_folder_is_no_records(tmp_path):
-    assert Store(tmp_path / "results", Record).all() == []
+# Records of version 0.2
+
+
+def old(record: Record, **result) -> dict:
+    """A record as version 0.2 wrote it, of one test."""
+    content = json.loads(record.model_dump_json())
+    content["result"] |= {"test_train": None, "test_validation": None, "validation_item": None, **result}
+    return content | {"format": 2}
+
+
+def test_a_folder_of_records_is_imported(tmp_path):
+    records = [made(name, [1.0, 11.0]) for name in ("fedease", "fedmf", "popularity")]
+    folder = tmp_path / "results" / "toy"
+    folder.mkdir(parents=True)
+    for record in records:
+        (folder / f"{record.label}--strict--s0.json").write_text(json.dumps(old(record)))
+    unlucky = failed(made("unlucky", [1.0]), "diverged")
+    (folder / "unlucky--strict--s0.failed.json").write_text(unlucky.model_dump_json())
+    store = Store(tmp_path / "results", Record)
+    with pytest.raises(RunError, match="records of version") as caught:
+        store.all()
+    assert f"solera bench import {tmp_path / 'results'}" in caught.value.hint
+    assert solera("bench", "import", tmp_path / "results").returncode == 0
+    shutil.rmtree(tmp_path / "results")
+    found = {record.label: record for record in store.all()}
+    for label, known in (
+        ("fedease", ["validation"]),
+        ("fedmf", ["train"]),
+        ("popularity", ["train", "validation"]),
+    ):
+        assert [history for history in ("train", "validation") if found[label].test(history)] == known
+    assert found["fedmf"] == records[1]
+    assert store.failures() == {unlucky.name: unlucky}
+
+
+def test_a_folder_of_studies_is_imported(tmp_path):
+    """Final runs of studies with a budget went on to the end."""
+    trial = {"options": {"learning_rate": 0.5}, "end": "finished", "ndcg": 0.5, "seconds": 1.0}
+    study = {"label": "fedmf", "kind": "method", "dataset": "toy", "protocol": "strict", "seed": 0}
+    study |= {"space": {}, "environment": {}, "code": {}, "trials": [trial], "trials_of": None, "users": 9}
+    effort = {"trials": 24, "passes": 40, "patience": 4}
+    for name, more in (("a", {}), ("b", {"budget": 350, "rung": 5})):
+        (tmp_path / name).mkdir()
+        config = {"dataset": "toy", "method": "fedmf", "plugins": [], "effort": effort | more}
+        (tmp_path / name / "fedmf.json").write_text(json.dumps(study | {"config": config}))
+        assert solera("bench", "import", tmp_path / name).returncode == 0
+        shutil.rmtree(tmp_path / name)
+        assert (
+            solera("bench", "tuned", "--tuning", tmp_path / name, "-o", tmp_path / f"{name}.toml").returncode
+            == 0
+        )
+    presets = [tomllib.loads((tmp_path / f"{name}.toml").read_text())["strict:fedmf/toy"] for name in "ab"]
+    assert [(each["rounds"], each.get("patience")) for each in presets] == [(40, 4), (40, None)]
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,17 @@ from typing import Any
 
 import pytest
 import torch
-from benchmark import OWN, made, matrix, ratings
+from benchmark import OWN, forget, made, matrix, ratings
+from filelock import Timeout
 
 from in_process import solera
 from solera.core.errors import ConfigError, RunError
-from solera.runs import StoppedError
 from solera.runs.blend import WEIGHTS
 from solera.study import runner, worker
 from solera.study.compare import boards
 from solera.study.matrix import Blend, read_matrix
 from solera.study.recording import Step
-from solera.study.records import Failure, Record, Store
+from solera.study.records import Failure, Record, Store, alone
 from solera.study.runner import Finished, Plan, Running, Status, make_plan
 from solera.study.tables import make_tables
 from solera.study.worker import Job, Outcome, perform
@@ -186,7 +186,7 @@ def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
     waiting = threading.Thread(
         target=lambda: said.append(perform(job(asked, 0, folder), stop, lambda _: None))
     )
-    with worker._alone(folder / "0.lock", threading.Event()):
+    with alone(folder / "0.lock"):
         waiting.start()
         assert stop.twice.wait(90), "it does not wait"
         assert said == []
@@ -194,7 +194,7 @@ def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
     waiting.join(timeout=90)
     assert not waiting.is_alive()
     assert said == [Outcome("done", "NDCG@10 1.0000")], "the other one's record is taken as it is"
-    with worker._alone(folder / "0.lock", threading.Event()), ThreadPoolExecutor() as other:
+    with alone(folder / "0.lock"), ThreadPoolExecutor() as other:
         stop.set()
         assert other.submit(perform, job(asked, 0, folder), stop, lambda _: None).result().end == "stopped"
     assert not (folder / "0.lock").exists()
@@ -202,11 +202,11 @@ def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
 
 def test_the_lock_of_a_killed_worker_is_free(folder):
     code = f"""
-import sys, threading, time
+import sys, time
 from pathlib import Path
-from solera.study.worker import _alone
+from solera.study.records import alone
 
-with _alone(Path({str(folder / "0.lock")!r}), threading.Event()):
+with alone(Path({str(folder / "0.lock")!r})):
     print("here", flush=True)
     time.sleep(60)
 """
@@ -215,10 +215,10 @@ with _alone(Path({str(folder / "0.lock")!r}), threading.Event()):
         assert holder.stdout.readline() == b"here\n"
         stop = threading.Event()
         stop.set()
-        with pytest.raises(StoppedError), worker._alone(folder / "0.lock", stop):
+        with pytest.raises(Timeout), alone(folder / "0.lock", stop.is_set):
             pass
         holder.kill()
-    with worker._alone(folder / "0.lock", stop):
+    with alone(folder / "0.lock", stop.is_set):
         pass
     assert not (folder / "0.lock").exists()
 
@@ -229,7 +229,7 @@ def test_locks_and_their_folder_that_come_and_go(folder):
 
     def go() -> None:
         for _ in range(100):
-            with worker._alone(folder / "work" / "0.lock", threading.Event()):
+            with alone(folder / "work" / "0.lock"):
                 assert inside.acquire(blocking=False)
                 inside.release()
             with suppress(OSError):
@@ -309,7 +309,6 @@ def test_a_record_from_before_an_option_existed(folder, kind, name):
     [
         pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem == "privacy" else ())
         for path in sorted(MATRICES.glob("*.toml"))
-        if path.stem != "strict"  # of the search of 0.2
     ],
 )
 def test_no_record_of_the_repository_is_stale(path, monkeypatch):
@@ -439,7 +438,7 @@ def test_a_blend_has_a_record_like_those_of_its_parts(folder):
         "central blend (centralized)": 1,
     }
     assert "central blend" in "".join(table.markdown() for table in make_tables([board]))
-    results.file(blends[0].parts[0].asked.name).unlink()
+    forget(results, blends[0].parts[0].asked.name)
     assert make_plan(found).todo == [found.entries[0], blends[0]]
 
 

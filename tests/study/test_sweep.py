@@ -18,9 +18,10 @@ from solera.data.datasets import load
 from solera.report.sweep import importance, sweep_figures, sweep_page, variance_share
 from solera.runs import RunConfig, train
 from solera.runs.presets import preset
+from solera.study.records import Store
 from solera.study.search_space import Range, applied, read_space
 from solera.study.sweep import Sweep
-from solera.study.trials import Trial
+from solera.study.trials import Trial, TrialRecord
 from solera.study.worker import Job, Outcome, perform
 
 COLUMNS = {"user": "who", "item": "what", "time": "when"}
@@ -160,23 +161,22 @@ def sweep_process(folder, *more: str) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_killed_in_the_middle_then_to_the_end(folder):
     process = sweep_process(folder)
-    trials = folder / "out" / "trials"
+    trials = Store(folder / "out" / "trials", TrialRecord)
     deadline = time.monotonic() + 240
-    while not list(trials.glob("0*.json")):
+    while not trials.path.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    made = {path: path.stat().st_mtime_ns for path in trials.glob("0*.json")}
-    assert len(made) == 1
+    (made,) = trials.all()
 
     process = sweep_process(folder, "--json")
     printed, said = process.communicate(timeout=240)
     assert process.returncode == 0, said
     found = json.loads(printed)
     assert [each["options"]["learning_rate"] for each in found["trials"]] == [0.1, 0.2]
-    assert {path: path.stat().st_mtime_ns for path in made} == made, "no trial is made twice"
+    assert trials.find(made.name) == made, "no trial is made twice"
     assert "best so far" in said or "done: trial" in said
     assert (folder / "out" / "sweep.html").exists()
     assert not (folder / "out" / ".bench-work").exists()

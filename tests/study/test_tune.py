@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmark import matrix, ratings
+from benchmark import forget, matrix, ratings
 
 from in_process import solera
 from solera.core.errors import ConfigError, DivergedError, RunError
@@ -264,16 +264,6 @@ def test_a_preset_of_a_budget_has_a_full_runs_length():
     assert (fields["rounds"], fields["patience"]) == (80, 8)
 
 
-def test_a_preset_of_a_study_of_0_2_runs_to_the_end_as_its_final_runs_did():
-    config = {
-        "dataset": "toy",
-        "effort": {"passes": 40, "patience": 4, "budget": 350, "rung": 5, "trials": 24},
-    }
-    (fields,) = tomllib.loads(presets_of([study("fedmf", trial(0.3), config=config)])).values()
-    assert fields["rounds"] == 40
-    assert "patience" not in fields
-
-
 def test_a_rejected_trial_is_not_the_best():
     made = study("fedmf", trial(0.1), trial(0.3), trial(0.3), trial(0.2))
     for expected in (0.3, 0.3, 0.2, 0.1):
@@ -455,11 +445,6 @@ def finals(job):
     return study, [job.results.find(run.asked.name) for run in job.entry.finals(study)]
 
 
-def forget(job, *records):
-    for record in records:
-        job.results.file(record.name).unlink()
-
-
 def test_a_cell_is_tuned_and_run_and_never_worse_than_its_first_trials(cell):
     found, job = cell
     assert make_plan(found).todo == [job.entry]
@@ -477,7 +462,7 @@ def test_a_cell_is_tuned_and_run_and_never_worse_than_its_first_trials(cell):
     assert steps[-1].total == (4 + 2) * 6
     assert make_plan(found).recorded == [job.entry]
     assert not job.folder.exists()
-    forget(job, records[1])
+    forget(job.results, records[1].name)
     assert make_plan(found).todo == [job.entry]
 
 
@@ -518,7 +503,7 @@ def test_a_final_run_with_half_the_figure_of_its_trial_has_collapsed(cell, monke
         for n, trial in enumerate(study.trials)
     ]
     job.store.put(study.model_copy(update={"trials": tuple(trials)}))
-    forget(job, *records)
+    forget(job.results, *(record.name for record in records))
     perform(job, threading.Event(), lambda _: None)
     study, records = finals(job)
     assert [(each.trial, each.seed) for each in study.rejected] == [(number, worst.seed)] * rejected
@@ -552,7 +537,7 @@ def test_an_interrupted_cell_goes_on_to_the_same_end(cell, tmp_path, passes):
     perform(job, threading.Event(), lambda _: None)
     study, records = finals(job)
     other = replace(job, folder=job.folder.with_name("other"), store=Store(tmp_path / "studies", Study))
-    forget(job, *records)
+    forget(job.results, *(record.name for record in records))
     assert perform(other, threading.Event(), lambda _: None).end == "done"
     whole = other.store.find(job.entry.asked.name)
     assert whole.best.options == study.best.options

@@ -52,9 +52,9 @@ from blocks.transformers import (
 )
 
 from solera.study.records import Record, Store
-from solera_research.inference.records import read_all as read_attacks
-from solera_research.papers.cells import Stored, folders
-from solera_research.poisoning.records import read_all as read_poisoning
+from solera_research.inference.records import AttackRecord
+from solera_research.papers.cells import Stored
+from solera_research.poisoning.records import PoisonRecord
 
 RECORDS = Path("experiments") / "records"
 BLOCK = re.compile(r"<!-- ([a-z' ]+)(?:: ([^\n]+?))? -->\n(?:(?!<!-- ).)*<!-- end -->", re.DOTALL)
@@ -88,11 +88,11 @@ class Kept(NamedTuple):
         return cls(
             earlier,
             (read_all(records / "board"), (read_all(records / "strict"), earlier)),
-            Stored(folders(records / "papers")),
+            Stored(records / "papers"),
             read_boards(root),
-            read_attacks(root / RECORDS / "attacks"),
-            read_poisoning(root / RECORDS / "poisoning"),
-            Private(read_all(root / RECORDS / "privacy"), asked_for(root / "experiments" / "matrices")),
+            Store(records / "attacks", AttackRecord).all(),
+            Store(records / "poisoning", PoisonRecord).all(),
+            Private(read_all(records / "privacy"), asked_for(root / "experiments" / "matrices")),
             read_points(records / "privacy-size"),
             read_all(records / "transformers"),
             read_published(root / "experiments" / "published.toml"),

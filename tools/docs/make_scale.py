@@ -1,4 +1,4 @@
-"""Write docs/results/scale.md and its pictures from the records in experiments/records/scale.
+"""Write docs/results/scale.md and its pictures from the records in experiments/records/scale.parquet.
 
 python tools/docs/make_scale.py            write them
 python tools/docs/make_scale.py --check    change nothing; exit 1 and name what is stale
@@ -20,7 +20,7 @@ from solera_research.scale.fit import models
 from solera_research.scale.forecast import Limits
 from solera_research.scale.records import read_all
 
-RECORDS = Path("experiments/records/scale")
+RECORDS = Path("experiments/records/scale.parquet")
 PAGE = Path("docs/results/scale.md")
 IMAGES = Path("docs/images")
 

@@ -112,7 +112,9 @@ def _planned(matrix: Matrix, plan: Plan) -> Answer:
 
 def _where(matrix: Matrix) -> Path:
     """Where its records are."""
-    return matrix.store(matrix.entries[0]).path if matrix.entries else matrix.results
+    from solera.study.records import Record
+
+    return matrix.store(matrix.entries[0].makes if matrix.entries else Record).path
 
 
 def ended(matrix: Matrix, status: Status, following: str) -> Answer:
@@ -142,8 +144,8 @@ def tuned(
     tuning: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder of studies (default: tuning); repeatable. If two folders have a study of a model, "
-            "the preset is the second one's."
+            help="Table of studies (default: tuning.parquet); repeatable. If two tables have a study of a "
+            "model, the preset is the second one's."
         ),
     ] = None,
     output: Annotated[
@@ -156,7 +158,7 @@ def tuned(
     of the given settings, which are tried first, and of the chosen ones. Options that were chosen near an end
     of their range are named below: it may be too narrow.
 
-    Example: solera bench tuned --tuning tuning -o presets.toml
+    Example: solera bench tuned --tuning tuning.parquet -o presets.toml
     """
     from solera.core.errors import RunError
     from solera.study.presets import presets_of
@@ -164,10 +166,10 @@ def tuned(
     from solera.study.trials import COLUMNS, Study, narrow, spent
 
     studies = []
-    for folder in tuning or [Path("tuning")]:
-        found = Store(folder, Study).all()
+    for path in tuning or [Path("tuning.parquet")]:
+        found = Store(path, Study).all()
         if not found:
-            raise RunError(f"no studies in {folder}", "solera bench run MATRIX --tune-only makes some")
+            raise RunError(f"no studies in {path}", "solera bench run MATRIX --tune-only makes some")
         studies += found
     rows = sorted(map(spent, studies), key=lambda row: row[:2])
     said: list[Table | Line | str] = []
@@ -186,14 +188,14 @@ def tuned(
 @app.command()
 @answers
 def tables(
-    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Table of the records.")] = Path("results.parquet"),
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write tables to.")] = Path(
         "docs/tables"
     ),
 ) -> Answer:
     """Make tables (Markdown, CSV, LaTeX) from existing records.
 
-    Example: solera bench tables --results results -o docs/tables
+    Example: solera bench tables --results results.parquet -o docs/tables
     """
     from solera.core.errors import RunError
     from solera.study.compare import boards
@@ -206,3 +208,23 @@ def tables(
         raise RunError(f"no records in {results}", "solera bench run MATRIX makes some")
     written = [path for made in make_tables(found) for path in made.write(output)]
     return Answer({"written": list(map(str, written))}, [Line(f"{len(written)} files in {output}")])
+
+
+@app.command("import", hidden=True)
+@answers
+def import_(
+    folder: Annotated[Path, typer.Argument(help="Folder of records or studies, one JSON file each.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Table to add them to (default: FOLDER.parquet).")
+    ] = None,
+) -> Answer:
+    """Read records of version 0.2 into a table.
+
+    Example: solera bench import results
+    """
+    from solera.study.old_records import import_folder
+
+    count = import_folder(folder, table := output or folder.with_name(f"{folder.name}.parquet"))
+    return Answer(
+        {"records": count, "table": str(table)}, [Line(f"{count} records from {folder} in {table}")]
+    )

@@ -1,11 +1,15 @@
-"""What there is to choose from, without importing torch: a file made by tools/docs/make_catalogue.py.
+"""What there is to choose from, without importing torch.
 
-The shell completes names from it; `solera --install-completion` turns that on.
+A wheel has it in a file, which hatch_build.py makes. Elsewhere the first command that asks writes it into the
+user's cache, and the first one after a change of the source does so again. The shell completes names from it;
+`solera --install-completion` turns that on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -13,8 +17,12 @@ from typing import Any
 
 import solera
 from solera.core import extensions
+from solera.core.files import write_atomically
+from solera.data.files import cache_dir
 
-FILE = Path(solera.__file__).with_name("catalogue.json")
+PACKAGE = Path(solera.__file__).parent
+SOURCES = ("core", "methods", "baselines", "data", "runs")  # what decides it
+KINDS = (".py", ".toml")
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
@@ -28,8 +36,27 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
 
 @cache
 def _read() -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    for file in (PACKAGE / "catalogue.json", cached()):
+        with suppress(OSError, ValueError):
+            found: dict[str, list[dict[str, Any]]] = json.loads(file.read_text(encoding="utf-8"))
+            return found
+    whole, file = made(), cached()
+    with suppress(OSError):
+        for old in file.parent.glob(f"{file.name.rpartition('-')[0]}-*.json"):
+            old.unlink(missing_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(whole))
+    return whole
+
+
+def cached() -> Path:
+    """The file in the user's cache, by place, version and sources of the package."""
+    sources = sorted(
+        file for name in SOURCES for file in (PACKAGE / name).rglob("*.*") if file.suffix in KINDS
+    )
+    state = [solera.__version__, *((str(file), file.stat().st_mtime_ns) for file in sources)]
+    place, digest = (hashlib.sha256(str(part).encode()).hexdigest()[:12] for part in (PACKAGE, state))
+    return cache_dir() / "catalogue" / f"{place}-{digest}.json"
 
 
 def made() -> dict[str, list[dict[str, Any]]]:

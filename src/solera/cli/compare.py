@@ -53,7 +53,7 @@ def compare(
     from solera.core.errors import RunError
     from solera.runs.presets import methods_and_baselines
     from solera.study.matrix import side_by_side as matrix_of
-    from solera.study.records import Record, Store
+    from solera.study.records import Record
     from solera.study.runner import make_plan
 
     if baselines is None:
@@ -65,7 +65,7 @@ def compare(
     matrix = matrix_of(
         named,
         centralized,
-        folder,
+        folder / "records",
         rounds=rounds,
         dataset=data,
         protocol=protocol,
@@ -78,7 +78,7 @@ def compare(
     except RunError as error:
         raise RunError(error.message, "give another --out, or remove that folder") from None
     status = run_shown(matrix, plan, "runs", jobs=workers, data_dir=data_dir)
-    made = Store(folder, Record).listed()
+    made = matrix.store(Record).listed()
     records = [made[entry.asked.name] for entry in matrix.entries if entry.asked.name in made]
     failed = [{"run": entry.label, "error": error} for entry, error in status.failed]
     return side_by_side(records, failed, folder)

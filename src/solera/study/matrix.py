@@ -81,7 +81,7 @@ class Entry:
 
     def is_recorded(self, results: Store[Record]) -> bool:
         """Whether there is a record with these settings."""
-        found = results.request(self.asked.name)
+        found = results.requests().get(self.asked.name)
         return found is not None and not self.difference(found)
 
     def complete(self, found: RunRequest, results: Store[Record]) -> bool:
@@ -209,9 +209,15 @@ class Matrix:
     entries: tuple[Entry, ...]
     tuning: Path = Path("tuning")
 
-    def store(self, entry: Entry) -> Store[Any]:
-        """Where the entry's record is."""
-        return Store(self.tuning if entry.makes is Study else self.results, entry.makes)
+    def store(self, kind: type[RunRequest]) -> Store[Any]:
+        """Where records of that kind are."""
+        return Store(self.tuning if kind is Study else self.results, kind)
+
+    @property
+    def stores(self) -> dict[type[RunRequest], Store[Any]]:
+        """All tables that its entries write to."""
+        kinds = {entry.makes for entry in self.entries}
+        return {kind: self.store(kind) for kind in (kinds | {Record} if Study in kinds else kinds)}
 
 
 class _RunTable(Frozen):

@@ -46,7 +46,7 @@ def _fields(study: Study) -> dict[str, Any]:
     if plugins:
         fields["plugins"] = plugins
     fields |= {"dataset": study.config["dataset"], "protocol": study.protocol}
-    fields |= {key: value for key, value in _length(study).items() if value is not None}
+    fields |= {key: value for key, value in length(study).items() if value is not None}
     options = {key: _written(value) for key, value in study.best.options.items()}
     return fields | {"source": _source(study), "options": options}
 
@@ -57,7 +57,7 @@ def _model(study: Study) -> tuple[str, list[str]]:
     return study.config.get(study.kind, method), list(study.config.get("plugins", plugins))
 
 
-def _length(study: Study) -> dict[str, Any]:
+def length(study: Study) -> dict[str, Any]:
     """Rounds and patience of the preset."""
     if "preset_rounds" in study.config:  # of an earlier search, whose final runs had another length
         return {key: study.config.get(f"preset_{key}") for key in ("rounds", "patience")}
@@ -67,11 +67,8 @@ def _length(study: Study) -> dict[str, Any]:
     config = RunConfig(
         method=method, plugins=tuple(plugins), dataset=study.dataset, options=study.best.options
     )
-    given = study.config["effort"]
-    effort = Effort(**{key: value for key, value in given.items() if key in Effort.model_fields})
-    length = full_length(config, effort, study.users)
-    # Final runs of 0.2, whose trials had a budget together, went on to the end.
-    return {"rounds": length.rounds, "patience": None if "budget" in given else length.patience}
+    full = full_length(config, Effort.model_validate(study.config["effort"]), study.users)
+    return {"rounds": full.rounds, "patience": full.patience}
 
 
 def _written(value: Any) -> Any:

@@ -211,7 +211,7 @@ def record_of(
     preset's name by default, or the method's. Commit and memory are in no folder: they are what is given.
 
     >>> record = record_of("runs/fedmf-ml-100k-strict-s0")  # doctest: +SKIP
-    >>> Store(Path("results"), Record).put(record)  # doctest: +SKIP
+    >>> Store(Path("results.parquet"), Record).add(record)  # doctest: +SKIP
     """
     run, folder = Run.open(run_folder, data=data, data_dir=data_dir), RunFolder.open(Path(run_folder))
     config, result, history = folder.config, run.result, folder.history
@@ -221,6 +221,10 @@ def record_of(
     test = run.evaluate()
     _check_same(folder.path, Rankings.of(test), result.test)
     second = run.evaluate_again() if result.validation_item else None
+    if not (result.leaky or result.validation_item):  # so many users that they were tested once
+        by_histories = config.built.one_round or config.built.scorer.learns_from != "items"
+        known = {"test_validation": test, "validation_item": READ} if by_histories else {"test_train": test}
+        result = result.model_copy(update=known)
     return Record(
         **_common(wanted, result.model_copy(update={"peak_bytes": peak_bytes}), run.parts, test, second),
         environment=anonymous(folder.environment),

@@ -1,23 +1,27 @@
-"""Records: what remains of a finished run, one small JSON file each, with every figure a table needs.
+"""Records: what remains of finished runs, in one table, with every figure that a page needs.
 
-    results/<data set>/<label>--<protocol>--s<seed>.json
-    results/<data set>/<label>--<protocol>--s<seed>.failed.json    of a run that failed: why
-
-A file is written whole or not at all. It holds no path of the machine and no model.
+A table is a Parquet file with a row for every record and a column for every field; fields that have parts are
+JSON text, ranks and counts are lists. It holds no path of the machine and no model.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar
+from types import NoneType
+from typing import Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 import numpy as np
+import polars as pl
+from filelock import FileLock
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from solera.core.errors import RunError
-from solera.core.files import write_atomically
+from solera.core.files import replacing_file, write_atomically
 from solera.core.types import Floats, Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
@@ -28,8 +32,20 @@ from solera.study.provenance import Code
 
 Kind = Literal["method", "baseline"]
 History = Literal["train", "validation"]  # what a tested model knows of a user: up to these items
-_READERS = ("fedease", "fedslist", "fedhist", "fedsasrec", "ease", "ials", "sasrec")
-Content = TypeVar("Content", bound="RunRequest")
+Content = TypeVar("Content", bound="TableRow")
+
+WORK = ".bench-work"  # beside a table: what is under way
+SEARCH = "optuna.log"  # a search under way, in the folder of its entry or of its sweep
+_FAILED = " failed"  # after the name of a run that has no record
+
+
+class TableRow(Frozen):
+    """A record of any kind."""
+
+    @property
+    def name(self) -> str:
+        """What identifies it in its table."""
+        raise NotImplementedError
 
 
 class UserGroup(Frozen):
@@ -42,7 +58,7 @@ class UserGroup(Frozen):
     sampled99: Metrics
 
 
-class RunRequest(Frozen):
+class RunRequest(TableRow):
     """Settings of a requested run."""
 
     format: int = 1
@@ -62,7 +78,7 @@ class RunRequest(Frozen):
 
     @property
     def name(self) -> str:
-        """What identifies the record among others."""
+        """Data set, label, protocol and seed."""
         return f"{self.dataset}/{slug(self.label)}--{self.protocol}--s{self.seed}"
 
     def difference(self, other: RunRequest) -> str:
@@ -96,7 +112,7 @@ class Failure(RunRequest):
 class Record(RunRequest):
     """One finished run."""
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     environment: dict[str, Any]
     code: Code
     result: RunResult
@@ -134,29 +150,16 @@ class Record(RunRequest):
         """Number of evaluated users."""
         return len(self.ranks if self.counts is None else self.counts)
 
-    @property
-    def reads_histories(self) -> bool:
-        """Whether the model scores by histories. Older records do not say."""
-        how = self.result.validation_item
-        return self.result.method.split("+")[0] in _READERS if how is None else how == READ
-
     def test(self, history: History) -> Tested | None:
         """Test figures of a model that knows these items of a user; None if it was not tested so."""
-        result = self.result
-        if result.validation_item is None and (self.reads_histories is (history == "validation")):
-            return result.test
-        if result.method == "popularity":  # histories change nothing
-            return result.test
-        return result.test_validation if history == "validation" else result.test_train
+        return self.result.test_validation if history == "validation" else self.result.test_train
 
     def ndcg(self, history: History) -> Floats | None:
         """Full-ranking NDCG@10 of every user, by a model that knows these items; None if not tested so."""
         if self.test(history) is None:
             return None
-        first = self.result.method == "popularity" or self.reads_histories is (history == "validation")
-        ranks = self.ranks if first else self.second_ranks
-        if ranks is None:
-            return None
+        first = (self.result.validation_item == READ) is (history == "validation")
+        ranks = self.ranks if first or self.second_ranks is None else self.second_ranks
         counts = np.ones(self.users, np.int64) if self.counts is None else np.array(self.counts, np.int64)
         return metrics.per_user(np.array(ranks), counts)["ndcg@10"]
 
@@ -175,79 +178,195 @@ def asked(label: str, config: RunConfig | BaselineConfig, preset: str | None = N
     )
 
 
-WORK = ".bench-work"  # beside records: what is under way
-SEARCH = "optuna.log"  # a search under way, in the folder of its entry or of its sweep
-_FAILED = ".failed.json"
-
-
 def slug(label: str) -> str:
     """A label as a file name."""
     return re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9.+=_]", "-", label.lower())).strip("-.") or "-"
 
 
 class Store(Generic[Content]):
-    """The records in a folder, all of one kind, and the failures of runs that have none."""
+    """A table of records of one kind, and of the failures of runs that have none.
+
+    Jobs that run side by side `put` their records into an inbox beside the table, one small file each. The
+    process that started them `collect`s these into the table, which is replaced as a whole. Readers see both,
+    so an interruption at any moment loses nothing.
+    """
 
     def __init__(self, path: Path, kind: type[Content]) -> None:
-        self.path, self._kind = path, kind
-
-    def file(self, name: str) -> Path:
-        """The file of a record, which may not exist."""
-        return self.path / f"{name}.json"
+        self.path = path if path.suffix == ".parquet" else path.with_name(f"{path.name}.parquet")
+        self._kind = kind
+        self._inbox = self.path.parent / WORK / self.path.name
+        self._asked: tuple[object, dict[str, RunRequest]] = (), {}
 
     def listed(self) -> dict[str, Content]:
-        """All records by name; none if there is no such folder."""
-        found = {}
-        for path in sorted(self.path.rglob("*.json")):
-            if not path.name.endswith(_FAILED):
-                record = read_as(path, self._kind)
-                if self.file(record.name) != path:
-                    raise RunError(
-                        f"{path} holds the record {record.name}",
-                        "rename the file after its record, or remove it",
-                    )
-                found[record.name] = record
-        return found
+        """All records by name; none if there is no such table."""
+        found = {record.name: record for record in self._read(self._kind, ~_IS_FAILURE)}
+        found |= {each.name: each for each in self._waiting() if not isinstance(each, Failure)}
+        return dict(sorted(found.items()))
 
     def all(self) -> list[Content]:
-        """All records."""
+        """All records, by name."""
         return list(self.listed().values())
-
-    def failures(self) -> dict[str, Failure]:
-        """All failures by name of the run."""
-        found = (read_as(path, Failure) for path in sorted(self.path.rglob(f"*{_FAILED}")))
-        return {each.name: each for each in found}
 
     def find(self, name: str) -> Content | None:
         """The record of that name, if it is there."""
-        path = self.file(name)
-        return read_as(path, self._kind) if path.exists() else None
+        waiting = [each for each in self._waiting() if each.name == name and not isinstance(each, Failure)]
+        return waiting[-1] if waiting else next(iter(self._read(self._kind, pl.col("name") == name)), None)
 
-    def request(self, name: str) -> RunRequest | None:
-        """What the record of that name was asked for, if it is there."""
-        return self.find(name)
+    def failures(self) -> dict[str, Failure]:
+        """All failures by name of the run."""
+        found = {each.name: each for each in self._read(Failure, _IS_FAILURE)}
+        for each in self._waiting():
+            found.pop(each.name, None)
+            if isinstance(each, Failure):
+                found[each.name] = each
+        return found
+
+    def requests(self) -> dict[str, RunRequest]:
+        """What all records were asked for, by name; runs without their figures."""
+        files = [self.path, *self._inbox.glob("*.json")]
+        seen = [(file, file.stat().st_mtime_ns) for file in files if file.exists()]
+        if self._asked[0] != seen:
+            brief = RunRequest if issubclass(self._kind, Record) else self._kind
+            found = {each.name: each for each in self._read(brief, ~_IS_FAILURE)}
+            found |= {each.name: each for each in self._waiting() if not isinstance(each, Failure)}
+            self._asked = seen, found
+        return self._asked[1]
 
     def put(self, record: Content | Failure) -> None:
-        """Write a record or a failure."""
-        path = self.file(record.name)
-        failed = path.with_name(f"{path.stem}{_FAILED}")
-        if isinstance(record, Failure):
-            path = failed
-        else:
-            failed.unlink(missing_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, record.model_dump_json() + "\n")
+        """Leave a record or a failure in the inbox."""
+        self._inbox.mkdir(parents=True, exist_ok=True)
+        failed = _FAILED if isinstance(record, Failure) else ""
+        file = f"{time.time_ns():020d} {record.name.replace('/', '--')}{failed}.json"  # in the order of time
+        write_atomically(self._inbox / file, record.model_dump_json())
+
+    def collect(self) -> None:
+        """Move what is in the inbox into the table."""
+        if not any(self._inbox.glob("*.json")):
+            return
+        with alone(self._inbox.with_name(f"{self.path.name}.lock")):
+            files = sorted(self._inbox.glob("*.json"))
+            rows: dict[str, dict[str, Any]] = {}
+            for each in map(self._opened, files):
+                failed = f"{each.name}{_FAILED}"
+                rows.pop(failed, None)
+                rows[failed if isinstance(each, Failure) else each.name] = _cells(each)
+            self._write([{"name": name, **cells} for name, cells in rows.items()])
+            for file in files:
+                file.unlink()
+        with suppress(OSError):
+            self._inbox.rmdir()
+            self._inbox.parent.rmdir()
+
+    def add(self, *records: Content | Failure) -> None:
+        """Write records into the table."""
+        for record in records:
+            self.put(record)
+        self.collect()
+
+    def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write rows, which replace those of the same name, and a run's failure if it now has a record."""
+        made_of = {"name": str, **_columns(self._kind)}
+        if issubclass(self._kind, RunRequest):
+            made_of["error"] = str
+        table = pl.DataFrame(
+            rows, schema={name: _POLARS.get(kind, pl.String) for name, kind in made_of.items()}
+        )
+        if self.path.exists():
+            replaced = table["name"].to_list() + [f"{name}{_FAILED}" for name in table["name"]]
+            kept = pl.read_parquet(self.path).filter(~pl.col("name").is_in(replaced))
+            table = pl.concat([kept, table], how="diagonal_relaxed")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing_file(self.path) as partial:
+            table.sort("name").write_parquet(partial)
+
+    def _waiting(self) -> list[Content | Failure]:
+        """What is in the inbox, in the order in which it was put there."""
+        found = []
+        for file in sorted(self._inbox.glob("*.json")):
+            with suppress(FileNotFoundError):  # it has just been collected
+                found.append(self._opened(file))
+        return found
+
+    def _opened(self, file: Path) -> Content | Failure:
+        kind: type[Content | Failure] = Failure if file.stem.endswith(_FAILED) else self._kind
+        return kind.model_validate_json(file.read_bytes())
+
+    def _read(self, kind: type[Any], where: pl.Expr) -> list[Any]:
+        """The rows of the table, as far as they belong to that kind."""
+        old = self.path.with_suffix("")
+        if next(old.rglob("*.json"), None):
+            hint = f"solera bench import {old}, then remove that folder"
+            raise RunError(f"{old} holds records of version 0.2", hint)
+        if not self.path.exists():
+            return []
+        made_of = _columns(kind)
+        try:
+            table = pl.scan_parquet(self.path)
+            there = [name for name in table.collect_schema().names() if name in made_of]
+            rows = table.filter(where).select(there).collect().to_dicts()
+            parsed = [
+                {
+                    name: json.loads(value) if made_of[name] is None else value
+                    for name, value in row.items()
+                    if value is not None
+                }
+                for row in rows
+            ]
+            return [kind.model_validate(row) for row in parsed]
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise RunError(f"{self.path} is not a table of records: {error}", "give another one") from None
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            place = "".join(f"{part}: " for part in wrong["loc"])
+            raise RunError(
+                f"{self.path} holds what is no {kind.__name__}: {place}{wrong['msg']}",
+                "make the table again, or give another one",
+            ) from None
 
 
-def read_as(path: Path, kind: type[Content]) -> Content:
-    """The content of a file, of the given kind; anything else is an error."""
-    what = kind.__name__.lower()
-    hint = "take it away, or make it anew with `solera bench run … --replace`"
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}", hint) from None
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        where = "".join(f"{part}: " for part in wrong["loc"])
-        raise RunError(f"{path} is not a {what}: {where}{wrong['msg']}", hint) from None
+_IS_FAILURE = pl.col("name").str.ends_with(_FAILED)
+_POLARS: dict[Any, Any] = {
+    str: pl.String,
+    int: pl.Int64,
+    float: pl.Float64,
+    bool: pl.Boolean,
+    tuple[int, ...]: pl.List(pl.Int64),
+    tuple[float, ...]: pl.List(pl.Float64),
+}
+
+
+def _columns(kind: type[TableRow]) -> dict[str, Any]:
+    """The type of every field that a column has as it is; None of one that is JSON."""
+    found = {}
+    for name, field in kind.model_fields.items():
+        options = [each for each in get_args(field.annotation) if each is not NoneType]
+        only = options[0] if len(options) == 1 else field.annotation
+        if get_origin(field.annotation) is Literal:
+            only = type(options[0])
+        found[name] = only if only in _POLARS else None
+    return found
+
+
+def _cells(record: TableRow) -> dict[str, Any]:
+    made_of = _columns(type(record))
+    return {
+        name: json.dumps(value, ensure_ascii=False) if made_of[name] is None and value is not None else value
+        for name, value in record.model_dump(mode="json").items()
+    }
+
+
+@contextmanager
+def alone(lock: Path, cancelled: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Wait until no other process holds the lock; `filelock.Timeout` if that is cancelled."""
+    for tries_left in reversed(range(10)):
+        try:
+            held = FileLock(lock).acquire(poll_interval=0.1, cancel_check=cancelled)
+            break
+        except (FileExistsError, FileNotFoundError):  # another one may just have removed the folder
+            if not tries_left:
+                raise
+    with held:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)

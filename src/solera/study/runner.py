@@ -26,7 +26,7 @@ from solera.runs.training import interruptible
 from solera.study.matrix import Entry, Matrix, Tuning
 from solera.study.provenance import check_committed
 from solera.study.recording import Step
-from solera.study.records import WORK, Failure, Record, RunRequest, Store
+from solera.study.records import WORK, Record
 from solera.study.worker import Job, Outcome, main
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -132,16 +132,14 @@ OnChange = Callable[[Status], None]
 def make_plan(matrix: Matrix, *, retry_failed: bool = False, replace: bool = False) -> Plan:
     """Look at the records that are there; one that is of other settings is an error unless it may go."""
     plan, stale = Plan(), list[str]()
-    results = Store(matrix.results, Record)
-    stores = {entry.makes: matrix.store(entry) for entry in matrix.entries}
-    found: dict[type, dict[str, RunRequest]] = {kind: store.listed() for kind, store in stores.items()}
-    failures: dict[type, dict[str, Failure]] = {kind: store.failures() for kind, store in stores.items()}
+    results, stores = matrix.store(Record), matrix.stores
+    failures = {kind: store.failures() for kind, store in stores.items()}
     for entry in matrix.entries:
-        name = entry.asked.name
-        record, failure = found[entry.makes].get(name), failures[entry.makes].get(name)
+        store, name = stores[entry.makes], entry.asked.name
+        record, failure = store.requests().get(name), failures[entry.makes].get(name)
         difference = entry.difference(record) if record else ""
         if difference:
-            stale.append(f"{name} in {stores[entry.makes].path} is of another run: {difference}")
+            stale.append(f"{name} in {store.path} is of another run: {difference}")
         if record and not difference and entry.complete(record, results):
             plan.recorded.append(entry)
         elif failure and not difference and not retry_failed and not entry.difference(failure):
@@ -163,8 +161,8 @@ def run_matrix(
     on_change: OnChange = lambda _: None,
 ) -> Status:
     """Run what the plan has to be run. Ctrl-C ends every run after its round, a second one at once."""
-    for path in {matrix.store(entry).path for entry in plan.todo}:
-        check_committed(path)
+    for store in matrix.stores.values() if plan.todo else ():
+        check_committed(store.path)
     status = Status(plan, jobs or os.cpu_count() or 1, list(plan.todo))
     work = matrix.results.parent / WORK
     for entry in plan.recorded:  # where a worker was killed after its last deed
@@ -184,15 +182,22 @@ def run_matrix(
                     entry = status.waiting.pop(0)
                     status.running.append(_start(Job.of(matrix, entry, _folder(work, entry), data_dir)))
                 on_change(status)
-                _listen(status)
+                if _listen(status):
+                    _collect(matrix)
         finally:
             for run in status.running:
                 run.process.kill()
                 run.process.join()
+            _collect(matrix)
     on_change(status)
     with suppress(OSError):
         work.rmdir()
     return status
+
+
+def _collect(matrix: Matrix) -> None:
+    for store in matrix.stores.values():
+        store.collect()
 
 
 def _folder(work: Path, entry: Entry) -> Path:
@@ -234,7 +239,9 @@ def _tell_to_stop(status: Status) -> None:
             run.connection.send("stop")
 
 
-def _listen(status: Status) -> None:
+def _listen(status: Status) -> bool:
+    """Hear what the workers say; return whether one of them has ended."""
+    ended = False
     by_connection = {run.connection: run for run in status.running}
     for connection in wait(list(by_connection), timeout=_TICK):
         assert isinstance(connection, Connection)
@@ -244,8 +251,10 @@ def _listen(status: Status) -> None:
         except (EOFError, OSError):
             run.process.join()
             status.running.remove(run)
+            ended = True
             # A worker that could not even say why it failed was killed, and is no failure of the run.
             killed = f"its process ended with {run.process.exitcode}; the next time it goes on"
             outcome = run.outcome or Outcome("failed", killed)
             if outcome.end != "stopped":
                 status.finished.append(Finished(run.entry, outcome, time.monotonic() - run.started))
+    return ended

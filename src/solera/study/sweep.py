@@ -1,6 +1,6 @@
-"""A sweep: one method on one data set with many settings, every trial a record of its own in a folder.
+"""A sweep: one method on one data set with many settings, in a folder.
 
-    trials/0007.json  one trial, written whole or not at all: what a kill leaves is gone on from
+    trials.parquet    all trials that have ended: what a kill leaves is gone on from
     optuna.log        Optuna's storage, of a search
     best.toml         the best settings as a preset, for `solera train --preset`
     sweep.html        the report

@@ -110,7 +110,6 @@ class Study(RunRequest):
     trials: tuple[Trial, ...]
     rejected: tuple[Rejected, ...] = ()
     users: int | None = Field(default=None, description="of the data set, on which final runs are made")
-    trials_of: str | None = Field(default=None, description="of 0.2: the twin whose trials were taken")
 
     @property
     def left(self) -> list[Trial]:

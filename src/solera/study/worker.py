@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,7 +14,7 @@ from traceback import extract_tb
 from typing import Any, Literal, NamedTuple
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from solera.core.errors import DivergedError, RunError, SoleraError
 from solera.data.datasets import load
@@ -25,7 +25,7 @@ from solera.study.budget import chance, some_users
 from solera.study.matrix import Blend, Entry, Matrix, Tuning
 from solera.study.provenance import anonymous, source
 from solera.study.recording import Step, Work
-from solera.study.records import SEARCH, Failure, Record, RunRequest, Store
+from solera.study.records import SEARCH, Failure, Record, RunRequest, Store, alone
 from solera.study.search_space import applied, as_json
 from solera.study.sweep import Point, shown
 from solera.study.trials import Found, Heard, Study, Trial, TrialRecord, attempt
@@ -57,7 +57,7 @@ class Job:
     @classmethod
     def of(cls, matrix: Matrix, entry: Entry, folder: Path, data_dir: Path | None = None) -> Job:
         """The task of making an entry."""
-        return cls(entry, matrix.store(entry), Store(matrix.results, Record), folder, data_dir)
+        return cls(entry, matrix.store(entry.makes), matrix.store(Record), folder, data_dir)
 
     def done(self) -> Any:
         """The record, if nothing is left to do."""
@@ -94,9 +94,10 @@ def main(job: Job, connection: Connection) -> None:
 def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
     """Write the run's record, or the reason for its failure."""
     try:
-        with _alone(job.folder.with_name(f"{job.folder.name}.lock"), stop):
+        # Another benchmark may be at the same run: perhaps a dead one's last worker.
+        with alone(job.folder.with_name(f"{job.folder.name}.lock"), stop.is_set):
             record = job.done() or _made(job, stop, report)
-    except StoppedError:
+    except (StoppedError, Timeout):
         return Outcome("stopped")
     except Exception as error:
         text = _text(error)
@@ -104,25 +105,6 @@ def perform(job: Job, stop: threading.Event, report: Report) -> Outcome:
         shutil.rmtree(job.folder, ignore_errors=True)
         return Outcome("failed", text)
     return Outcome("done", _in_words(record))
-
-
-@contextmanager
-def _alone(lock: Path, stop: threading.Event) -> Iterator[None]:
-    """Wait for another benchmark that may be at the same run: perhaps a dead one's last worker."""
-    for tries_left in reversed(range(10)):
-        try:
-            held = FileLock(lock).acquire(poll_interval=0.1, cancel_check=stop.is_set)
-            break
-        except Timeout:
-            raise StoppedError("stopped while waiting") from None
-        except (FileExistsError, FileNotFoundError):  # the other one may just have removed the folder
-            if not tries_left:
-                raise
-    with held:
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
 
 
 def _in_words(record: RunRequest) -> str:

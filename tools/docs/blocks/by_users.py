@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,15 @@ from typing import Any
 from blocks.markdown import NONE_YET, table
 from blocks.protected import EPSILONS
 
+from solera.study.records import Store
+from solera_research.records import Measured
+
 Points = Sequence[dict[str, Any]]
 
 
-def read_points(folder: Path) -> Points:
+def read_points(table: Path) -> Points:
     """The records that research/experiments/privacy_size.py left."""
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
+    return [record.content for record in Store(table, Measured).all()]
 
 
 def privacy_by_users(points: Points, kind: str) -> str:

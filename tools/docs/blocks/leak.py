@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocks.markdown import NONE_YET, folded, table
+
+from solera.study.records import Store
+from solera_research.leak import DATASETS
+from solera_research.records import Measured
 
 _KINDS = ("before", "after")
 _METRICS = ("hr@10", "ndcg@10")
@@ -34,13 +37,12 @@ class Leak(NamedTuple):
     @classmethod
     def read(cls, experiments: Path) -> Leak:
         """From the records and the list of repositories; empty where there are none."""
-        counted = experiments / "records" / "leak.json"
+        counted = Store(experiments / "records" / "leak", Measured).listed()
         listed = experiments / "repositories.toml"
-        runs = sorted((experiments / "records" / "authors").rglob("*.json"))
         return cls(
-            json.loads(counted.read_text("utf-8"))["rows"] if counted.exists() else (),
+            [counted[name].content for name in DATASETS if name in counted],
             tomllib.loads(listed.read_text("utf-8"))["repository"] if listed.exists() else (),
-            [json.loads(path.read_text("utf-8")) for path in runs],
+            [record.content for record in Store(experiments / "records" / "authors", Measured).all()],
         )
 
 

@@ -65,7 +65,7 @@ def attack(
     option: Options = None,
     *,
     settings: dict[str, Any],
-    record: Annotated[Path | None, typer.Option(help="Folder for the record, e.g. attacks.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Table to add the record to.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
 ) -> Answer:
@@ -77,14 +77,15 @@ def attack(
 
     Example: solera attack fedmf --data ml-100k --dp epsilon=8,delta=1e-5,mode=local
 
-    Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks
+    Example: solera attack runs/fedmf-ml-100k-strict-s0 --rounds 3 --record attacks.parquet
     """
     from solera.data.datasets import load
     from solera.runs import RunFolder
     from solera.runs.presets import run_settings
     from solera.study.provenance import check_committed
+    from solera.study.records import Store
     from solera_research.inference.experiment import attack as run_attack
-    from solera_research.inference.records import write
+    from solera_research.inference.records import AttackRecord
 
     if record:
         check_committed(record)
@@ -127,8 +128,9 @@ def attack(
             on_round=lambda done, auc: update(done, "" if auc is None else f"shadow AUC {auc:.3f}"),
         )
     made = _record(config, findings, threads)
-    path = write(made, record) if record else None
-    said = [*_said(config, findings), *([Line(f"record: {path}")] if path else [])]
+    if record:
+        Store(record, AttackRecord).add(made)
+    said = [*_said(config, findings), *([Line(f"record: {made.name} in {record}")] if record else [])]
     return Answer(made.model_dump(mode="json"), said)
 
 

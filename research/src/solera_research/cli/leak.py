@@ -43,6 +43,7 @@ def leak(
     picture: Annotated[Path, typer.Option(help="Name of the pictures, without .png and .svg.")] = Path(
         "leak"
     ),
+    record: Annotated[Path | None, typer.Option(help="With --all: table to add the figures to.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
     min_interactions: MinInteractions = None,
@@ -57,7 +58,7 @@ def leak(
     Example: solera leak --data ml-100k --method local --rounds 30
     """
     if every:
-        return _count(seed, _folder(picture) / picture.name, data_dir)
+        return _count(seed, _folder(picture) / picture.name, record, data_dir)
     from solera.data.datasets import load
     from solera.methods import build
     from solera_research.leak import Places, show_leak
@@ -94,18 +95,25 @@ def leak(
     )
 
 
-def _count(seed: int, picture: Path, data_dir: Path | None) -> Answer:
+def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None) -> Answer:
     """The counter on every data set that is there."""
     from solera.data.datasets import available, load
+    from solera.study.provenance import check_committed
+    from solera.study.records import Store
     from solera_research.leak import DATASETS, count_leak
     from solera_research.leak_plot import draw_counter
+    from solera_research.records import Measured
 
+    if record:
+        check_committed(record)
     there = [name for name in DATASETS if available(name, data_dir) != "by hand"]
     rows = []
     for name in there:
         data = load(name, data_dir=data_dir)
         with epoch_progress(f"counter on {name}") as on_epoch:
             rows.append(count_leak(data, seed, on_epoch))
+    if record:
+        Store(record, Measured).add(*(Measured(key=row["dataset"], content=row) for row in rows))
     found: dict[str, Any] = {"rows": rows, "left_out": [name for name in DATASETS if name not in there]}
     found["pictures"] = [str(path) for path in draw_counter(rows, picture)]
     header = (

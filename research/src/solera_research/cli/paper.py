@@ -59,10 +59,7 @@ DataName = Annotated[
 Only = Annotated[str | None, typer.Option("--only", help="Only this row, as the paper names it.")]
 Records = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder of the records (default: experiments/records/papers). Records with equal settings in "
-        "the folder `results` beside it count too."
-    ),
+    typer.Option(help="Table of the records (default: experiments/records/papers.parquet)."),
 ]
 
 
@@ -88,13 +85,13 @@ def run(
     """
     from solera.study.runner import make_plan
     from solera_research.papers import find_table
-    from solera_research.papers.cells import RECORDS, Stored, folders, missing_runs, select
+    from solera_research.papers.cells import RECORDS, Stored, missing_runs, select
 
     paper, found = find_table(name)
     _check_runs(paper, found)
-    folder = records or RECORDS
+    table = records or RECORDS
     chosen = select(paper, found, data, only, data_dir)
-    matrix = missing_runs(chosen, Stored(folders(folder)), seeds, folder)
+    matrix = missing_runs(chosen, Stored(table), seeds, table)
     made = make_plan(matrix, retry_failed=retry_failed, replace=replace)
     left_out = [cell for cell in chosen if cell.problem]
     if plan:
@@ -123,14 +120,14 @@ def show(
     Example: solera paper show pfedrec/table-1 --data ml-100k
     """
     from solera_research.papers import find_table
-    from solera_research.papers.cells import RECORDS, Stored, folders, select
+    from solera_research.papers.cells import RECORDS, Stored, select
     from solera_research.papers.tables import document, grids, results
 
     if name is None:
         return _listed(records, data_dir)
     paper, found = find_table(name)
     chosen = select(paper, found, data, only, data_dir) if found.kind == "runs" else []
-    compared = results(chosen, Stored(folders(records or RECORDS)) if chosen else Stored([]))
+    compared = results(chosen, Stored(records or RECORDS))
     made = grids(paper, found, compared, data_dir)
     title = f"{paper.name}, {found.id.replace('-', ' ')}: {found.title}"
     said: list[Table | Line | str] = [
@@ -154,10 +151,10 @@ def show(
 
 def _listed(records: Path | None, data_dir: Path | None) -> Answer:
     from solera_research.papers import papers
-    from solera_research.papers.cells import RECORDS, Stored, cells, folders
+    from solera_research.papers.cells import RECORDS, Stored, cells
     from solera_research.papers.tables import count, results
 
-    stored = Stored(folders(records or RECORDS))
+    stored = Stored(records or RECORDS)
     rows = [
         {
             "table": f"{paper.key}/{each.id}",
@@ -193,12 +190,12 @@ def summary(records: Records = None) -> Answer:
     Example: solera paper summary
     """
     from solera_research.papers import papers
-    from solera_research.papers.cells import RECORDS, Stored, folders
+    from solera_research.papers.cells import RECORDS, Stored
     from solera_research.papers.summary import CLOSE, all_results, document, left_out, total, unique_runs
     from solera_research.papers.summary import summary as summarize
     from solera_research.papers.tables import shown_differences
 
-    found = list(all_results(papers().values(), Stored(folders(records or RECORDS))))
+    found = list(all_results(papers().values(), Stored(records or RECORDS)))
     lines, outside = summarize(found)
     near = f"within {CLOSE} in HR@10 and NDCG@10"
     head = ("paper", "data set", "cells", "run", "within", "outside", "not run", "cannot")

@@ -62,7 +62,7 @@ def poison(
     option: Options = None,
     *,
     settings: dict[str, Any],
-    record: Annotated[Path | None, typer.Option(help="Folder for the record, e.g. poisoning.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Table to add the record to.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
 ) -> Answer:
@@ -117,9 +117,11 @@ def poison(
         "NDCG@10: of the test items, full ranking, after the last round",
     ]
     if record:
-        from solera_research.poisoning.records import write
+        from solera.study.records import Store
+        from solera_research.poisoning.records import PoisonRecord
 
-        said.append(Line(f"record: {write(made, record)}"))
+        Store(record, PoisonRecord).add(made)
+        said.append(Line(f"record: {made.name} in {record}"))
     return Answer(made.model_dump(mode="json"), said)
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from solera_research.scale.points import Point
     from solera_research.scale.records import ScaleRecord
 
-RECORDS = Path("experiments/records/scale")
+RECORDS = Path("experiments/records/scale.parquet")
 Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")]
 
 
 @answers
 def scale(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the records.")] = RECORDS,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Table of the records.")] = RECORDS,
     only: Annotated[
         list[str] | None,
         typer.Option(help="Points whose name contains this word, e.g. fedmf or u1e6; repeatable."),
@@ -49,7 +49,6 @@ def scale(
     from solera.study.provenance import check_committed
     from solera_research.scale.measure import FailedError, measure, todo
     from solera_research.scale.points import FULL, QUICK, chosen, points
-    from solera_research.scale.records import path_of
 
     wanted = chosen(points(QUICK if quick else FULL), only or [])
     skipped = [sentence for point in wanted if (sentence := point.missing_option())]
@@ -75,12 +74,12 @@ def scale(
             took = duration(time.monotonic() - begun)
             err.print(f"{number} of {len(left)}: {point.name} · {took}", highlight=False, markup=False)
     except KeyboardInterrupt:
-        done = sum(path_of(output, point).exists() for point in able)
+        done = len(able) - len(todo(able, output))
         raise StoppedError(
             f"stopped with {done} of {len(able)} points in {output}",
             "run the same command again to continue",
         ) from None
-    done = sum(path_of(output, point).exists() for point in able)
+    done = len(able) - len(todo(able, output))
     return Answer(
         {"records": str(output), "points": len(able), "recorded": done, "failed": failed, "skipped": skipped},
         [
@@ -108,7 +107,7 @@ def predict(
     clients: Annotated[float, typer.Option(help="Clients in a round.", min=1)] = 1e5,
     ranks: Annotated[int, typer.Option(help="Processes that share the clients, a core each.", min=1)] = 64,
     rounds: Annotated[int, typer.Option(help="Rounds, for the rows that clients keep.", min=1)] = 100,
-    records: Annotated[Path, typer.Option(help="Folder of the records.")] = RECORDS,
+    records: Annotated[Path, typer.Option(help="Table of the records.")] = RECORDS,
     check: Annotated[
         bool,
         typer.Option("--check", help="Instead, leave out each method's largest point and predict that one."),

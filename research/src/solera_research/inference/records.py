@@ -1,38 +1,21 @@
-"""Records of attacks: one small JSON file per method and protection.
-
-attacks/<data set>/<method>--<protection>.json
-"""
+"""Records of attacks: one for each data set, method and protection."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
-
-from solera.core.types import Frozen
 from solera_research.inference.figures import Finding
-from solera_research.records import file_name, read_records, write_record
+from solera_research.records import Experiment
 
 
-class AttackRecord(Frozen):
+class AttackRecord(Experiment):
     """What was attacked, by which command and program, and all that was found."""
 
-    format: Literal[1] = 1
-    command: str
-    method: str
     protection: str
-    dataset: str
-    protocol: str
-    seed: int
-    config: dict[str, Any]
-    environment: dict[str, Any]
-    code: dict[str, Any]
     findings: tuple[Finding, ...]
 
     @property
     def name(self) -> str:
-        """Path of the record within the folder of attacks."""
-        return file_name(self.dataset, self.method, self.protection.replace("ε = ", "epsilon="))
+        """Data set, method and protection."""
+        return self._named(self.method, self.protection.replace("ε = ", "epsilon="))
 
     def find(self, attack: str, rounds: tuple[int, int], summed: int = 1) -> Finding | None:
         """What an attack found in one kind of thing."""
@@ -45,13 +28,3 @@ class AttackRecord(Frozen):
     def last_round(self) -> int:
         """The last attacked round."""
         return max(finding.last_round for finding in self.findings)
-
-
-def write(record: AttackRecord, folder: Path) -> Path:
-    """Write the record to its place in the folder."""
-    return write_record(record, folder / record.name)
-
-
-def read_all(folder: Path) -> Sequence[AttackRecord]:
-    """All records in a folder, by name; none if there is no such folder."""
-    return read_records(folder, AttackRecord, "an attack's record", "solera attack")

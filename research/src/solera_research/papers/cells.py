@@ -1,12 +1,12 @@
 """The cells of papers' tables: what is published, how each is run, and which records hold it.
 
-Records with the same settings count wherever they come from: they are looked for in several folders, and
-neither their label nor the table they were made for matters.
+Records with the same settings count wherever they come from: neither their label nor the table of the paper
+that they were made for matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from solera.study.records import Record, Store
 from solera.study.statistics import Spread, spread
 from solera_research.papers import Paper, PaperTable, Published
 
-RECORDS = Path("experiments") / "records" / "papers"
+RECORDS = Path("experiments") / "records" / "papers.parquet"
 MIB = 2**20
 
 State = Literal["run", "not run", "no data", "not implemented", "no such run"]
@@ -123,10 +123,10 @@ def _config_of(preset: str) -> RunConfig | BaselineConfig | str:
 
 
 class Stored:
-    """Records of several folders, found by their settings. They are read when asked for."""
+    """The records of a table, found by their settings. They are read when asked for."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._stores = [Store(folder, Record) for folder in folders]
+    def __init__(self, table: Path) -> None:
+        self._table = table
         self._keys: dict[int, dict[str, Any] | None] = {}
 
     def of(self, cell: Cell) -> list[Record]:
@@ -138,7 +138,7 @@ class Stored:
         wanted = _settings(config)
         found = {
             record.seed: record
-            for record in reversed(self._of_dataset.get(config.dataset, []))  # the first folder counts
+            for record in self._of_dataset.get(config.dataset, [])
             if _trained(record.config) == _trained(wanted) and self._key(record) == wanted
         }
         return [found[seed] for seed in sorted(found)]
@@ -146,7 +146,7 @@ class Stored:
     @cached_property
     def _of_dataset(self) -> dict[str, list[Record]]:
         found: dict[str, list[Record]] = {}
-        for record in (record for store in self._stores for record in store.all()):
+        for record in Store(self._table, Record).all():
             if record.protocol == PAPER_PROTOCOL:
                 found.setdefault(record.dataset, []).append(record)
         return found
@@ -239,11 +239,6 @@ def select(
             )
         found = [c for c in found if c.row == rows[only.lower()]]
     return found
-
-
-def folders(records: Path) -> list[Path]:
-    """Where records of papers' cells may be: in their own folder, and among all other results beside it."""
-    return [records, records.parent / "results"]
 
 
 def missing_runs(asked: Sequence[Cell], stored: Stored, seeds: int, records: Path) -> Matrix:

@@ -21,8 +21,9 @@ from solera.runs.environment import reported_bytes
 from solera.runs.settings import VALIDATED
 from solera.runs.training import interruptible
 from solera.study.provenance import anonymous, source
+from solera.study.records import Store
 from solera_research.scale.points import Point
-from solera_research.scale.records import Planned, ScaleRecord, Seconds, path_of, write
+from solera_research.scale.records import Planned, ScaleRecord, Seconds
 from solera_research.scale.worlds import prepare
 
 _EVERY = 0.1  # seconds between looks at the memory of processes
@@ -33,13 +34,14 @@ class FailedError(RunError):
     """A point whose run failed."""
 
 
-def todo(points: Sequence[Point], folder: Path, *, replace: bool = False) -> list[Point]:
+def todo(points: Sequence[Point], table: Path, *, replace: bool = False) -> list[Point]:
     """The points that have no record yet; all of them if records are replaced."""
-    return [point for point in points if replace or not path_of(folder, point).exists()]
+    done = {} if replace else Store(table, ScaleRecord).listed()
+    return [point for point in points if point.name not in done]
 
 
-def measure(point: Point, folder: Path, worlds: Path, say: Callable[[str], None] = lambda _: None) -> Path:
-    """Measure one point and write its record. `say` hears what is being done."""
+def measure(point: Point, table: Path, worlds: Path, say: Callable[[str], None] = lambda _: None) -> None:
+    """Measure one point and add its record to the table. `say` hears what is being done."""
     say(f"{point.name}: data")
     file, world = prepare(point.users, point.items, worlds)
     with tempfile.TemporaryDirectory(prefix="solera-scale-") as scratch:
@@ -81,7 +83,7 @@ def measure(point: Point, folder: Path, worlds: Path, say: Callable[[str], None]
             environment=anonymous(done.environment),
             code=source(),
         )
-    return write(record, folder)
+    Store(table, ScaleRecord).add(record)
 
 
 def _run(arguments: Sequence[str], scratch: Path) -> tuple[dict[str, Any], float, list[int]]:

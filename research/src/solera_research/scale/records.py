@@ -1,16 +1,15 @@
-"""Records of measured points: one small JSON file each, without paths and host names."""
+"""Records of measured points, without paths and host names."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from solera.core.errors import RunError
-from solera.core.files import write_atomically
 from solera.core.types import Frozen
 from solera.study.provenance import Code
+from solera.study.records import Store, TableRow
 from solera_research.scale.points import Point
 
 
@@ -47,7 +46,7 @@ class World(Frozen):
     popularity: float = Field(description="NDCG@10 of the popularity baseline on test items")
 
 
-class ScaleRecord(Frozen):
+class ScaleRecord(TableRow):
     """One measured point."""
 
     format: Literal[1] = 1
@@ -63,10 +62,17 @@ class ScaleRecord(Frozen):
     kept_bytes: int = Field(description="the clients' state on disk")
     embedding_size: int = Field(description="1 for methods without one")
     ndcg: float = Field(description="NDCG@10 on test items, full ranking")
-    plan: Planned | None = Field(description="None for several ranks, whose shares it does not know")
+    plan: Planned | None = Field(
+        default=None, description="None for several ranks, whose shares it does not know"
+    )
     command: str
     environment: dict[str, Any]
     code: Code
+
+    @property
+    def name(self) -> str:
+        """That of the point."""
+        return self.point.name
 
     @property
     def clients_per_second(self) -> float:
@@ -74,30 +80,9 @@ class ScaleRecord(Frozen):
         return self.point.clients / self.seconds.train
 
 
-def path_of(folder: Path, point: Point) -> Path:
-    """Where the record of a point is."""
-    return folder / f"{point.name}.json"
-
-
-def write(record: ScaleRecord, folder: Path) -> Path:
-    """Write a record, or replace the old one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = path_of(folder, record.point)
-    write_atomically(path, record.model_dump_json(indent=1) + "\n")
-    return path
-
-
-def read_all(folder: Path) -> list[ScaleRecord]:
-    """All records in a folder: methods in order, small points first."""
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            found.append(ScaleRecord.model_validate_json(path.read_bytes()))
-        except (OSError, ValidationError) as error:
-            raise RunError(
-                f"{path} is not a record of a measured point: {error}",
-                "delete it, and measure it again with `solera bench scale`",
-            ) from None
+def read_all(table: Path) -> list[ScaleRecord]:
+    """All records of a table: methods in order, small points first."""
+    found = Store(table, ScaleRecord).all()
     return sorted(found, key=lambda each: (each.point.label, size_of(each.point)))
 
 
