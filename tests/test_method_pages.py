@@ -208,7 +208,7 @@ def test_figures_are_means_over_the_records(copy):
     runs = [record("paper", 1, 0.76, **of_a_table), record("paper", 0, 0.72), record("strict", 0, 0.5)]
     runs += [record("strict", 5, 0.9, preset=None, label="the same without its name")]
     for run in runs:
-        table = "papers" if run.protocol == "paper" else "earlier"
+        table = "papers" if run.protocol == "paper" else "results"
         Store(copy / "experiments" / "records" / table, Record).put(run)
     make_pages.main([], copy)
 
