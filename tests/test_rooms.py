@@ -36,6 +36,7 @@ ALLOWED = {
     "report": {"core", "data", "evaluate", "runs", "study"},
     "estimators": LIBRARY | {"runs"},
     "serving": {"core", "estimators"},
+    "adapters": {"core", "data", "estimators"},
     "api": LIBRARY | {"runs", "dp", "report", "estimators"},
     "cli": LIBRARY
     | {
