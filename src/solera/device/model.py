@@ -37,7 +37,6 @@ from solera.methods import find, names
 from solera.methods.fedhist import FadingHistory
 from solera.runs.recommending import mixed
 
-Shapes = dict[str, tuple[int, ...]]
 
 
 class Parts(NamedTuple):
