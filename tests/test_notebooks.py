@@ -1,7 +1,7 @@
 """The notebooks run, and print what is kept of them.
 
-As the pages, they run twice: everyday on a small made-up data set that goes by the name of ml-100k, and, by name,
-on the real one, where they must print what the site shows.
+As the pages, they run twice: everyday on a small made-up data set that goes by the name of ml-100k, and, by
+name, on the real one, where they must print what the site shows.
 """
 
 from __future__ import annotations

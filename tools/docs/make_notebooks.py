@@ -1,7 +1,7 @@
 """Run the notebooks in docs/notebooks and keep what they print, as text.
 
     python tools/docs/make_notebooks.py            run them all and write their outputs
-    python tools/docs/make_notebooks.py --check    change nothing; exit 1 and name those that print something else
+    python tools/docs/make_notebooks.py --check    change nothing; exit 1 and name what differs
 
 They need MovieLens-100K, which `solera.load` finds in the folder of SOLERA_DATA or downloads.
 """
