@@ -38,7 +38,6 @@ from solera.methods.fedhist import FadingHistory
 from solera.runs.recommending import mixed
 
 
-
 class Parts(NamedTuple):
     """What a score is the sum of: the item's own popularity, and a part of every item of the history."""
 
