@@ -24,8 +24,8 @@ _STOPPED = 130
 RENAMED = {  # options of 0.2, which work until 0.4
     "--at": "--cutoffs",
     "--select-by": "--metric",
-    "--test-twice": "--second-test",
-    "--test-once": "--no-second-test",
+    "--test-twice": "--both-tests",
+    "--test-once": "--no-both-tests",
     "--wire": "--noise",
     "--with": "--plugin",
     "--methods": "--import",

@@ -247,6 +247,7 @@ def vectors(
 
 def _show(bundle: Bundle, json: bool) -> None:
     from solera.device.keys import fingerprint
+    from solera.device.model import tests_of
 
     manifest = bundle.manifest
     found: dict[str, Any] = {
@@ -259,11 +260,16 @@ def _show(bundle: Bundle, json: bool) -> None:
     if json:
         print_json(found)
         return
-    trained = found.pop("trained")
-    test = trained.pop("test", {}).get("full", {})
-    rows = [(name.replace("_", " "), _plain(value)) for name, value in (found | trained).items()]
+    trained = {
+        name: value
+        for name, value in found.pop("trained").items()
+        if name != "format" and not isinstance(value, dict)
+    }
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in (found | trained).items()]
     rows += [
-        (f"test {name}, full ranking", show(test[name])) for name in ("hr@10", "ndcg@10") if name in test
+        (f"{name} {metric}, full ranking", show(test[metric]))
+        for name, test in tests_of(manifest).items()
+        for metric in ("hr@10", "ndcg@10")
     ]
     table(f"{manifest.full_method}, {manifest.items:,} items", ("", "value"), rows)
 
