@@ -224,7 +224,7 @@ def pair_by_pair(all_boards: Boards) -> str:
     for each, compared in zip(all_boards.found, all_boards.compared, strict=True):
         parts += [f"## {each.title}", f"{len(compared)} comparisons."]
         for shown in comparison_tables(each.board):
-            parts += [f"{shown.title.rpartition(', ')[2]}:".capitalize(), shown.grid()]
+            parts += [f"`{shown.title.rpartition(', ')[2]}`:", shown.grid()]
     return "\n\n".join(parts) or NONE_YET
 
 
