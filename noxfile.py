@@ -35,6 +35,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The everyday suite, or what is named after `--`."""
     session.install(TORCH, *EVERYTHING)
+    session.install("--overrides", "packaging/lenskit-rectools.txt", "lenskit", "rectools")
     session.run("pytest", "-q", *(session.posargs or ["-n", "2", "--dist", "worksteal", "-m", "not slow"]))
 
 

@@ -241,3 +241,21 @@ def test_the_site_in_a_browser(tmp_path):
     for page in seen["found"]:
         assert (page["violations"], page["troubles"]) == ([], []), page["page"]
         assert page["screens"] < 12, page["page"]
+
+
+def lines_without_their_figures(page: str) -> list[str]:
+    """Rows of a table that state a figure which no page that they link to has."""
+    found = []
+    for line in page.splitlines():
+        linked = re.findall(r"\]\(([^)#]+\.md)", line)
+        behind = "".join((ROOT / "docs" / "methods" / path).resolve().read_text("utf-8") for path in linked)
+        stated = re.findall(r"(?<![\d.])0\.\d{3,4}(?!\d)", line) if line.startswith("|") else []
+        found += [line] * any(figure not in behind for figure in stated)
+    return found
+
+
+def test_figures_that_choose_a_method_are_those_of_the_pages_behind_them() -> None:
+    page = (ROOT / "docs" / "methods" / "which.md").read_text("utf-8")
+    assert len(re.findall(r"0\.\d{3,4}", page)) > 20
+    assert lines_without_their_figures(page) == []
+    assert lines_without_their_figures(page.replace("0.2002", "0.2003"))

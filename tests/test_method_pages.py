@@ -29,6 +29,7 @@ from solera_research.papers.cells import select
 ROOT = Path(__file__).parent.parent
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 INDEX = ROOT / "docs" / "methods" / "README.md"
+CHOICE = INDEX.with_name("which.md")  # between methods: a page of none
 PAPER_PAGES = sorted((ROOT / "docs" / "results" / "papers").glob("*.md"))
 OTHER_PAGES = [
     *(
@@ -106,7 +107,9 @@ def test_every_option_is_shown_on_a_page():
     assert set().union(*of_plugins.values()) <= shown
 
 
-@pytest.mark.parametrize("page", [page for page in METHOD_PAGES if page != INDEX], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in METHOD_PAGES if page not in (INDEX, CHOICE)], ids=lambda page: page.stem
+)
 def test_sections_stand_in_order(page):
     titles = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(titles) == len(SECTIONS)
@@ -116,7 +119,7 @@ def test_sections_stand_in_order(page):
 def test_index_names_everything():
     text = INDEX.read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[.+?\]\((.+?)\) \| (.+?) \|", text, re.MULTILINE)
-    assert {page for page, _ in rows} == {page.name for page in METHOD_PAGES} - {"README.md"}
+    assert {page for page, _ in rows} == {page.name for page in METHOD_PAGES} - {INDEX.name, CHOICE.name}
     assert {name for _, cell in rows for name in re.findall(r"`(.+?)`", cell)} == {*names(), *BASELINES}
     for page, cell in rows:
         there = INDEX.parent / page
@@ -259,13 +262,12 @@ def check(command: str) -> None:
             if chosen:
                 assert chosen.method
                 find(chosen.method, chosen.options | options, chosen.plugins)
+            elif given["method"] in BASELINES:
+                configure(given["method"], options)
             else:
                 defended = ["robust"] if given.get("defence", "none") != "none" else []
                 find(given["method"], options, [*(given["plugin"] or []), *defended])
             get(given["protocol"] or "strict")
-        case "baseline":
-            configure(given["name"], options)
-            assert given["data"] in dataset_names()
         case "methods":
             assert given["presets"] or find(given["name"], {}, given["plugin"] or [])
         case "sweep":
@@ -275,6 +277,9 @@ def check(command: str) -> None:
             inner = subcommands(all_commands()["paper"])[rest[0]].make_context(rest[0], rest[1:]).params
             if inner.get("name"):
                 assert select(*find_table(inner["name"]), inner["data"], inner["only"], None)
+        case "compare":
+            assert set(given["methods"]) <= {*names(), *BASELINES}
+            assert given["data"] in {*dataset_names(), "plays.csv"}
         case "report":
             assert given["runs"]
         case "blend":
@@ -297,7 +302,7 @@ def test_commands_exist(page):
 
 def test_every_method_and_baseline_has_a_command():
     lines = [shlex.split(command) for page in PAGES for command in commands(page)]
-    assert {line[2] for line in lines if line[1] in ("train", "baseline")} >= {*names(), *BASELINES}
+    assert {line[2] for line in lines if line[1] == "train"} >= {*names(), *BASELINES}
 
 
 @pytest.mark.parametrize(
@@ -313,8 +318,8 @@ def test_every_method_and_baseline_has_a_command():
         "solera train fedmf --data ml-100k --protocol lenient",
         "solera train fedmf --data ml-100k --epochs 3",
         "solera train --preset paper:fedmf/ml-100k",
-        "solera baseline mff --data ml-100k",
-        "solera baseline popularity --data ml-100k -o reg=1",
+        "solera train mff --data ml-100k",
+        "solera train popularity --data ml-100k -o reg=1",
         "solera methods nothing",
         "solera trian fedmf",
     ],

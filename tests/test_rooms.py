@@ -36,6 +36,7 @@ ALLOWED = {
     "report": {"core", "data", "evaluate", "runs", "study"},
     "estimators": LIBRARY | {"runs"},
     "serving": {"core", "estimators"},
+    "adapters": {"core", "data", "estimators"},
     "api": LIBRARY | {"runs", "dp", "report", "estimators"},
     "cli": LIBRARY
     | {
@@ -187,7 +188,7 @@ def test_the_command_line_loads_nothing_heavy_before_it_knows_what_to_do() -> No
 
 @pytest.mark.parametrize(
     "command",
-    [["methods"], ["methods", "fedmf", "--json"], ["methods", "--presets"], ["data", "list"], ["--version"]],
+    [["methods"], ["methods", "fedmf", "--json"], ["methods", "--presets"], ["data", "show"], ["--version"]],
 )
 def test_commands_that_compute_nothing_load_no_torch(command: list[str]) -> None:
     catalogue()  # the first command after a change of the source asks the package itself

@@ -93,7 +93,7 @@ def check(page: str, follower: Follower) -> None:
     match page:
         case "start/first-results.md":
             assert Path("report.html").stat().st_size > 10_000
-            assert "full ranking" in said["solera baseline popularity --data ml-100k"]
+            assert "full ranking" in said["solera train popularity --data ml-100k"]
         case "start/one-table.md":
             everybody = polars.read_parquet("recommendations.parquet")
             assert everybody.columns == ["user", "rank", "item", "title", "score"]
@@ -108,16 +108,16 @@ def check(page: str, follower: Follower) -> None:
             assert "plus bias" in said["solera --import fedbias.py methods fedbias"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
         case "guides/add-a-dataset.md":
-            assert re.search(r"^ +club +plays of a", said["solera --import club.py data list"], re.MULTILINE)
+            assert re.search(r"^ +club +plays of a", said["solera --import club.py data show"], re.MULTILINE)
             assert any("60 users, 40 items" in text for line, text in said.items() if "import club" in line)
             assert "club under strict" in said["solera --import club.py data audit club"]
         case "guides/add-a-metric.md":
             trained = next(text for line, text in said.items() if "--metric precision@5" in line)
             assert "precision@5" in trained and "precision@10" in trained
-            assert "precision@10" in said["solera --import precision.py baseline popularity --data ml-100k"]
+            assert "precision@10" in said["solera --import precision.py train popularity --data ml-100k"]
         case "federation/audit.md":
             assert "ε = 8" in "".join(text for line, text in said.items() if "--dp" in line)
-            assert len(list(Path("audit").rglob("*.json"))) == 3
+            assert len(list(Path("audit").rglob("*.parquet"))) == 2  # of attacks, and of poisonings
             assert Path("audit/report.html").exists()
 
 

@@ -19,7 +19,7 @@ from solera.baselines import BASELINES
 from solera.data import datasets as known_data
 from solera.data.interactions import Interactions
 from solera.data.registry import register_dataset
-from solera.estimators import NAMES, estimator, load_model
+from solera.estimators import NAMES, Model, estimator, load_model
 from solera.evaluate import Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS, register_metric
 from solera.methods import PLUGINS, find, names, register, register_method
@@ -292,13 +292,26 @@ def compare(
 
 
 def evaluate(
-    score: Score, data: Data, *, protocol: str = "strict", cutoffs: Iterable[int] = CUTOFFS, seed: int = 0
+    score: Score | Model,
+    data: Data,
+    *,
+    protocol: str = "strict",
+    cutoffs: Iterable[int] = CUTOFFS,
+    seed: int = 0,
 ) -> pl.DataFrame:
-    """Evaluate your own recommender under a protocol.
+    """Evaluate a model, or your own recommender, under a protocol.
 
-    `score` takes user numbers [n] and returns their scores of all items, [n, items], as a tensor. `cutoffs`
-    are those of the metrics; 10 is always among them.
+    A model, such as `solera.FedEASE(reg=500)`, is fitted to the training items alone; itself it stays as it
+    is. A function takes user numbers [n] and returns their scores of all items, [n, items], as a tensor.
+    `cutoffs` are those of the metrics; 10 is always among them.
     """
+    if isinstance(score, Model):
+        options = {"seed": seed} | score.changed
+        interactions = load(data, min_interactions=options.pop("min_interactions", None))
+        held: dict[str, Any] = {"protocol": protocol, "cutoffs": tuple(cutoffs), **options}
+        if score.method in BASELINES:
+            return baseline(score.method, interactions, **held).metrics
+        return train(score.method, interactions, progress=False, **held).metrics
     interactions = load(data)
     evaluator = Evaluator(split(interactions, protocol), seed, cutoffs)
     parts = {"test": evaluator.test, "validation": evaluator.validation}

@@ -391,7 +391,7 @@ def estimator(method: str) -> type[Model]:
         settings |= {"rounds": None, "plugins": ()}
     defaults = own | settings | {"min_interactions": LEAST}
     name = spelled or "".join(part.capitalize() for part in method.split("-"))
-    made = type(name, (base,), {"method": method, "defaults": defaults, "__module__": __name__})
+    made = type(name, (base,), {"method": method, "defaults": defaults, "__module__": "solera"})
     made.__doc__ = f"`{method}`. Parameters: {', '.join(f'{k}={v!r}' for k, v in defaults.items())}."
     given = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()]
     made.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]

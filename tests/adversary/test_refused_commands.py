@@ -46,6 +46,8 @@ REFUSED = {
         "train fedmf --data missing.csv --out other",
         "train fedmf --data plays.csv --columns user=nobody --out other",
         "train fedmf --data plays.csv --dp epsilon=1 --out other",
+        "train ease --data missing.csv",
+        "train ease --data plays.csv --out other",
     ],
     "fit": [
         "fit missing.csv --out models",
@@ -58,9 +60,8 @@ REFUSED = {
         "recommend run --user nobody -o list.csv",
         "recommend missing --all -o list.csv",
         "recommend run --all -o list.nothing",
+        "recommend run --like nothing",
     ],
-    "similar": ["similar run nothing"],
-    "baseline": ["baseline ease --data missing.csv", "baseline no_such --data plays.csv"],
     "blend": ["blend run missing --out blended", "blend run run --out run"],
     "sweep": [
         "sweep fedmf --data plays.csv --axis no_such=1,2 --out swept",
@@ -69,7 +70,6 @@ REFUSED = {
     "compare": ["compare fedmf no_such --data plays.csv --out compared"],
     "report": ["report missing -o report.html", "report run missing -o report.html"],
     "data synthesize": ["data synthesize -o plays.parquet --users 0"],
-    "data stats": ["data stats missing.csv"],
     "bundle keygen": ["bundle keygen -o publisher"],
     "bundle export": [
         "bundle export missing -o new.bundle --key publisher.key",
@@ -85,7 +85,7 @@ REFUSED = {
         "bundle extend films.bundle -o films.bundle --key publisher.key --catalogue missing.csv",
     ],
     "bundle page": ["bundle page films.bundle -o page --key foreign.pub", "bundle page missing -o page"],
-    "bundle vectors": ["bundle vectors missing -o vectors.json"],
+    "bundle show": ["bundle show missing --vectors vectors.json"],
     "device init": [
         "device init me --bundle films.bundle --key publisher.pub",
         "device init other --bundle films.bundle --key foreign.pub",
@@ -95,8 +95,9 @@ REFUSED = {
         "device update me --bundle foreign.bundle",
         "device update me --bundle broken.bundle",
         "device update missing --bundle films.bundle",
+        "device update me --back",
+        "device update me",
     ],
-    "device back": ["device back me"],
     "device add": [
         "device add me no-such-item",
         "device add me 1 --time tomorrow",
@@ -106,14 +107,18 @@ REFUSED = {
         "device import me missing missing.csv",
         "device import me csv half.csv",
         "device import me letterboxd half.csv",
+        "device import missing jellyfin plays.csv --watch 1",
+        "device import me csv plays.csv --watch 1",
     ],
-    "device watch": ["device watch missing plays.csv"],
     "device match": ["device match me Unknown --item no-such-item", "device match me Unknown --remove"],
     "device history": ["device history me -o history.pdf"],
     "device correct": ["device correct me 99 --item 1", "device correct me 1 --item no-such-item"],
-    "device remove": ["device remove me 99 --yes", "device remove me 1 99 --yes"],
     "device forget": [
         "device forget me --yes",
+        "device forget me 99 --yes",
+        "device forget me 1 99 --yes",
+        "device forget me 1 --all --yes",
+        "device forget me 1 --item 1 --yes",
         "device forget me --item no-such-item --yes",
         "device forget me --user nobody --everything --yes",
     ],
@@ -123,10 +128,12 @@ REFUSED = {
         "device policy me --least-nodes 5 --delta 2",
     ],
     "device join": ["device join me 0123"],
-    "device pause": ["device pause me 0123"],
-    "device leave": ["device leave me 0123"],
-    "device token create": ["device token create me name --scope no-such"],
-    "device token revoke": ["device token revoke me 9"],
+    "device leave": ["device leave me 0123", "device leave me 0123 --pause"],
+    "device token": [
+        "device token me --create name --scope no-such",
+        "device token me --create name",
+        "device token me --revoke 9",
+    ],
     "federation demo": ["federation demo --data missing.csv --keep kept"],
     "federation invite": [
         "federation invite keys ../../node-9 --server h.example:80",
@@ -183,8 +190,8 @@ REFUSED = {
     "edge start": ["edge start keys --superlink localhost:9 --ca keys/ca.pem --key missing"],
 }
 LOOKS = [
-    *("methods", "doctor", "data list", "data audit", "bundle show"),
-    *("device recommend", "device outbox", "device status", "device token list", "federation status"),
+    *("methods", "doctor", "data show", "data audit"),
+    *("device recommend", "device outbox", "device status", "federation status"),
 ]
 OWN = ["fleet", "data clear", "device open"]  # folders of their own, a service
 RESEARCH = ("attack", "bench", "leak", "paper", "poison")  # refused commands of these are tested there

@@ -17,9 +17,7 @@ import solera
 from solera import api
 from solera.cli.compare import compare as compare_command
 from solera.cli.recommend import recommend as recommend_command
-from solera.cli.recommend import similar as similar_command
 from solera.cli.report import report as report_command
-from solera.cli.train import baseline as baseline_command
 from solera.cli.train import train as train_command
 from solera.core.errors import in_python
 from solera.runs import recommending
@@ -291,10 +289,8 @@ def test_nothing_heavy_is_loaded_before_it_is_asked_for():
     ("command", "function"),
     [
         (train_command, api.train),
-        (baseline_command, api.baseline),
         (compare_command, api.compare),
         (recommend_command, api.Run.write_recommendations),
-        (similar_command, api.Run.similar),
         (report_command, api.report),
     ],
 )
@@ -302,8 +298,9 @@ def test_the_interface_takes_what_the_command_takes(command, function):
     taken = inspect.signature(function).parameters
     renamed = NAMES | (NAMES_OF_RECOMMEND if command is recommend_command else {})
     wanted = {renamed.get(name, name) for name in inspect.signature(command).parameters} - TERMINAL
-    wanted -= {"run", "data_dir"} if command in (recommend_command, similar_command) else set()  # open_run's
-    wanted -= {"history"} if command is recommend_command else set()  # Run.recommend_for
+    wanted -= {"run", "data_dir"} if command is recommend_command else set()  # open_run's
+    # Run.recommend_for and Run.similar
+    wanted -= {"history", "like"} if command is recommend_command else set()
     wanted -= {"workers"}  # a program of one's own is started by torchrun
     wanted -= {"out"} if command is compare_command else set()  # records are the command's
     assert wanted <= taken.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -169,6 +170,25 @@ def test_parameters_are_those_of_scikit_learn(table):
     assert twin is not model
     assert twin.get_params() == model.get_params()
     assert twin._data is None
+
+
+@pytest.mark.parametrize("name", ["FedMF", "FedEASE", "EASE"])
+def test_a_model_is_evaluated_on_items_it_was_not_fitted_to(name, table):
+    data = solera.load(table)
+    options: dict[str, Any] = {"rounds": 2, "learning_rate": 0.05} if name == "FedMF" else {"reg": 7.0}
+    model = getattr(solera, name)(seed=3, **options)
+    found = solera.evaluate(model, data, cutoffs=(3,))
+    if name == "EASE":
+        wanted = solera.baseline("ease", data, seed=3, cutoffs=(3,), **options).metrics
+    else:
+        wanted = solera.train(name.lower(), data, seed=3, cutoffs=(3,), **options).metrics
+    assert found.equals(wanted)
+    with pytest.raises(ConfigError, match="not fitted"):
+        model.recommend()
+    whole = getattr(solera, name)(seed=3, **options).fit(data)
+    leaking = solera.evaluate(whole.recommender.scorer(), data, cutoffs=(3,))
+    if name != "FedMF":
+        assert leaking["ndcg@3"][0] != pytest.approx(found["ndcg@3"][0])
 
 
 def test_errors_have_a_next_step(table, tmp_path):

@@ -70,7 +70,7 @@ def test_progress_goes_to_standard_error_and_one_document_to_standard_output(tmp
     rows = [f"u{u},i{i},{t}" for t, (u, i) in enumerate(zip(data.users, data.items, strict=True))]
     path = tmp_path / "own.csv"
     path.write_text("\n".join(["user,item,time", *rows]) + "\n")
-    done = solera("baseline", "mf", "--data", str(path), "-o", "epochs=2", "-o", "negatives=1", "--json")
+    done = solera("train", "mf", "--data", str(path), "-o", "epochs=2", "-o", "negatives=1", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["options"]["epochs"], result["options"]["negatives"]) == (2, 1)

@@ -23,6 +23,7 @@ from solera.cli.device_import import Format
 from solera.cli.lazy import subcommands
 from solera.cli.options import Protocol
 from solera.cli.output import table
+from solera.cli.renamed import COMMANDS, with_new_names
 from solera.device.importers import READERS
 from solera.evaluate import PROTOCOLS
 
@@ -52,6 +53,12 @@ OWN = ("--columns", "user=who,item=what,time=when")
 @pytest.mark.parametrize(
     ("args", "message", "next_step"),
     [
+        (
+            ("train", "ease", "--data", "ml-100k", "--rounds", "5"),
+            "--rounds is for federated methods, and ease is none",
+            "omit it",
+        ),
+        (("train", "ease", "--data", "ml-100k", "--out", "x"), "--out is for federated methods", "omit it"),
         (("train", "fedfm", "--data", "x.csv"), "unknown method 'fedfm'", "did you mean 'fedmf'?"),
         (("train", "fedmf", "--data", "ml-10k"), "unknown data set 'ml-10k'", "did you mean 'ml-100k'?"),
         (("train", "fedmf", "--data", "no/such.csv"), "no/such.csv", "give a"),
@@ -105,15 +112,15 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "solera train --help",
         ),
         (("recommend", "no-such-run", "--user", "1"), "no-such-run contains no run", "give the folder"),
-        (("baseline", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
+        (("train", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
         (
-            ("baseline", "eas", "--data", "x"),
-            "unknown baseline 'eas'",
+            ("train", "eas", "--data", "x"),
+            "unknown method 'eas'",
             "did you mean 'ease'?",
         ),
         (("device", "import", "d", "leterboxd", "x"), "'leterboxd' is not one of 'letterboxd'", "--help"),
         (("data", "audit", "ml-100k", "--protocol", "x"), "'x' is not one of 'strict'", "audit --help"),
-        (("baseline", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
+        (("train", "mf", "--data", "x", "-o", "epoch=9"), "epoch: no such option", "epochs=100"),
         (("data", "audit", "ml-10k"), "unknown data set 'ml-10k'", "'ml-100k'?"),
         (("learn",), "No such command 'learn'", "--help"),
         (("reccommend", "x"), "No such command 'reccommend'. Did you mean 'recommend'?", "solera --help"),
@@ -200,7 +207,7 @@ def test_from_a_file_to_recommendations(ratings, tmp_path):
     assert (tmp_path / "all.csv").read_text().startswith("user,rank,item,title,score\n")
     for wrong in (("--all",), ("--all", "--user", "u3"), ()):
         assert solera("recommend", str(folder), *wrong).returncode == 2
-    alike = solera("similar", str(folder), "i1", "-k", "3")
+    alike = solera("recommend", str(folder), "--like", "i1", "-k", "3")
     assert "Like i1" in alike.stdout
     stranger = solera("recommend", str(folder), "--user", "u99")
     assert stranger.returncode == 2
@@ -224,13 +231,13 @@ def test_every_table_of_a_leaky_run_says_so(ratings, tmp_path):
     common = ("--data", str(ratings), *OWN, "--protocol", "paper")
     trained = solera("train", "local", *common, "--rounds", "1", *FAST, "--out", str(tmp_path / "run"))
     shown = solera("recommend", str(tmp_path / "run"), "--user", "u3")
-    baseline = solera("baseline", "popularity", *common)
+    baseline = solera("train", "popularity", *common)
     audited = solera("data", "audit", str(ratings), *OWN, "--protocol", "paper")
     for done in (trained, shown, baseline, audited):
         assert done.returncode == 0, done.stderr
         assert "LEAKY" in done.stdout
     assert json.loads((tmp_path / "run" / "result.json").read_text())["leaky"] is True
-    strict = solera("baseline", "popularity", "--data", str(ratings), *OWN)
+    strict = solera("train", "popularity", "--data", str(ratings), *OWN)
     assert "LEAKY" not in strict.stdout
 
 
@@ -241,19 +248,18 @@ def test_json_of_every_other_command(ratings):
     assert (
         json.loads(solera("methods", "pfedrec", "--json").stdout)["options"][0]["option"] == "embedding_size"
     )
-    sets = {entry["name"]: entry for entry in json.loads(solera("data", "list", "--json").stdout)}
+    sets = {entry["name"]: entry for entry in json.loads(solera("data", "show", "--json").stdout)}
     assert {"ml-100k", "pinterest"} <= set(sets)
     assert "no redistribution" in sets["ml-100k"]["licence"]["terms"]
-    listed = solera("data", "list").stdout
+    listed = solera("data", "show").stdout
     assert all(entry["licence"]["page"] in listed for entry in sets.values())  # in one piece
-    stats = json.loads(solera("data", "stats", str(ratings), *OWN, "--json").stdout)
+    stats = json.loads(solera("data", "show", str(ratings), *OWN, "--json").stdout)
     assert (stats["users"], stats["items"]) == (30, 40)
     audit = json.loads(solera("data", "audit", str(ratings), *OWN, "--json").stdout)
     assert list(audit) == ["paper", "strict"]
     assert {"rows", "distinct_pairs", "users", "items", "test_in_train"} <= set(audit["paper"])
     assert (
-        json.loads(solera("baseline", "ease", "--data", str(ratings), *OWN, "--json").stdout)["method"]
-        == "ease"
+        json.loads(solera("train", "ease", "--data", str(ratings), *OWN, "--json").stdout)["method"] == "ease"
     )
     assert "problems" in json.loads(solera("doctor", "--json").stdout)
 
@@ -363,7 +369,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path):
         ("solera train fedmf --plugin elastic", {"elastic-merge"}),
         ("solera train --preset paper:fedr", {"paper:fedrap/ml-100k"}),
         ("solera train fedmf --protocol st", {"strict"}),
-        ("solera data stats film", {"filmtrust"}),
+        ("solera data show film", {"filmtrust"}),
     ],
 )
 def test_what_the_shell_offers(typed, offered):
@@ -395,8 +401,43 @@ def test_former_names_work_with_a_warning(tmp_path):
     assert before.stderr == "warning: presets is now methods --presets\n"
     (tmp_path / "nothing.py").write_text("")
     listed = solera("--methods-file", tmp_path / "nothing.py", "data", "list", "--json")
-    assert listed.stderr == "warning: --methods-file is now called --import\n"
-    assert listed.stdout == solera("data", "list", "--json").stdout
+    assert listed.stderr.splitlines() == [
+        "warning: --methods-file is now --import",
+        "warning: data list is now data show",
+    ]
+    assert listed.stdout == solera("data", "show", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("train x --at 5 --with y", "train x --cutoffs 5 --plugin y"),
+        ("baseline ease --data x --at=5,10", "train ease --data x --cutoffs=5,10"),
+        ("similar runs/x -k 5 i1 --json", "recommend runs/x --like i1 -k 5 --json"),
+        ("bundle vectors x.bundle -o v.json", "bundle show x.bundle --vectors v.json"),
+        ("bundle export run -o x.bundle", "bundle export run -o x.bundle"),
+        ("device back me", "device update --back me"),
+        ("device watch me x.db --every 60", "device import me jellyfin x.db --watch 10 --watch 60"),
+        ("device remove me 1 2 --yes", "device forget me 1 2 --yes"),
+        ("device token create me x --scope add", "device token me --create x --scope add"),
+        ("device token --user ann create", "device token --user ann create"),
+        ("device token revoke --json me 3", "device token me --revoke 3 --json"),
+        ("device policy me --no-plain", "device policy me --no-allow-plain"),
+        ("--traceback --import x.py data stats y", "--traceback --import x.py data show y"),
+        ("data stats", "data show"),
+        ("similar", "recommend --like"),
+        ("report data list", "report data list"),
+    ],
+)
+def test_former_commands_are_put_into_words_of_today(former, now):
+    assert with_new_names(former.split()) == now.split()
+
+
+def test_every_former_command_leads_to_one_that_is_there():
+    now = {" ".join(path) for path, _ in commands(get_command(app))}
+    for former, found in COMMANDS.items():
+        assert former not in now
+        assert any(f"{found.words} ".startswith(f"{path} ") for path in now), found
 
 
 def test_no_colour_where_none_is_wanted():

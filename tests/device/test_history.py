@@ -80,8 +80,8 @@ def test_correcting(me):
 def test_removing_asks(me):
     number = run_json("device", "history", me, "--search", "Film 3")[0]["number"]
     with pytest.raises(ConfigError, match=r"Film 3 .* would be deleted, and nobody is there"):
-        run("device", "remove", me, number)
-    assert "1 entry deleted" in run("device", "remove", me, number, "--yes")
+        run("device", "forget", me, number)
+    assert "1 entry deleted" in run("device", "forget", me, number, "--yes")
     assert run_json("device", "history", me, "--search", "Film 3") == []
     run("device", "add", me, "Film 3")  # no opinion is left of before
     assert run_json("device", "history", me, "--search", "Film 3")[0]["counts"] is True
@@ -206,5 +206,5 @@ def test_the_outbox_in_plain_words(device):
     assert "hidden in a sum over at least 20 people, you among them" in told[3]
     shown = run("device", "outbox", device.path)
     assert "2 uploads that the server could read, 1 upload hidden in sums" in shown
-    assert "--no-plain" in shown
+    assert "--no-allow-plain" in shown
     assert "25×33" in run("device", "outbox", device.path, "--raw")

@@ -161,7 +161,7 @@ def test_the_device_is_used_by_commands_at_the_same_time(service):
     done = CliRunner().invoke(app, ["device", "add", str(service.folder), "Film 33 (1993)", "--json"])
     assert done.exit_code == 0, done.output
     (number,) = numbers(service, "Film%2033")
-    done = CliRunner().invoke(app, ["device", "remove", str(service.folder), str(number), "--yes"])
+    done = CliRunner().invoke(app, ["device", "forget", str(service.folder), str(number), "--yes"])
     assert done.exit_code == 0, done.output
     assert numbers(service, "Film%2033") == []
 

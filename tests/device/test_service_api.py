@@ -129,14 +129,14 @@ def test_a_token_is_of_one_user_until_it_is_revoked(service):
     assert "5" not in shown["me"] and "5" in shown["other"]
     assert "6" in shown["me"] and "6" not in shown["other"]
     folder = str(service.folder)
-    listed = CliRunner().invoke(app, ["device", "token", "list", folder], env={"COLUMNS": "150"})
+    listed = CliRunner().invoke(app, ["device", "token", folder], env={"COLUMNS": "150"})
     assert "a program" in listed.stdout and mine not in listed.stdout
     device = Device.open(service.folder)
     number = max(each.number for each in Tokens(device.store).listed())
     assert next(each for each in Tokens(device.store).listed() if each.number == number).used
     assert mine.encode() not in (service.folder / "device.db").read_bytes()
     device.close()
-    gone = CliRunner().invoke(app, ["device", "token", "revoke", folder, str(number)])
+    gone = CliRunner().invoke(app, ["device", "token", folder, "--revoke", str(number)])
     assert gone.exit_code == 0, gone.output
     assert service.ask("GET", "/api/v1/recommendations", token=others).status == 401
     assert service.ask("GET", "/api/v1/recommendations", token=mine).status == 200
@@ -154,7 +154,7 @@ def test_tokens_are_checked_when_they_are_created(device):
             tokens.create(name, scopes, "me")
     with pytest.raises(DeviceError, match="no token 9"):
         tokens.revoke(9)
-    made = CliRunner().invoke(app, ["device", "token", "create", str(device.path), "x", "--scope", "add"])
+    made = CliRunner().invoke(app, ["device", "token", str(device.path), "--create", "x", "--scope", "add"])
     secret = made.stdout.split()[0]
     found = tokens.find(secret)
     assert found and (found.scopes, found.user) == (("add",), "me")

@@ -73,7 +73,7 @@ def test_vectors_are_those_of_the_device(bundled, tmp_path):
 
 def test_the_command(bundled, tmp_path):
     path = tmp_path / "vectors.json"
-    done = CliRunner().invoke(app, ["bundle", "vectors", str(bundled("fedhist")), "-o", str(path)])
+    done = CliRunner().invoke(app, ["bundle", "show", str(bundled("fedhist")), "--vectors", str(path)])
     assert "20 histories" in " ".join(done.stdout.split())
     assert len(json.loads(path.read_text())["cases"]) == 20
     with pytest.raises(BundleError, match="no trained model that scores by a history alone"):

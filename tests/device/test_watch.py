@@ -67,7 +67,8 @@ def test_a_playback_database_is_watched_by_the_command(device, tmp_path):
     path = tmp_path / "playback_reporting.db"
     play(path, ("2024-05-01 20:00:00", "u", "Movie", "Film 3", 5000))
     folder = str(device.path)
-    command = [sys.executable, "-m", "solera", "device", "watch", folder, str(path), "--every", "0.1"]
+    command = [sys.executable, "-m", "solera", "device", "import", folder, "jellyfin", str(path)]
+    command += ["--watch", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout

@@ -80,8 +80,6 @@ def test_engines_agree_when_some_clients_are_drawn():
     reference = run(build("fedfast", options), train_one_by_one, rounds=3)
     assert difference(state(block), state(reference)) <= 1e-10
     assert sum(len(result.clients) for result in watched.results) == 3 * 8
-    start = run(build("fedfast", options), train_one_by_one, rounds=0).state.shared["user"]
-    assert (block.state.shared["user"] != start).any(1).all()  # also of those who were never drawn
 
 
 def test_published_form_sends_user_vectors_and_the_other_does_not():

@@ -75,7 +75,7 @@ def test_any_number_of_ranks_gives_the_same_bits(ratings, tmp_path, method, rank
 
 @pytest.mark.slow
 def test_ranks_code_alike(ratings, tmp_path):
-    coded = ("--upload", "int8", "--download", "pq:2")
+    coded = ("--upload", "int8", "--download", "int8")
     alone = trained(ratings, tmp_path / "1", 1, "pfedrec", *coded)
     same(alone, trained(ratings, tmp_path / "2", 2, "pfedrec", *coded))
     assert "residual/items/values" in alone[2]["personal.safetensors"]

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from solera.cli.lazy import Place, Pluggable
 from solera.cli.output import err, help_if_alone, print_json
+from solera.cli.renamed import with_new_names
 from solera.core import extensions
 from solera.core.errors import SoleraError, full_disk
 from solera.core.text import clean_text
@@ -21,30 +22,16 @@ from solera.core.text import clean_text
 WRONG_USE: Any = getattr(typer, "TyperException", None) or typer.BadParameter.__mro__[2]
 
 _STOPPED = 130
-RENAMED = {  # options of 0.2, which work until 0.4
-    "--at": "--cutoffs",
-    "--select-by": "--metric",
-    "--test-twice": "--both-tests",
-    "--test-once": "--no-both-tests",
-    "--wire": "--noise",
-    "--with": "--plugin",
-    "--methods": "--import",
-    "--methods-file": "--import",
-}
-
 LEARN, DEVICES, MEASURE = "Train and look", "Devices", "Measure and check"
 
 
 class _Commands(Pluggable):
-    renamed: ClassVar = {"presets": "methods --presets"}  # commands of 0.2, which work until 0.4
     own: ClassVar = {
         "methods": Place("solera.cli.methods:methods", LEARN),
         "train": Place("solera.cli.train:train", LEARN),
         "fit": Place("solera.cli.models:fit", LEARN),
         "serve": Place("solera.cli.models:serve", LEARN),
         "recommend": Place("solera.cli.recommend:recommend", LEARN),
-        "similar": Place("solera.cli.recommend:similar", LEARN),
-        "baseline": Place("solera.cli.train:baseline", LEARN),
         "blend": Place("solera.cli.train:blend", LEARN),
         "sweep": Place("solera.cli.sweep:sweep", LEARN),
         "compare": Place("solera.cli.compare:compare", LEARN),
@@ -107,20 +94,9 @@ def _root(
     help_if_alone(context)
 
 
-def _with_new_names(arguments: list[str]) -> list[str]:
-    """The arguments with today's names of options, and a warning for each that has another."""
-    found = []
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if name in RENAMED:
-            err.print(f"[yellow]warning:[/] {name} is now called {RENAMED[name]}", highlight=False)
-        found.append(f"{RENAMED.get(name, name)}{equals}{value}")
-    return found
-
-
 def main() -> None:
     """Run the command line. An error prints two lines on standard error and exits with a nonzero code."""
-    sys.argv[1:] = _with_new_names(sys.argv[1:])  # also for workers that are started with the same arguments
+    sys.argv[1:] = with_new_names(sys.argv[1:])  # also for workers that are started with the same arguments
     try:
         code = app(standalone_mode=False)
         if code == _STOPPED:  # as some versions of typer say of Ctrl-C

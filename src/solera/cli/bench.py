@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 class _Bench(Pluggable):
     prefix = "bench."
-    renamed: ClassVar = {  # commands of 0.2, which work until 0.4
-        "tune": "run --tune-only",
-        "budgets": "tuned",
-        "presets": "tuned",
-    }
 
 
 app = typer.Typer(cls=_Bench, help="Run benchmarks and make their tables.", invoke_without_command=True)

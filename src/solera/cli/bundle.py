@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.options import Columns, DataDir, Plugins, Seed, parse_columns, parse_pairs
-from solera.cli.output import Json, help_if_alone, out, print_json, show, table
+from solera.cli.options import DataDir, Plugins, parse_columns, parse_pairs
+from solera.cli.output import Answer, Line, Table, answers, help_if_alone, show
+from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.device.bundle import Bundle
@@ -21,10 +22,10 @@ Key = Annotated[Path, typer.Option(help="The publisher's secret key; `solera bun
 
 
 @app.command()
+@answers
 def keygen(
     output: Annotated[Path, typer.Option("-o", "--output", help="Name of the two files, without extension.")],
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Make a publisher's keys: NAME.key, to keep secret, and NAME.pub, to give away.
 
     Example: solera bundle keygen -o publisher
@@ -33,14 +34,14 @@ def keygen(
 
     secret, public = make_keys(output)
     digits = fingerprint(read_public(public))
-    if json:
-        print_json({"key": str(secret), "pub": str(public), "fingerprint": digits})
-        return
-    out.print(f"{secret} (keep it secret), {public} (give it away)", highlight=False)
-    out.print(f"fingerprint: {digits}", highlight=False)
+    return Answer(
+        {"key": str(secret), "pub": str(public), "fingerprint": digits},
+        [f"{secret} (keep it secret), {public} (give it away)", f"fingerprint: {digits}"],
+    )
 
 
 @app.command()
+@answers
 def export(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     output: Output,
@@ -62,8 +63,7 @@ def export(
         ),
     ] = None,
     data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Write a run's shared parameters and catalogue as a signed bundle, without personal parameters.
 
     Example: solera bundle export runs/fedslist-ml-100k-strict-s0 -o movies.bundle --key publisher.key
@@ -80,12 +80,12 @@ def export(
         items=None if catalogue is None else read_items(catalogue),
         data_dir=data_dir,
     )
-    _show(bundle, json)
-    if not json:
-        out.print(f"next: solera device init me --bundle {output}", style="dim", highlight=False)
+    return _answer(bundle, f"solera device init me --bundle {output}")
 
 
 @app.command()
+@answers
+@takes_settings("seed", "precision", "columns")
 def new(
     method: Annotated[str, typer.Argument(help="A method; `solera methods` lists them.")],
     output: Output,
@@ -99,14 +99,10 @@ def new(
         list[str] | None,
         typer.Option("-O", "--option", help="One of the method's options, key=value; repeatable."),
     ] = None,
-    seed: Seed = 0,
-    precision: Annotated[
-        Literal["single", "double"], typer.Option(help="Precision of all numbers.")
-    ] = "single",
+    *,
+    settings: dict[str, Any],
     data_dir: DataDir = None,
-    columns: Columns = None,
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Write an untrained method and a catalogue as a bundle, from which a federation starts.
 
     Example: solera bundle new fedmf --data ml-100k -o films.bundle --key publisher.key
@@ -131,17 +127,25 @@ def new(
         read_items(catalogue)
         if catalogue is not None
         else catalogue_of(
-            load(str(data), data_dir=data_dir, columns=parse_columns(columns)), genres(str(data), data_dir)
+            load(str(data), data_dir=data_dir, columns=parse_columns(settings.get("columns"))),
+            genres(str(data), data_dir),
         )
     )
     name = "+".join([method, *(plugin or [])])
-    bundle = start(name, items, output, key, options=options, precision=precision, seed=seed)
-    _show(bundle, json)
-    if not json:
-        out.print(f"next: solera device init me --bundle {output}", style="dim", highlight=False)
+    bundle = start(
+        name,
+        items,
+        output,
+        key,
+        options=options,
+        precision=settings.get("precision", "single"),
+        seed=settings.get("seed", 0),
+    )
+    return _answer(bundle, f"solera device init me --bundle {output}")
 
 
 @app.command()
+@answers
 def extend(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="Bundle with the current catalogue.")],
     output: Output,
@@ -149,8 +153,7 @@ def extend(
     catalogue: Annotated[
         Path, typer.Option(metavar="FILE", help="CSV file of only the new items: id,title[,year][,genres].")
     ],
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Write the next version of a catalogue. Existing items keep their positions; new items follow.
 
     Example: solera bundle extend films.bundle --catalogue more.csv -o films-2.bundle --key publisher.key
@@ -159,35 +162,59 @@ def extend(
     from solera.device.items import read_items
     from solera.device.publish import extend as write
 
-    _show(write(Bundle.open(old), read_items(catalogue), output, key), json)
-    if not json:
-        hint = f"next: solera federation run FOLDER --resume --bundle {output}; devices: solera device update"
-        out.print(hint, style="dim", highlight=False, soft_wrap=True)
+    made = write(Bundle.open(old), read_items(catalogue), output, key)
+    following = f"solera federation run FOLDER --resume --bundle {output}; devices: solera device update"
+    return _answer(made, following)
 
 
 @app.command("show")
+@answers
 def show_(
     file: Annotated[Path, typer.Argument(help="A bundle.")],
     key: Annotated[
         Path | None, typer.Option(help="The publisher's .pub file, to check the signature with.")
     ] = None,
-    json: Json = False,
-) -> None:
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write 20 random histories with the scores that the bundle gives, to test readers in "
+            "other languages.",
+        ),
+    ] = None,
+) -> Answer:
     """Check a bundle completely and show its contents.
 
     Example: solera bundle show movies.bundle --key publisher.pub
+
+    Example: solera bundle show movies.bundle --vectors vectors.json
     """
+    from json import dumps
+
+    from solera.core.errors import ConfigError
+    from solera.core.files import write_atomically
     from solera.device.bundle import Bundle
     from solera.device.keys import read_public
     from solera.device.model import Model
+    from solera.device.vectors import vectors_of
 
     bundle = Bundle.open(file, None if key is None else read_public(key))
     bundle.catalogue()
     Model(bundle)
-    _show(bundle, json)
+    answer = _answer(bundle)
+    if vectors is None:
+        return answer
+    made = vectors_of(bundle)
+    try:
+        write_atomically(vectors, dumps(made) + "\n")
+    except OSError as error:
+        hint = "give another --vectors"
+        raise ConfigError(f"{vectors} cannot be written: {error.strerror}", hint) from None
+    return answer._replace(shown=[*answer.shown, Line(f"{vectors}: {len(made['cases'])} histories")])
 
 
 @app.command()
+@answers
 def page(
     file: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Bundle of a trained model.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write.")],
@@ -195,8 +222,7 @@ def page(
         Path | None, typer.Option(help="The publisher's .pub file. Refuse a bundle signed with another key.")
     ] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Solera",
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Write a page that recommends from the bundle in any browser, without a connection.
 
     Example: solera bundle page movies.bundle -o movies-page
@@ -208,70 +234,45 @@ def page(
     bundle = Bundle.open(file, None if key is None else read_public(key))
     written = write_page(bundle, output, title)
     size = written.stat().st_size
-    if json:
-        print_json({"page": str(written), "bytes": size, "signed_by": fingerprint(bundle.key)})
-        return
-    out.print(f"{written}: {size:,} bytes, signed by {fingerprint(bundle.key)}", highlight=False)
-    out.print(f"next: open {written} in a browser", style="dim", highlight=False)
+    return Answer(
+        {"page": str(written), "bytes": size, "signed_by": fingerprint(bundle.key)},
+        [
+            f"{written}: {size:,} bytes, signed by {fingerprint(bundle.key)}",
+            Line(f"next: open {written} in a browser", "dim"),
+        ],
+    )
 
 
-@app.command()
-def vectors(
-    file: Annotated[Path, typer.Argument(help="A bundle of a trained model.")],
-    output: Output,
-    count: Annotated[int, typer.Option(help="Number of random histories.", min=1, max=1000)] = 20,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Write random histories with the scores that the bundle gives, to test readers in other languages.
-
-    Example: solera bundle vectors movies.bundle -o vectors.json
-    """
-    from json import dumps
-
-    from solera.core.errors import ConfigError
-    from solera.core.files import write_atomically
-    from solera.device.bundle import Bundle
-    from solera.device.vectors import vectors_of
-
-    made = vectors_of(Bundle.open(file), count, seed)
-    try:
-        write_atomically(output, dumps(made) + "\n")
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
-    if json:
-        print_json({"file": str(output), "bundle": made["bundle"], "cases": len(made["cases"])})
-        return
-    out.print(f"{output}: {len(made['cases'])} histories", highlight=False)
-
-
-def _show(bundle: Bundle, json: bool) -> None:
+def _answer(bundle: Bundle, following: str = "") -> Answer:
     from solera.device.keys import fingerprint
     from solera.device.model import tests_of
 
-    manifest = bundle.manifest
+    manifest, tests = bundle.manifest, tests_of(bundle.manifest)
+    trained = dict(manifest.trained)
+    if "test" in trained and "test" not in tests:  # a bundle of 0.2
+        trained["test_train"] = trained.pop("test")
     found: dict[str, Any] = {
         "file": str(bundle.path),
         "bytes": bundle.path.stat().st_size,
         "digest": bundle.digest,
         "signed_by": fingerprint(bundle.key),
         **manifest.model_dump(mode="json", exclude={"kind", "sha256"}),
+        "trained": trained,
     }
-    if json:
-        print_json(found)
-        return
-    trained = {
-        name: value
-        for name, value in found.pop("trained").items()
-        if name != "format" and not isinstance(value, dict)
+    shown = {name: value for name, value in found.items() if name != "trained"}
+    shown |= {
+        name: value for name, value in trained.items() if name != "format" and not isinstance(value, dict)
     }
-    rows = [(key.replace("_", " "), _plain(value)) for key, value in (found | trained).items()]
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in shown.items()]
     rows += [
         (f"{name} {metric}, full ranking", show(test[metric]))
-        for name, test in tests_of(manifest).items()
+        for name, test in tests.items()
         for metric in ("hr@10", "ndcg@10")
     ]
-    table(f"{manifest.full_method}, {manifest.items:,} items", ("", "value"), rows)
+    said: list[Table | Line] = [
+        Table(f"{manifest.full_method}, {manifest.items:,} items", ("", "value"), rows)
+    ]
+    return Answer(found, [*said, Line(f"next: {following}", "dim")] if following else said)
 
 
 def _plain(value: object) -> str:

@@ -112,9 +112,9 @@ def plugin_names(incomplete: str) -> list[str]:
     return _beginning("plugins", incomplete)
 
 
-def baseline_names(incomplete: str) -> list[str]:
-    """Names of centralized baselines that begin so."""
-    return _beginning("baselines", incomplete)
+def trained_names(incomplete: str) -> list[str]:
+    """Names of methods and centralized baselines that begin so."""
+    return [*method_names(incomplete), *_beginning("baselines", incomplete)]
 
 
 def dataset_names(incomplete: str) -> list[str]:

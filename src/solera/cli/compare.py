@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from solera.cli.options import Columns, Data, DataDir, MinInteractions, ProtocolName, Seed, parse_columns
+from solera.cli.options import Data, DataDir, parse_columns
 from solera.cli.output import Answer, Line, Table, answers, err
 from solera.cli.progress import run_shown
+from solera.cli.settings import takes_settings
 from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 @answers
+@takes_settings("protocol", "seed", "min_interactions", "columns")
 def compare(
     methods: Annotated[
         list[str],
@@ -32,16 +34,14 @@ def compare(
     rounds: Annotated[
         int, typer.Option(help="Rounds of every method, except methods of one round.", min=1)
     ] = 20,
-    protocol: ProtocolName = "strict",
-    seed: Seed = 0,
+    *,
+    settings: dict[str, Any],
     workers: Workers = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for the records (default: a new one under compared/)."),
     ] = None,
     data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
 ) -> Answer:
     """Run methods and baselines with their default options, and compare their metrics.
 
@@ -62,6 +62,7 @@ def compare(
     else:
         err.print("[yellow]warning:[/] --baselines is no longer needed: name them beside the methods")
         named, centralized = methods, [name.strip() for name in baselines.split(",") if name.strip()]
+    protocol, seed = settings.get("protocol", "strict"), settings.get("seed", 0)
     folder = out_dir or Path("compared") / f"{Path(data).stem}-{protocol}-r{rounds}-s{seed}"
     matrix = matrix_of(
         named,
@@ -71,8 +72,8 @@ def compare(
         dataset=data,
         protocol=protocol,
         seed=seed,
-        min_interactions=min_interactions,
-        columns=parse_columns(columns),
+        min_interactions=settings.get("min_interactions"),
+        columns=parse_columns(settings.get("columns")),
     )
     try:
         plan = make_plan(matrix, retry_failed=True)

@@ -9,28 +9,46 @@ import typer
 
 from solera.cli.catalogue import catalogue, dataset_names
 from solera.cli.options import Columns, DataDir, MinInteractions, Protocol, parse_columns
-from solera.cli.output import Answer, Line, Table, answers, err, help_if_alone, show
+from solera.cli.output import Answer, Line, Table, answers, err, help_if_alone
+from solera.cli.output import show as shown
 from solera.cli.progress import open_progress
 
-app = typer.Typer(help="Data sets: list them, count them, audit them.", invoke_without_command=True)
+app = typer.Typer(help="Data sets: list, count and audit them.", invoke_without_command=True)
 app.callback()(help_if_alone)
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        help="A data set's name, or the path of your own .csv, .tsv or .parquet file.",
-        autocompletion=dataset_names,
-    ),
-]
+NAMED = "A data set's name, or the path of your own .csv, .tsv or .parquet file."
 
 
-@app.command("list")
+@app.command()
 @answers
-def list_(data_dir: DataDir = None) -> Answer:
-    """List the known data sets, where each is loaded from, and its licence.
+def show(
+    name: Annotated[
+        str | None, typer.Argument(help=f"{NAMED} Without it, all are listed.", autocompletion=dataset_names)
+    ] = None,
+    data_dir: DataDir = None,
+    min_interactions: MinInteractions = None,
+    columns: Columns = None,
+) -> Answer:
+    """Count the users, items and interactions of a data set; or list those known, with their licences.
 
-    Example: solera data list
+    Example: solera data show
+
+    Example: solera data show ml-100k
     """
+    if name is None:
+        return _list(data_dir)
+    from solera.data.datasets import load
+    from solera.data.datasets import stats as count
+
+    data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns))
+    figures = count(data)
+    rows = [(key.replace("_", " "), value) for key, value in figures.items() if key != "rows_per_user"]
+    per_user = " / ".join(map(shown, figures["rows_per_user"].values()))
+    rows.append(("rows per user", f"{per_user} (min/median/mean/max)"))
+    return Answer({"dataset": data.name, **figures}, [Table(data.name, ("", "value"), rows)])
+
+
+def _list(data_dir: Path | None) -> Answer:
     from solera.data.files import find
 
     known = [
@@ -45,7 +63,7 @@ def list_(data_dir: DataDir = None) -> Answer:
     for each in known:  # not a table: an address must stay in one piece
         if each["licence"]:
             said += [f"{each['name']}: {each['licence']['terms']}", Line(f"    {each['licence']['page']}")]
-    said.append(Line('found "by hand": the error of `solera data stats NAME` says where to get it', "dim"))
+    said.append(Line('found "by hand": the error of `solera data show NAME` says where to get it', "dim"))
     kept = ("name", "about", "page", "licence", "has_time", "available")
     return Answer([{key: each[key] for key in kept} for each in known], said)
 
@@ -93,31 +111,8 @@ def clear() -> Answer:
 
 @app.command()
 @answers
-def stats(
-    name: Name,
-    data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
-) -> Answer:
-    """Show the numbers of users, items and interactions of a data set.
-
-    Example: solera data stats ml-100k
-    """
-    from solera.data.datasets import load
-    from solera.data.datasets import stats as count
-
-    data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns))
-    figures = count(data)
-    rows = [(key.replace("_", " "), value) for key, value in figures.items() if key != "rows_per_user"]
-    per_user = " / ".join(map(show, figures["rows_per_user"].values()))
-    rows.append(("rows per user", f"{per_user} (min/median/mean/max)"))
-    return Answer({"dataset": data.name, **figures}, [Table(data.name, ("", "value"), rows)])
-
-
-@app.command()
-@answers
 def audit(
-    name: Name,
+    name: Annotated[str, typer.Argument(help=NAMED, autocompletion=dataset_names)],
     protocol: Annotated[
         Protocol | None, typer.Option(help="How test items are held out (default: paper and strict).")
     ] = None,
@@ -158,5 +153,5 @@ def _audited(name: str, protocol: str, found: dict[str, Any]) -> list[Table | st
 
 def _plain(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {show(inner)}" for key, inner in value.items())
-    return show(value)
+        return ", ".join(f"{key} {shown(inner)}" for key, inner in value.items())
+    return shown(value)

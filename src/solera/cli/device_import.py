@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,17 +12,19 @@ import typer
 
 from solera.cli.folder import Folder, User
 from solera.cli.options import parse_columns
-from solera.cli.output import Json, err, out, print_json, table
+from solera.cli.output import Answer, Line, Table, answers, err
 from solera.core.text import counted
 
 if TYPE_CHECKING:
     from solera.device.bundle import Item
+    from solera.device.device import Device
     from solera.device.importers import Report, Unmatched
 
 Format = Literal["letterboxd", "listenbrainz", "jellyfin", "csv"]
 _LISTED = 20  # titles and files that are shown
 
 
+@answers
 def import_(
     folder: Folder,
     format_: Annotated[
@@ -53,9 +57,19 @@ def import_(
             help="The file lists items to choose from: a watchlist or a library (recommend --listed).",
         ),
     ] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Look at the file this often and import new entries, until Ctrl+C: a database of jellyfin,"
+            " or listens of listenbrainz.",
+            min=0.1,
+        ),
+    ] = None,
     user: User = "me",
-    json: Json = False,
-) -> None:
+    *,
+    json: bool,
+) -> Answer | None:
     """Import a history from another service, and say what became of every row.
 
     On a terminal it asks about titles that are similar to one in the catalogue. Answers are remembered.
@@ -63,28 +77,64 @@ def import_(
     Example: solera device import me letterboxd letterboxd-ann-2024-05-01.zip
 
     Example: solera device import me csv films.csv --columns title=Film,year=Made,time=Seen
+
+    Example: solera device import me jellyfin playback_reporting.db --watch 10
     """
+    from solera.core.errors import ConfigError
     from solera.device.device import Device
     from solera.device.importers import as_json, import_file, near_of_year
 
+    named = parse_columns(columns) or {}
+    if watch is not None:
+        if format_ not in {"jellyfin", "listenbrainz"} or like_from or accept_near or as_list:
+            raise ConfigError(
+                "--watch takes listens or plays as they are", "give jellyfin or listenbrainz, and no option"
+            )
+        _follow(Device.open(folder), file, named, user, watch, json=json)
+        return None
     asks = not json and sys.stdin.isatty() and sys.stdout.isatty()
     report = import_file(
         Device.open(folder),
         format_,
         file,
-        parse_columns(columns) or {},
+        named,
         user,
         like_from=like_from,
         accept=near_of_year if accept_near else _ask if asks else None,
         as_list=as_list,
     )
-    if json:
-        print_json(as_json(report))
-    else:
-        _show(report)
-        _next(report, folder)
-    if not report.matched:
-        raise typer.Exit(code=2)
+    answer = Answer(as_json(report), [*_shown(report), *_next(report, folder)])
+    if report.matched:
+        return answer
+    answer.print(json=json)
+    if not json:
+        err.print("[bold red]error:[/] nothing was imported: no title is in the catalogue", highlight=False)
+        err.print(
+            "[bold]next:[/] check that the bundle is for such items: solera device status shows it",
+            highlight=False,
+        )
+    raise typer.Exit(code=2)
+
+
+def _follow(
+    device: Device, file: Path, columns: dict[str, str], user: str, every: float, *, json: bool
+) -> None:
+    """Import new entries as another program adds them, and say so each time."""
+    from solera.device.importers import as_json
+    from solera.device.watch import watch
+
+    try:
+        for found in watch(device, file, columns, user, every):
+            if isinstance(found, Exception):
+                err.print(f"{found.message}; {found.hint}", highlight=False, markup=False, soft_wrap=True)
+                continue
+            said = (
+                f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}  {counted(found.added, 'entry', 'entries')} added,"
+                f" {found.known:,} known, {found.unknown:,} not in the catalogue"
+            )
+            Answer(as_json(found), [said]).print(json=json)
+    except KeyboardInterrupt:
+        pass
 
 
 def _ask(unmatched: list[Unmatched]) -> dict[tuple[str, int | None], Item]:
@@ -104,14 +154,13 @@ def _ask(unmatched: list[Unmatched]) -> dict[tuple[str, int | None], Item]:
     return chosen
 
 
-def _show(report: Report) -> None:
+def _shown(report: Report) -> list[Table | Line | str]:
+    said: list[Table | Line | str] = []
     if report.used:
-        used = ", ".join(f"{name} ({count:,})" for name, count in report.used.items())
-        out.print(f"rows used: {used}", highlight=False, markup=False, soft_wrap=True)
+        said.append(Line(f"rows used: {', '.join(f'{name} ({n:,})' for name, n in report.used.items())}"))
     if report.unused:
         more = "" if len(report.unused) <= _LISTED else f" and {len(report.unused) - _LISTED:,} more"
-        unused = ", ".join(report.unused[:_LISTED])
-        out.print(f"not used: {unused}{more}", highlight=False, markup=False, soft_wrap=True)
+        said.append(Line(f"not used: {', '.join(report.unused[:_LISTED])}{more}"))
     rows: list[tuple[str, Any]] = [
         ("added", report.added),
         ("known already", report.known),
@@ -120,69 +169,62 @@ def _show(report: Report) -> None:
         *report.left_out.items(),
     ]
     total = report.entries + sum(report.left_out.values())
-    table(f"What became of {counted(total, 'row', 'rows')}", ("", "rows"), _some(rows))
-    for fault in report.faults:
-        out.print(f"bad row: {fault}", highlight=False, markup=False, soft_wrap=True)
-    for title, item in report.accepted.items():
-        out.print(f"matched: {title} is {item}", highlight=False, markup=False, soft_wrap=True)
+    some = [row for row in rows if row[1]] or rows[:1]
+    said.append(Table(f"What became of {counted(total, 'row', 'rows')}", ("", "rows"), some))
+    said += [Line(f"bad row: {fault}") for fault in report.faults]
+    said += [Line(f"matched: {title} is {item}") for title, item in report.accepted.items()]
     if report.matched:
-        out.print(f"{counted(report.items, 'item', 'items')} in the catalogue", highlight=False)
+        said.append(f"{counted(report.items, 'item', 'items')} in the catalogue")
     if report.rated:
         seen = counted(report.seen_only, "item is", "items are")
-        line = f"a rating of {report.like_from:g} or more counts as a like (--like-from); {seen} seen only"
-        out.print(line, highlight=False, soft_wrap=True)
-    _show_unmatched(report)
+        said.append(
+            Line(f"a rating of {report.like_from:g} or more counts as a like (--like-from); {seen} seen only")
+        )
+    return said + _unmatched(report)
 
 
-def _some(rows: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    return [row for row in rows if row[1]] or rows[:1]
-
-
-def _show_unmatched(report: Report) -> None:
+def _unmatched(report: Report) -> list[Table | Line | str]:
     if not report.unmatched:
-        return
+        return []
     first = sorted(report.unmatched, key=lambda each: not each.near)[:_LISTED]
-    table(
-        f"Not in the catalogue: {counted(len(report.unmatched), 'title', 'titles')}",
-        ("title", "year", "rows", "perhaps"),
-        (
-            (
-                each.title,
-                "" if each.year is None else str(each.year),
-                each.times,
-                "; ".join(f"{item.title} (item {item.id})" for item in each.near),
-            )
-            for each in first
-        ),
-    )
+    said: list[Table | Line | str] = [
+        Table(
+            f"Not in the catalogue: {counted(len(report.unmatched), 'title', 'titles')}",
+            ("title", "year", "rows", "perhaps"),
+            [
+                (
+                    each.title,
+                    "" if each.year is None else str(each.year),
+                    each.times,
+                    "; ".join(f"{item.title} (item {item.id})" for item in each.near),
+                )
+                for each in first
+            ],
+        )
+    ]
     if len(report.unmatched) > _LISTED:
         given = f"the first {len(report.unmatched):,}" if report.unlisted else "all"
-        out.print(f"{_LISTED} of them; --json gives {given}", style="dim", highlight=False)
+        said.append(Line(f"{_LISTED} of them; --json gives {given}", "dim"))
     if report.unlisted:
-        out.print(f"{report.unlisted:,} more entries are not in the catalogue either", highlight=False)
+        said.append(f"{report.unlisted:,} more entries are not in the catalogue either")
+    return said
 
 
-def _next(report: Report, folder: Path) -> None:
+def _next(report: Report, folder: Path) -> Iterator[Line]:
     near = next((each for each in report.unmatched if each.near), None)
     if near:
         command = f'solera device match {folder} "{_named(near)}" {near.near[0].id}'
         hint = f"if that one is meant: {command}, then import again; or import with --accept-near"
-        out.print(hint, style="dim", highlight=False, markup=False, soft_wrap=True)
+        yield Line(hint, "dim")
     if report.matched:
-        hint = f"next: solera device recommend {folder} -k 10 --why"
-        out.print(hint, style="dim", highlight=False, soft_wrap=True)
-        return
-    err.print("[bold red]error:[/] nothing was imported: no title is in the catalogue", highlight=False)
-    err.print(
-        "[bold]next:[/] check that the bundle is for such items: solera device status shows it",
-        highlight=False,
-    )
+        yield Line(f"next: solera device recommend {folder} -k 10 --why", "dim")
 
 
 def _named(each: Unmatched) -> str:
     return each.title if each.year is None else f"{each.title} ({each.year})"
 
 
+@answers
 def match(
     folder: Folder,
     title: Annotated[
@@ -192,8 +234,7 @@ def match(
     item: Annotated[str | None, typer.Argument(help="The item that is meant: an id or a title.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Forget the match of this title.")] = False,
     user: User = "me",
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Say which item a title means, for later imports; without a title, list what was said.
 
     Example: solera device match me "Empire Strikes Back (1980)" "Empire Strikes Back, The (1980)"
@@ -213,16 +254,12 @@ def match(
     elif title is not None and not aliases.remove(title):
         raise DeviceError(f"no match of {title!r} is known", f"solera device match {folder} lists them")
     listed = [each._asdict() | {"meant": device.catalogue.title(each.item)} for each in aliases.listed()]
-    if json:
-        print_json(listed)
-    elif listed:
-        rows = ((each["title"], each["year"], each["item"], each["meant"]) for each in listed)
-        table(f"Titles that {user} has matched", ("title", "year", "item", "meant"), _years(rows))
-        if item is not None:
-            out.print("next: import the file again", style="dim", highlight=False)
-    else:
-        out.print("no titles have been matched", highlight=False)
-
-
-def _years(rows: Any) -> list[tuple[Any, ...]]:
-    return [(title, "any" if year is None else str(year), *rest) for title, year, *rest in rows]
+    rows = [
+        (each["title"], "any" if each["year"] is None else str(each["year"]), each["item"], each["meant"])
+        for each in listed
+    ]
+    said: list[Table | Line | str] = ["no titles have been matched"]
+    if listed:
+        said = [Table(f"Titles that {user} has matched", ("title", "year", "item", "meant"), rows)]
+        said += [Line("next: import the file again", "dim")] if item is not None else []
+    return Answer(listed, said)

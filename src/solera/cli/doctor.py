@@ -37,7 +37,7 @@ def doctor() -> Answer:
     if folder and not Path(folder).is_dir():
         problems.append(f"{ENVIRONMENT} names {folder}, which is not a folder: correct or unset it")
     if not found["datasets_here"]:
-        problems.append("no data set is here yet: `solera data list` shows which can be downloaded")
+        problems.append("no data set is here yet: `solera data show` shows which can be downloaded")
     apart = {"packages": found.pop("packages"), "problems": problems}
     rows = [(key.replace("_", " "), _plain(value)) for key, value in found.items()]
     said = [Line(f"• {problem}", "yellow") for problem in problems]

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from solera.cli.output import err
 from solera.core import extensions
 
 PLUGINS = "Plug-ins"
@@ -102,7 +101,6 @@ class Pluggable(TyperGroup):
     """A group with commands that are imported when they are called."""
 
     own: ClassVar[dict[str, Place]] = {}
-    renamed: ClassVar[dict[str, str]] = {}  # former commands, which work for one version
     prefix = ""  # of the entry points' names
 
     def __init__(self, *args: Any, **given: Any) -> None:
@@ -127,13 +125,6 @@ class Pluggable(TyperGroup):
         if cmd_name not in self.commands:
             self.plug_in()
         return super().get_command(ctx, cmd_name)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, also by its former name."""
-        if now := self.renamed.get(args[0]):
-            err.print(f"[yellow]warning:[/] {args[0]} is now {now}", highlight=False)
-            args = [*now.split(), *args[1:]]
-        return super().resolve_command(ctx, args)
 
 
 def subcommands(command: Any) -> dict[str, Any]:

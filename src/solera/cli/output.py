@@ -95,28 +95,34 @@ class Answer(NamedTuple):
 
     document: Any
     shown: Iterable[Table | Line | str]
-    failed: bool = False  # the command exits with 1
+    failed: int = 0  # the exit code; True is 1
+
+    def print(self, *, json: bool) -> None:
+        """Print it in one of its two forms."""
+        if json:
+            print_json(self.document)
+        else:
+            for each in self.shown:
+                _print_prose(each) if isinstance(each, str) else each.print()
 
 
 def answers(command: Callable[..., Answer | None]) -> Callable[..., None]:
-    """Give a command the option --json, and print the answer that it returns."""
-    signature = inspect.signature(command, eval_str=True)
+    """Give a command the option --json, and print the answer that it returns.
+
+    A command that asks questions, or answers more than once, has a parameter `json` itself.
+    """
+    parameters = inspect.signature(command, eval_str=True).parameters
     added = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
     @functools.wraps(command)
     def answered(*, json: bool = False, **given: Any) -> None:
-        answer = command(**given)
-        if answer is None:
-            return
-        if json:
-            print_json(answer.document)
-        else:
-            for each in answer.shown:
-                _print_prose(each) if isinstance(each, str) else each.print()
-        if answer.failed:
-            raise typer.Exit(1)
+        answer = command(**given, json=json) if "json" in parameters else command(**given)
+        if answer is not None:
+            answer.print(json=json)
+            if answer.failed:
+                raise typer.Exit(int(answer.failed))
 
-    return taking(answered, [*signature.parameters.values(), added])
+    return taking(answered, [*({**parameters, "json": added}).values()])
 
 
 def taking(command: Callable[..., T], parameters: Iterable[inspect.Parameter]) -> Callable[..., T]:

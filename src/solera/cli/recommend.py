@@ -1,4 +1,4 @@
-"""solera recommend and solera similar: items from a finished run's model."""
+"""solera recommend: items from a finished run's model."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
     from solera.estimators import Model
     from solera.runs import Recommendation, Run
 
-RunPath = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
-HowMany = Annotated[int, typer.Option("-k", help="How many items.", min=1)]
-
 
 @answers
 def recommend(
-    run: RunPath,
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or of a model.")],
     user: Annotated[
         list[str] | None, typer.Option(help="A user's id, as in the data set; repeatable.")
     ] = None,
@@ -36,7 +33,10 @@ def recommend(
             help="Recommend for a user who was not in training: ids of their items, oldest first, e.g. 1,50."
         ),
     ] = None,
-    k: HowMany = 10,
+    like: Annotated[
+        str | None, typer.Option(metavar="ITEM", help="List the items most similar to this one instead.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many items.", min=1)] = 10,
     only: Annotated[list[str] | None, typer.Option(help="Recommend only this item; repeatable.")] = None,
     without: Annotated[list[str] | None, typer.Option(help="Never recommend this item; repeatable.")] = None,
     output: Annotated[
@@ -44,20 +44,27 @@ def recommend(
     ] = None,
     data_dir: DataDir = None,
 ) -> Answer:
-    """Recommend items that a user has not interacted with yet.
+    """Recommend items that a user has not interacted with yet, or list items like one.
+
+    Items are alike by the cosine of their vectors, or by the weights of a closed-form method.
 
     Example: solera recommend runs/fedmf-ml-100k-strict-s0 --user 196 -k 10
 
     Example: solera recommend runs/fedmf-ml-100k-strict-s0 --all -o everybody.parquet
 
     Example: solera recommend runs/fedease-ml-100k-strict-s0 --history 50,172,181
+
+    Example: solera recommend runs/fedease-ml-100k-strict-s0 --like 50 -k 5
     """
     from solera.core.errors import ConfigError
 
-    if (user is not None) + all_users + (history is not None) != 1:
+    if (user is not None) + all_users + (history is not None) + (like is not None) != 1:
         raise ConfigError(
-            "give exactly one of --user, --all and --history", "for example --user 196, or --history 50,172"
+            "give exactly one of --user, --all, --history and --like",
+            "for example --user 196, or --history 50,172",
         )
+    if like is not None and (only or without or output):
+        raise ConfigError("--like cannot be combined with --only, --without or --output", "omit them")
     if all_users and output is None:
         raise ConfigError(
             "--all needs an output file", "give -o recommendations.parquet or -o recommendations.csv"
@@ -67,6 +74,12 @@ def recommend(
             "--history cannot be combined with --output", "omit --output; --json prints one document"
         )
     opened = _opened(run, data_dir)
+    if like is not None:
+        found = opened.similar(like, k)
+        title = f"Like {opened.data.title(opened.data.item_map.index(like, 'item')) or like}"
+        return Answer(
+            {"run": str(run), "item": like, "items": _entries(found)}, [_table(title, found, opened)]
+        )
     hidden = without or []
     if output:
         with open_progress(f"recommendations to {output}", "user") as update:
@@ -97,23 +110,6 @@ def recommend(
         {"run": str(run), **entries[0]} if len(entries) == 1 else {"run": str(run), "users": entries},
         [_table(f"For user {each}", found, opened) for each, found in listed],
     )
-
-
-@answers
-def similar(
-    run: RunPath,
-    item: Annotated[str, typer.Argument(help="An item's id, as in the data set.")],
-    k: HowMany = 10,
-    data_dir: DataDir = None,
-) -> Answer:
-    """List the items most similar to one, by cosine of item vectors or by weights of a closed-form method.
-
-    Example: solera similar runs/fedease-ml-100k-strict-s0 50 -k 5
-    """
-    opened = _opened(run, data_dir)
-    found = opened.similar(item, k)
-    title = f"Like {opened.data.title(opened.data.item_map.index(item, 'item')) or item}"
-    return Answer({"run": str(run), "item": item, "items": _entries(found)}, [_table(title, found, opened)])
 
 
 def _opened(path: Path, data_dir: Path | None) -> Run | Model:

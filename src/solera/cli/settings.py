@@ -1,34 +1,42 @@
-"""Options of commands that are made from the settings of a run, so that they are listed once."""
+"""Options of commands that are made from a list of settings, so that these are listed once."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from solera.cli.output import Answer, taking
-from solera.runs.settings import SETTINGS, RunConfig
 
 _TAKEN = "settings"  # the parameter of a command that gets them
+Command = Callable[..., Answer | None]
 
 
-def takes_settings(*names: str) -> Callable[[Callable[..., Answer | None]], Callable[..., Answer | None]]:
+def takes_settings(*names: str) -> Callable[[Command], Command]:
     """Give a command an option for each of these settings of a run, by default all.
 
     Its parameter `settings` gets those that were given, as text or numbers, which `run_settings` reads.
     """
-    chosen = names or SETTINGS
+    from solera.runs.settings import SETTINGS, RunConfig
 
-    def decorate(command: Callable[..., Answer | None]) -> Callable[..., Answer | None]:
+    return takes_fields(RunConfig, names or SETTINGS)
+
+
+def takes_fields(model: type[BaseModel], names: Iterable[str] = ()) -> Callable[[Command], Command]:
+    """Give a command an option for each of these fields of a model, by default all."""
+    chosen = tuple(names or model.model_fields)
+
+    def decorate(command: Command) -> Command:
         parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
             if parameter.name == _TAKEN:
-                parameters += [_parameter(name, RunConfig.model_fields[name]) for name in chosen]
+                parameters += [_parameter(name, model.model_fields[name]) for name in chosen]
             else:
                 parameters.append(parameter)
 
@@ -58,7 +66,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _kind(field: FieldInfo) -> Any:
-    """int, bool or a choice; everything else is read from text."""
+    """A number, bool or a choice; everything else is read from text."""
     annotation: Any = field.annotation
     given = get_args(annotation) if get_origin(annotation) is UnionType else (annotation,)
-    return next((each for each in given if each in (int, bool) or get_origin(each) is Literal), str)
+    return next((each for each in given if each in (int, float, bool) or get_origin(each) is Literal), str)

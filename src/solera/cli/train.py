@@ -1,4 +1,4 @@
-"""solera train, baseline and blend: from a name to the metrics on test items."""
+"""solera train and blend: from a name to the metrics on test items."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from solera.runs.training import Training
 
 USUAL_CUTOFFS = "5,10,20,50"
+BASELINE_SETTINGS = ("protocol", "seed", "min_interactions", "columns")
 
 
 @answers
@@ -40,9 +41,9 @@ def train(
     method: Annotated[
         str | None,
         typer.Argument(
-            help="A method; `solera methods` lists them.",
+            help="A method or a centralized baseline; `solera methods` lists them.",
             show_default=False,
-            autocompletion=catalogue.method_names,
+            autocompletion=catalogue.trained_names,
         ),
     ] = None,
     data: OptionalData = None,
@@ -75,7 +76,10 @@ def train(
     ] = None,
     data_dir: DataDir = None,
 ) -> Answer | None:
-    """Train a method and print its metrics on test items.
+    """Train a method or a centralized baseline, and print its metrics on test items.
+
+    A baseline leaves no folder, and takes what says how test items are held out and ranked: --protocol,
+    --cutoffs, --no-both-tests, --seed, --min-interactions, --columns and its own options.
 
     Example: solera train fedmf --data ml-100k --rounds 20
 
@@ -94,18 +98,37 @@ def train(
     Example: solera train fedease --data ml-1m --dp epsilon=8,delta=1e-5,clip=30
 
     Example: solera train fedhist --data ml-1m --upload int8
+
+    Example: solera train ease --data ml-100k -o reg=200
     """
+    from solera.baselines import BASELINES
+    from solera.core.errors import ConfigError, closest
     from solera.data.datasets import load
+    from solera.methods import names
     from solera.runs.callbacks import Tracking
     from solera.runs.federation import check_workers
     from solera.runs.plan import parse_memory
+    from solera.runs.presets import is_baseline, run_settings
     from solera.runs.presets import preset as find_preset
-    from solera.runs.presets import run_settings
     from solera.runs.training import check_folder
     from solera.runs.training import plan as plan_run
     from solera.runs.training import train as train_run
 
     given = parse_pairs(option or [], "-o learning_rate=0.05")
+    known = [*names(), *BASELINES]
+    if method and method not in known:
+        raise ConfigError(f"unknown method {method!r}", closest(method, known))
+    if is_baseline(method, preset):
+        others: dict[str, Any] = {
+            "plugin": plugin,
+            "out": out_dir,
+            "resume": resume,
+            "threads": threads,
+            "workers": workers,
+        }
+        others |= {"memory": memory, "plan": plan, "device": device != "cpu", "mlflow": mlflow}
+        unused = [name for name, value in others.items() if value]
+        return _baseline(method, data, preset, given, settings, unused, data_dir)
     config = run_settings(method, data, preset=preset, plugins=plugin or [], options=given, **settings)
     limit = parse_memory(memory) if memory else None
     loaded = partial(
@@ -149,39 +172,27 @@ def train(
     return Answer({**run.result.document(), "out": str(folder)}, said)
 
 
-@answers
-@takes_settings("protocol", "cutoffs", "seed", "min_interactions", "columns")
-def baseline(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="A baseline; `solera methods` lists them.",
-            show_default=False,
-            autocompletion=catalogue.baseline_names,
-        ),
-    ] = None,
-    data: OptionalData = None,
-    preset: PresetName = None,
-    option: Options = None,
-    *,
+def _baseline(
+    name: str | None,
+    data: str | None,
+    preset: str | None,
+    options: dict[str, str],
     settings: dict[str, Any],
-    data_dir: DataDir = None,
+    unused: list[str],
+    data_dir: Path | None,
 ) -> Answer:
-    """Train a centralized baseline under the same protocol, to compare federated methods with.
-
-    Example: solera baseline --preset strict:ease/ml-100k
-
-    Example: solera baseline ease --data ml-100k -o reg=200
-
-    Example: solera baseline mf --data ml-100k -o epochs=50
-    """
+    from solera.core.errors import ConfigError
     from solera.data.datasets import load
     from solera.runs.baseline import run_baseline
     from solera.runs.presets import baseline_settings
 
-    given = parse_pairs(option or [], "-o reg=200")
     cutoffs = parse_numbers(settings.pop("cutoffs", USUAL_CUTOFFS), "--cutoffs")
-    config = baseline_settings(name, data, preset=preset, options=given, **settings)
+    both_tests = settings.pop("both_tests", True)
+    unused += [each for each in settings if each not in BASELINE_SETTINGS]
+    if unused:
+        said = f"--{unused[0].replace('_', '-')} is for federated methods, and {name or preset} is none"
+        raise ConfigError(said, "omit it")
+    config = baseline_settings(name, data, preset=preset, options=options, **settings)
     interactions = load(
         config.dataset, data_dir=data_dir, min_interactions=config.min_interactions, columns=config.columns
     )
@@ -193,6 +204,7 @@ def baseline(
             seed=config.seed,
             options=config.options,
             cutoffs=cutoffs,
+            both_tests=both_tests,
             on_epoch=on_epoch,
         ).result
     return Answer(result.document(), of_result(result))

@@ -137,7 +137,7 @@ class History:
             ):
                 raise DeviceError(
                     "the history has that item at that time already",
-                    f"solera device remove FOLDER {number} removes the duplicate",
+                    f"solera device forget FOLDER {number} removes the duplicate",
                 ) from None
             raise
         self._store.wipe()

@@ -66,7 +66,7 @@ class Tokens:
         """Delete a token. Whoever has it is refused from then on."""
         found = next((each for each in self.listed() if each.number == number), None)
         if found is None:
-            raise DeviceError(f"there is no token {number}", "solera device token list DIR shows the numbers")
+            raise DeviceError(f"there is no token {number}", "solera device token DIR shows the numbers")
         with self._store.writing() as connection:
             connection.execute("DELETE FROM tokens WHERE id = ?", (number,))
         return found

@@ -260,6 +260,11 @@ def methods_and_baselines(names: Iterable[str]) -> tuple[list[str], list[str]]:
     return methods, ["popularity", "ease"]
 
 
+def is_baseline(name: str | None = None, preset: str | None = None) -> bool:
+    """Whether a name, or a preset, is of a centralized baseline."""
+    return _find(preset).baseline is not None if preset else name in BASELINES
+
+
 def baseline_settings(
     baseline: str | None = None,
     dataset: str | None = None,
@@ -285,19 +290,19 @@ def chosen_names(
     chosen: Preset | None, kind: Kind, name: str | None, dataset: str | None, plugins: list[str]
 ) -> dict[str, Any]:
     """The names of method and data set, from the preset or as given. If both are given, they must agree."""
-    command, example = {"method": ("train", "fedmf"), "baseline": ("baseline", "ease")}[kind]
+    example = {"method": "fedmf", "baseline": "ease"}[kind]
     if chosen is None:
         if name is None or dataset is None:
             raise ConfigError(
                 f"the {kind if name is None else 'data set'} is missing",
-                f"for example: solera {command} {example} --data ml-100k; or give a --preset",
+                f"for example: solera train {example} --data ml-100k; or give a --preset",
             )
         return {kind: name, "dataset": dataset, "plugins": plugins}
     if getattr(chosen, kind) is None:
-        other_kind, other = ("baseline", "baseline") if kind == "method" else ("method", "train")
+        other = "baseline" if kind == "method" else "method"
         raise ConfigError(
-            f"preset {chosen.name!r} is for a {other_kind}, not for a {kind}",
-            f"use `solera {other} --preset {chosen.name}`",
+            f"preset {chosen.name!r} is for a {other}, not for a {kind}",
+            f"give a preset of a {kind}: solera methods --presets",
         )
     named = {kind: getattr(chosen, kind), "dataset": chosen.dataset, "plugins": list(chosen.plugins)}
     words = {

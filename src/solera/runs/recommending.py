@@ -118,6 +118,14 @@ class Recommends:
     def _simulation(self) -> Federation | Blended | Centralized:
         raise NotImplementedError
 
+    @property
+    def reads_histories(self) -> bool:
+        """Whether users are scored by their histories alone."""
+        model = self._simulation
+        if isinstance(model, Centralized):
+            return not model.model.refreshes
+        return not isinstance(model, Blended) and model.method.serves_from_history
+
     def has_fallback(self, users: Ids | None = None) -> NDArray[np.bool_]:
         """Which of these users, or of everybody, get the most popular items."""
         wanted = self._indices(users)
@@ -189,7 +197,7 @@ class Recommends:
         if not len(items) and not self.skips_unknown:
             raise DataError("the history has no items", "give the ids of at least one item")
         _check_k(k)
-        scores = self._newcomer(items, rounds) if len(items) else self._popularity.clone()
+        scores = self.newcomer_scores(items, rounds) if len(items) else self._popularity.clone()
         seen = np.concatenate([items, self._hidden(only, without)])
         return self._named(best_unseen(scores, seen, k))
 
@@ -199,6 +207,26 @@ class Recommends:
         index = self.data.item_map.index(str(item), "item")
         scores = self._similarities(index)
         return self._named(best_unseen(scores, np.array([index]), k))
+
+    def scorer(self, known: Ragged | None = None) -> Callable[[Ints], Tensor]:
+        """A function that scores all items for users, given by their numbers: [users, items].
+
+        `solera.evaluate` takes it. The numbers are those of the users in `data`, or of histories in `known`
+        if the model reads histories.
+        """
+        score = self._simulation.serve(self._known if known is None else known)
+        if self.trained is None or known is not None:
+            return score
+        trained, popularity = self.trained, self._popularity
+
+        def scores(users: Ints) -> Tensor:
+            found = score(users)
+            if not trained[users].all():
+                found = found.contiguous()
+                found[torch.from_numpy(~trained[users])] = popularity.to(found)
+            return found
+
+        return scores
 
     def _batches(self, wanted: Ints, k: int, hidden: Ints) -> Iterator[pl.DataFrame]:
         """Recommendations in batches of `USERS_AT_A_TIME` users."""
@@ -220,12 +248,10 @@ class Recommends:
     def _best(self, users: Ints, k: int, hidden: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
         """Some users at a time, their best items and these items' scores; -inf where there are fewer."""
         _check_k(k)
-        score, items = self._simulation.serve(self._known), torch.from_numpy(hidden)
+        score, items = self.scorer(), torch.from_numpy(hidden)
         for begin in range(0, len(users), USERS_AT_A_TIME):
             some = users[begin : begin + USERS_AT_A_TIME]
             scores = score(some).contiguous()
-            if self.trained is not None and not self.trained[some].all():
-                scores[torch.from_numpy(~self.trained[some])] = self._popularity.to(scores)
             seen = self.data.by_user.take(some)
             scores[torch.from_numpy(seen.rows), torch.from_numpy(seen.values.astype(np.int64))] = -torch.inf
             scores[:, items] = -torch.inf
@@ -265,8 +291,8 @@ class Recommends:
             for rank, (item, score) in enumerate(chosen, start=1)
         ]
 
-    def _newcomer(self, history: Ints, rounds: int) -> Tensor:
-        """Scores [n_items] for one new user."""
+    def newcomer_scores(self, history: Ints, rounds: int = NEWCOMER_ROUNDS) -> Tensor:
+        """Scores of all items, [n_items], for a new user with these items, oldest first."""
         federation, me = self._simulation, np.array([0])
         if isinstance(federation, Blended):
             known = Ragged.of_lengths(np.array([len(history)]), history)

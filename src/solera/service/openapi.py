@@ -29,7 +29,7 @@ def described() -> dict[str, Any]:
             "title": "Solera device",
             "version": "1",
             "description": "Recommendations of one device, on 127.0.0.1 only. `solera device open --port PORT"
-            " --no-browser` starts the service, and `solera device token create` makes a token.",
+            " --no-browser` starts the service, and `solera device token --create` makes a token.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:{port}", "variables": {"port": {"default": "8470"}}}],

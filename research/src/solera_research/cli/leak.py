@@ -133,7 +133,7 @@ def _count(seed: int, picture: Path, record: Path | None, data_dir: Path | None)
         "best published: the highest of either in the tables of five papers",
     ]
     if found["left_out"]:
-        said.append(f"left out: {', '.join(found['left_out'])}; solera data list says where to get them")
+        said.append(f"left out: {', '.join(found['left_out'])}; solera data show says where to get them")
     said.append(Line(f"picture: {', '.join(found['pictures'])}"))
     return Answer(found, said)
 
