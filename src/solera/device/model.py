@@ -39,8 +39,6 @@ from solera.methods.fedhist import FadingHistory
 from solera.runs.recommending import mixed
 from solera.runs.result import TESTS, reads_histories
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 class Parts(NamedTuple):
     """What a score is the sum of: the item's own popularity, and a part of every item of the history."""
