@@ -30,6 +30,7 @@ PAGES = (
     "federation/audit.md",
 )
 BLOCK = re.compile(r'^```(console|python)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
+TEXT = re.compile(r"^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)  # what a page says is printed
 # What is not followed: installing, which is done already, and measuring, which takes minutes.
 LEFT_OUT = ("pip install", "python -m venv", "solera bench", "solera serve")
 
@@ -105,7 +106,12 @@ def check(page: str, follower: Follower) -> None:
         case "start/questions.md":
             assert "paper:fedrap/ml-100k" in said["solera methods --presets"]
         case "guides/add-a-method.md":
-            assert "plus bias" in said["solera --import fedbias.py methods fedbias"]
+            shown = [
+                " ".join(text.split()) for text in TEXT.findall((DOCS / page).read_text(encoding="utf-8"))
+            ]
+            assert " ".join(said["solera --import fedbias.py methods fedbias"].split()).startswith(shown[0])
+            if not follower.quick:
+                assert shown[1] in said["pytest -q test_fedbias.py"]
             assert "For user 1" in said["solera recommend runs/fedbias --user 1 -k 3"]
         case "guides/add-a-dataset.md":
             assert re.search(r"^ +club +plays of a", said["solera --import club.py data show"], re.MULTILINE)

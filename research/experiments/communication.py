@@ -58,7 +58,7 @@ def main(folder: Path, wanted: list[str]) -> None:
                     print(f"| {data} | {method} | {upload} | {download} | {error.message} |", flush=True)
                     continue
                 result = run.result
-            ndcg = result.test.full["ndcg@10"]
+            ndcg = result.main[1].full["ndcg@10"]
             first = first or ndcg
             row = (
                 *(data, method, upload or "float32", download or "float32"),

@@ -63,17 +63,17 @@ def measure(study: str, method: str, data: str, among: list[float] | None) -> No
             rounds=1,
             protocol=protocol,
             options=base | options,
-            second_test=False,
+            both_tests=False,
             evaluate_users=10**9,
         )
         result = train(config, loaded, threads=1).result
-        told = result.test_request_time
+        told, (_, test) = result.test_request_time, result.main
         rows.append(
             {
                 "options": options,
                 "validation": {name: result.validation.full[name] for name in SHOWN},
-                "test": {name: result.test.full[name] for name in SHOWN},
-                "warm": result.test.warm and {name: result.test.warm[name] for name in SHOWN},
+                "test": {name: test.full[name] for name in SHOWN},
+                "warm": test.warm and {name: test.warm[name] for name in SHOWN},
                 "request_time": told and {name: told.full[name] for name in SHOWN},
                 "evaluated_users": result.evaluated_users,
                 "seconds": result.seconds_per_round,

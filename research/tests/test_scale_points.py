@@ -41,7 +41,7 @@ def test_a_point_is_a_command():
     point = next(point for point in points(FULL) if point.name == "fedmf-u1e5-i1e5-r2x1")
     assert " ".join(point.arguments("w.parquet", "run")) == (
         "train fedmf --data w.parquet --out run --json --rounds 10 -o clients_per_round=10000 "
-        "--evaluate-users 2000 --evaluate-every 5 --no-second-test --threads 1 --workers 2"
+        "--evaluate-users 2000 --evaluate-every 5 --no-both-tests --threads 1 --workers 2"
     )
     solved = next(point for point in points(FULL) if point.solved)
     assert solved.clients == solved.users

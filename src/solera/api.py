@@ -282,8 +282,13 @@ def compare(
         fitted = baseline(name, interactions, protocol=protocol, seed=seed)
         results.append((name, "centralized", fitted.result))
     results.sort(key=lambda each: -each[2].validation.full["ndcg@10"])
-    rows = [{"method": name, "kind": kind, **result.test.full} for name, kind, result in results]
-    return pl.DataFrame(rows)
+    return pl.DataFrame(
+        [
+            {"method": name, "kind": kind, "test": tested, **test.full}
+            for name, kind, result in results
+            for tested, test in [result.main]
+        ]
+    )
 
 
 def evaluate(

@@ -32,7 +32,7 @@ def test_the_formula_predicts_what_is_measured(rounds, rows):
     law = found_by_counting(split(data, "paper"), CounterConfig(rounds=rounds))
     for metric, value in law.items():
         error = max(0.0, value * (1 - value) / 600) ** 0.5  # at most, of a figure between 0 and 1
-        assert run.result.test.sampled99[metric] == pytest.approx(value, abs=4 * error + 1e-9)
+        assert run.test_train.sampled99[metric] == pytest.approx(value, abs=4 * error + 1e-9)
 
 
 def test_the_formula_by_hand():
@@ -46,7 +46,7 @@ def test_the_formula_by_hand():
 
 
 def test_under_strict_it_is_at_chance():
-    found = run_baseline("counter", random_plays(users=2000), protocol="strict").result.test.sampled99
+    found = run_baseline("counter", random_plays(users=2000), protocol="strict").test.sampled99
     assert found["hr@10"] == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / 2000) ** 0.5)
 
 

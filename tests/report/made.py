@@ -55,6 +55,7 @@ def write_run(
             )
         )
     result = {
+        "format": 2,
         "method": method,
         "dataset": dataset,
         "protocol": protocol,

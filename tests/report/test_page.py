@@ -95,7 +95,8 @@ def test_a_leaky_run_says_so_in_red_everywhere(tmp_path):
         if label in value and name not in {"href"}:
             assert f"{label} (LEAKY)" in value
     result = json.loads((tmp_path / "leaky" / "result.json").read_text())
-    shown = [classes for piece, classes in page.texts if piece == f"{result['test']['full']['hr@10']:.4f}"]
+    figure = f"{result['test']['full']['hr@10']:.4f}"
+    shown = [classes for piece, classes in page.texts if piece == figure]
     assert any("leaky" in classes for classes in shown)
     assert page.texts[[piece for piece, _ in page.texts].index("1 of 2 runs: " + page_warning())][1][-2:] == [
         "leaky",

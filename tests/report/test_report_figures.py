@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made import figures as made_figures
 from made import write_run
 
 import solera
@@ -170,3 +171,32 @@ def test_settings_without_order_are_bars():
     ]
     chart = against("optimizer", made)[0].chart
     assert (chart.kind, chart.categories, list(chart.series[0].y)) == ("bars", ["sgd", "adam"], [0.1, 0.2])
+
+
+def test_a_chart_has_one_data_set_under_one_protocol_and_one_test(tmp_path):
+    """Runs of two data sets, of two protocols, and one with `test_train` alone: never on one axis."""
+    shown: dict[str, dict[str, Any]] = {
+        "a": {},
+        "b": {"method": "pfedrec"},
+        "elsewhere": {"dataset": "others.csv"},
+        "leaky": {"protocol": "paper"},
+        "once": {"test": None, "test_train": made_figures(random.Random(0))},
+    }
+    for name, more in shown.items():
+        write_run(tmp_path / name, **more)
+    runs = read_runs([tmp_path / name for name in shown], use_data=False)
+    made = make_figures(runs)
+    splits = {run.title: (run.split, run.tested) for run in runs}
+    assert len(set(splits.values())) == 4
+
+    def of(section: str, name: str) -> list[set[Any]]:
+        return [{row[0] for row in figure.rows} for figure in made[section] if figure.name.startswith(name)]
+
+    headlines = of("headline", "headline")
+    assert sorted(len(titles) for titles in headlines) == [1, 1, 1, 1, 1, 1, 2, 2]
+    assert all(len({splits[title] for title in titles}) == 1 for titles in headlines)
+    assert sorted(len(titles) for titles in of("cost", "traffic")) == [1, 1, 3]
+    names = [figure.name for some in made.values() for figure in some]
+    assert len(names) == len(set(names)), "each has a file of its own"
+    full = [figure for figure in made["headline"] if "full" in figure.name]
+    assert sorted(figure.title.startswith("test_train") for figure in full) == [False, False, False, True]

@@ -70,7 +70,7 @@ def test_a_folder_of_a_blend_is_like_one_of_a_run(runs, tmp_path):
     assert again.recommend("u3", 4) == both.recommend("u3", 4)
     assert len(again.recommend_for(["i1", "i2"], 3)) == 3
     assert again.evaluate().full == pytest.approx(both.result.test.full)
-    assert again.evaluate_again().full == pytest.approx(both.result.test_train.full)
+    assert again.evaluate("test_train").full == pytest.approx(both.result.test_train.full)
     with pytest.raises(RunError, match="no item vectors"):
         again.similar("i1")
     with pytest.raises(RunError, match="already exists"):
@@ -100,8 +100,8 @@ def test_a_blend_of_baselines_is_tested_with_both_histories(data):
     alone = solera.baseline("sasrec", data, epochs=1, embedding_size=8)
     same = solera.blend(alone, alone).result
     assert same.test_train.full == pytest.approx(alone.result.test_train.full)
-    assert same.test_validation.full == pytest.approx(alone.result.test_validation.full)
-    assert same.test_train.full != same.test_validation.full
+    assert same.test.full == pytest.approx(alone.result.test.full)
+    assert same.test_train.full != same.test.full
 
 
 def test_the_command_fits_baselines_of_presets(tmp_path, monkeypatch):
@@ -116,7 +116,7 @@ def test_the_command_fits_baselines_of_presets(tmp_path, monkeypatch):
     said = command("blend", "slist.toml", "ease.toml", "--json")
     result = json.loads(said.stdout)
     assert result["method"] == "slist & ease"
-    assert result["test_train"]["full"].keys() == result["test_validation"]["full"].keys()
+    assert result["test_train"]["full"].keys() == result["test"]["full"].keys()
     refused = command("blend", "slist.toml", "fedslist.toml")
     assert "is for a method" in refused.stderr
     refused = command("blend", "slist.toml", "ease.toml", "--out", "both")

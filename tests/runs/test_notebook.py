@@ -54,7 +54,7 @@ def test_a_run_shows_its_figures(notebook):
     made, _ = notebook
     shown = made.cells[3].outputs[0]["data"]["text/html"]
     assert "fedmf on ratings, protocol strict, seed 0" in shown
-    assert shown.count("<td>") == 5 * 5
+    assert shown.count("<td>") == 6 * 5
 
 
 def test_a_leaky_one_says_so():
@@ -62,8 +62,9 @@ def test_a_leaky_one_says_so():
     part = {"full": figures, "sampled99": figures}
     honest = RunResult.model_validate(
         {
-            "method": "<m>",
-            "dataset": "d",
+            "format": 2,
+            "method": "fedmf",
+            "dataset": "<d>",
             "protocol": "paper",
             "leaky": False,
             "seed": 1,
@@ -77,7 +78,7 @@ def test_a_leaky_one_says_so():
     )
     assert "LEAKY" in honest.model_copy(update={"leaky": True})._repr_html_()
     assert "LEAKY" not in honest._repr_html_()
-    assert "&lt;m&gt;" in honest._repr_html_()
+    assert "&lt;d&gt;" in honest._repr_html_()
     assert "0.2500" in honest._repr_html_()
 
 

@@ -54,11 +54,12 @@ def test_rows_of_clients_are_foreseen(data):
 
 def test_a_plan_has_time_for_training_validation_and_test(data):
     seconds = plan(config(data, evaluate_every=2), data).seconds
-    assert seconds.keys() == {"training", "validation", "test", "second test"}
+    assert seconds.keys() == {"training", "validation", "test"}
     assert all(value > 0 for value in seconds.values())
-    assert "second test" not in plan(config(data, second_test=False), data).seconds
-    twice = plan(config(data, evaluate_every=1), data).seconds
-    assert twice["validation"] / twice["test"] == pytest.approx(2 * seconds["validation"] / seconds["test"])
+    once = plan(config(data, evaluate_every=2, both_tests=False), data).seconds
+    assert once["test"] < seconds["test"]
+    twice = plan(config(data, evaluate_every=1, both_tests=False), data).seconds
+    assert twice["validation"] / twice["test"] == pytest.approx(2 * once["validation"] / once["test"])
 
 
 def test_a_closed_form_says_what_its_matrices_take(data):

@@ -70,7 +70,7 @@ def outcome(name: str) -> dict[str, Any]:
     scores = listed["score"].to_numpy()
     return {
         "rounds": run.history.select("loss", "bytes.up", "validation.full.ndcg@10").to_dicts(),
-        "test": {"full": run.test.full, "sampled99": run.test.sampled99},
+        **{name: {"full": each.full, "sampled99": each.sampled99} for name, each in run.result.tests.items()},
         "scores": {
             "some": scores[::200].tolist(),
             "all": hashlib.sha256(scores.tobytes()).hexdigest(),

@@ -230,7 +230,7 @@ def test_settings_of_0_2_are_read_under_their_new_names(data):
         "test_twice": False,
         "wire": {"kind": "paper-laplace", "scale": 0.5},
     }
-    new = {"cutoffs": (7,), "metric": "hr@7", "second_test": False, "noise": "laplace:0.5"}
+    new = {"cutoffs": (7,), "metric": "hr@7", "both_tests": False, "noise": "laplace:0.5"}
     assert config(**old) == config(**new)
     with pytest.warns(FutureWarning, match="at is now called cutoffs"):
         assert solera.train("fedmf", data, rounds=1, embedding_size=4, at=(3,)).result.cutoffs == (3, 10)

@@ -1,4 +1,4 @@
-"""Test items are ranked by models with and without the validation item."""
+"""`test` is of models that know the validation item, `test_train` of models that do not, for every method."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import torch
 
 from made_ratings import write_ratings
 from solera.baselines import BASELINES, configure
+from solera.core.errors import RunError
 from solera.data.datasets import load
-from solera.data.interactions import with_validation
+from solera.data.interactions import history, with_validation
 from solera.evaluate import Evaluator, split
 from solera.runs import RunConfig, train
 from solera.runs.baseline import run_baseline
-from solera.runs.result import READ
+from solera.runs.result import RunResult, reads_histories
 from solera.runs.run import Run
 
 
@@ -29,32 +30,33 @@ def config(method: str, **changes) -> RunConfig:
     return RunConfig.model_validate(fields | changes)
 
 
+def names(run) -> list[str]:
+    return list(run.result.tests)
+
+
 def test_a_method_that_reads_histories(data):
     run = train(config("fedease"), data, threads=1)
-    result = run.result
-    assert result.validation_item == READ
-    assert result.test_validation == result.test
+    assert run.result.refresh is None
     parts = split(data, "strict")
-    short = Evaluator(parts, 0).test(run._simulation.serve(parts.train))
-    assert result.test_train.full == short.full
-    assert result.test_train != result.test
+    for test, known in (("test", history(parts, "test")), ("test_train", parts.train)):
+        assert getattr(run, test).full == Evaluator(parts, 0).test(run._simulation.serve(known)).full
+    assert run.test_train != run.test
 
 
 def test_a_method_with_a_user_vector(data, tmp_path):
-    result = train(config("fedmf"), data, out=tmp_path / "run", threads=1).result
+    run = train(config("fedmf"), data, out=tmp_path / "run", threads=1)
+    result, parts = run.result, split(data, "strict")
     assert 1 < result.selected_round <= 4
-    assert result.validation_item == f"user refreshed in {result.selected_round} local rounds"
-    assert result.test_train == result.test
-    assert result.test_validation not in (None, result.test)
+    assert result.refresh == f"user refreshed in {result.selected_round} local rounds"
+    as_trained = Evaluator(parts, 0).test(run._simulation.serve(parts.train))
+    assert run.test_train.full == as_trained.full != run.test.full
     opened = Run.open(tmp_path / "run", data=data)
-    assert opened.evaluate().full == pytest.approx(result.test.full)
-    assert opened.evaluate_again().full == pytest.approx(result.test_validation.full)
+    assert opened.evaluate().full == pytest.approx(run.test.full)
+    assert opened.evaluate("test_train").full == pytest.approx(run.test_train.full)
     assert [row[0] for row in result.rows] == [
-        "test, full ranking",
-        "test, 99 negatives",
-        "test with validation item, full ranking",
-        "validation, full ranking",
-        "validation, 99 negatives",
+        f"{part}, {ranking}"
+        for part in ("test", "test_train", "validation")
+        for ranking in ("full ranking", "99 negatives")
     ]
 
 
@@ -62,21 +64,73 @@ def test_popular_negatives_are_those_of_training(data, tmp_path):
     """An opened run knows the test items; the popularity of negatives must not come from them."""
     given = config("fedmf", plugins=("popular-negatives",))
     result = train(given, data, out=tmp_path / "run", threads=1).result
-    again = Run.open(tmp_path / "run", data=data).evaluate_again()
-    assert again.full == pytest.approx(result.test_validation.full)
+    again = Run.open(tmp_path / "run", data=data).evaluate()
+    assert again.full == pytest.approx(result.test.full)
 
 
-def test_many_users_are_tested_twice_only_if_asked(data, monkeypatch):
-    monkeypatch.setattr("solera.runs.training.TWICE_UP_TO", 24)
-    assert train(config("fedmf"), data, threads=1).result.test_validation is None
-    assert train(config("fedmf", second_test=True), data, threads=1).result.test_validation is not None
+def test_many_users_have_the_test_that_refreshes_nothing(data, monkeypatch):
+    monkeypatch.setattr("solera.runs.training.BOTH_UP_TO", 24)
+    run = train(config("fedmf"), data, threads=1)
+    assert names(run) == ["test_train"]
+    with pytest.raises(RunError, match="has no test"):
+        _ = run.test
+    assert "no test, as only the training items were known: test_train" in run.result.remarks
+    assert names(train(config("fedease"), data, threads=1)) == ["test"]
+    assert names(train(config("fedmf", both_tests=True), data, threads=1)) == ["test", "test_train"]
 
 
-@pytest.mark.parametrize("changes", [{"test_twice": False}, {"protocol": "paper"}])
-def test_one_test(data, changes):
-    result = train(config("fedmf", **changes), data, threads=1).result
-    assert (result.test_train, result.test_validation, result.validation_item) == (None, None, None)
-    assert len(result.rows) == 4
+@pytest.mark.parametrize("method", ["fedmf", "fedease"])
+def test_a_leaky_protocol_has_the_test_of_the_papers(data, method):
+    run = train(config(method, protocol="paper"), data, threads=1)
+    assert names(run) == ["test_train"]
+    parts = split(data, "paper")
+    assert run.test_train.full == Evaluator(parts, 0).test(run._simulation.serve(parts.train)).full
+    ease = run_baseline("ease", data, protocol="paper")
+    assert names(ease) == ["test_train"]
+    assert ease.test_train.full == Evaluator(parts, 0).test(ease.serve(parts.train)).full
+
+
+OLD = "read with the history"
+
+
+@pytest.mark.parametrize(
+    ("method", "old", "tests"),
+    [
+        ("fedmf", {"test": 1, "test_train": 1, "test_validation": 2, "validation_item": "user"}, (2, 1)),
+        ("fedease", {"test": 2, "test_train": 1, "test_validation": 2, "validation_item": OLD}, (2, 1)),
+        ("popularity", {"test": 1, "test_train": 1, "test_validation": 1}, (1, 1)),
+        # Tested once: under a leaky protocol, with many users, or because it was asked for.
+        ("fedmf", {"test": 1}, (None, 1)),
+        ("fedncf+elastic-merge", {"test": 1}, (None, 1)),
+        ("mf", {"test": 1}, (None, 1)),
+        ("fedease", {"test": 2}, (2, None)),
+        ("sasrec", {"test": 2}, (2, None)),
+        ("fedslist & fedsasrec", {"test": 2}, (2, None)),
+        ("fedmf", {"test": 1, "test_train": 1}, (None, 1)),
+        ("fedease", {"test": 2, "test_validation": 2, "validation_item": OLD}, (2, None)),
+    ],
+)
+def test_a_result_of_0_2_says_which_test_it_is(data, method, old, tests):
+    made = train(config("fedmf"), data, threads=1).result.document()
+    full = dict(made["test"]["full"])
+    for name in ("format", "test", "test_train", "refresh"):
+        del made[name]
+    figures = {
+        name: value if isinstance(value, str) else {"full": full | {"hr@10": value / 4}, "sampled99": full}
+        for name, value in old.items()
+    }
+    result = RunResult.model_validate(made | figures | {"method": method})
+    found = (each and 4 * each.full["hr@10"] for each in (result.test, result.test_train))
+    assert tuple(found) == tests
+    assert result.refresh == ("user" if "user" in old.values() else None)
+    assert RunResult.model_validate(result.document()) == result
+
+
+def test_what_reads_histories_is_what_needs_no_refresh(data):
+    for name in BASELINES:
+        options = {"epochs": 1} if "epochs" in BASELINES[name].config.model_fields else {}
+        run = run_baseline(name, data, options=options)
+        assert reads_histories(name) is (run.result.refresh is None), name
 
 
 @pytest.mark.parametrize("name", ["mf", "ncf", "centrap"])
@@ -110,18 +164,18 @@ def test_a_graph_gets_the_validation_item_as_an_edge(data):
     assert not torch.equal(before, long.scores(some, longer.train))
     assert torch.equal(before, short.scores(some, parts.train)), "the model itself does not change"
     run = run_baseline("lightgcn", data, options={"epochs": 3, "embedding_size": 4})
-    assert run.result.validation_item == "added to the graph"
-    assert run.result.test_train == run.result.test != run.result.test_validation
+    assert run.result.refresh == "added to the graph"
+    assert run.test_train.full == Evaluator(parts, 0).test(run.serve(parts.train)).full != run.test.full
 
 
 def test_both_tests_of_baselines(data):
     run = run_baseline("mf", data, options={"epochs": 3, "embedding_size": 4})
-    assert run.result.test_train == run.result.test
-    assert run.result.test_validation.full == run.second.full
-    assert run.result.validation_item == "users' parameters refreshed in 5 epochs"
-    ease = run_baseline("ease", data).result
-    assert (ease.validation_item, ease.test_validation) == (READ, ease.test)
+    assert run.test_train.full == Evaluator(run.parts, 0).test(run.serve(run.parts.train)).full
+    assert run.test.full == run.evaluate().full != run.test_train.full
+    assert run.result.refresh == "users' parameters refreshed in 5 epochs"
+    ease = run_baseline("ease", data)
+    assert ease.test.full == Evaluator(ease.parts, 0).test(ease.serve(history(ease.parts, "test"))).full
     assert ease.test_train != ease.test
-    popular = run_baseline("popularity", data).result
-    assert popular.test_train == popular.test_validation == popular.test
-    assert run_baseline("ease", data, second_test=False).result.test_train is None
+    popular = run_baseline("popularity", data)
+    assert popular.test_train == popular.test
+    assert names(run_baseline("ease", data, both_tests=False)) == ["test"]

@@ -50,13 +50,20 @@ def figures(places: list[float]) -> dict[str, float]:
     return metrics.mean(each)
 
 
-def made(label: str, ranks: list[float], **changes) -> Record:
+def _figures_of(ranks: list[float]) -> dict[str, dict[str, float]]:
+    means = figures(ranks)
+    return {"full": means, "sampled99": {name: value / 2 for name, value in means.items()}}
+
+
+def made(label: str, ranks: list[float], longer: list[float] | None = None, **changes) -> Record:
     """A record with the figures of the given full-ranking places; half of its users are active.
 
     It was tested once: EASE and SASRec with the validation item, others without. Popularity is the same.
+    With `longer`, the places with the validation item, it was tested twice.
     """
-    means = figures(ranks)
-    both = {"full": means, "sampled99": {name: value / 2 for name, value in means.items()}}
+    known = ["test"] if label in {"ease", "fedease", "sasrec", "fedsasrec"} else ["test_train"]
+    tests = dict.fromkeys(["test", "test_train"] if label == "popularity" else known, ranks)
+    tests = {"test": longer, "test_train": ranks} if longer else tests
     half = len(ranks) // 2
     shown = {"hr@10": 0.25, "ndcg@10": 0.125}
     groups = [
@@ -74,21 +81,20 @@ def made(label: str, ranks: list[float], **changes) -> Record:
         "by_activity": groups,
         "seconds": 9.0,
         "bytes_until_selected": {"up": 3e6, "down": 6e6},
-        "ranks": ranks,
+        "ranks": tests.get("test"),
+        "ranks_train": tests.get("test_train"),
         **changes,
     }
     is_method = fields["kind"] == "method"
-    known = {name: ["validation"] for name in ("ease", "fedease", "sasrec", "fedsasrec")}
-    known["popularity"] = ["train", "validation"]
     result = {
+        "format": 2,
         "method": label,
         "leaky": fields["protocol"] == "paper",
         "users": len(ranks),
         "items": 60,
         "evaluated_users": len(ranks),
-        "test": both,
-        "validation": both,
-        **{f"test_{history}": both for history in known.get(label, ["train"])},
+        **{name: _figures_of(each) for name, each in tests.items()},
+        "validation": _figures_of(longer or ranks),
         "options": {"embedding_size": 8},
         "bytes": {"up": 1e5, "down": 2e5} if is_method else None,
         "seconds_per_round": 0.5 if is_method else None,

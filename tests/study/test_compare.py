@@ -25,14 +25,14 @@ RECORDS = [
 
 def test_every_pair_once_and_verdicts():
     (board,) = boards(RECORDS)
-    found = {(each.history, each.ours.label, each.theirs.label): each.verdict for each in compare(board)}
+    found = {(each.test, each.ours.label, each.theirs.label): each.verdict for each in compare(board)}
     assert found == {
-        ("train", "good", "mf"): "level with",
-        ("train", "good", "popularity"): "above",
-        ("train", "poor", "mf"): "below",
-        ("train", "poor", "popularity"): "below",
-        ("train", "mf", "popularity"): "above",
-        ("validation", "ease", "popularity"): "above",
+        ("test_train", "good", "mf"): "level with",
+        ("test_train", "good", "popularity"): "above",
+        ("test_train", "poor", "mf"): "below",
+        ("test_train", "poor", "popularity"): "below",
+        ("test_train", "mf", "popularity"): "above",
+        ("test", "ease", "popularity"): "above",
     }, "only models with the same history are compared"
 
 

@@ -54,7 +54,7 @@ def test_what_federation_costs():
         made("fedsasrec", [1.0, 1.0, 1.0, 1.0], dataset="beauty"),
     ]
     head, _, row = make_pages.cost_of_federation(records).splitlines()
-    assert head == "| data set | federated | centralized | train | train + validation |"
+    assert head == "| data set | federated | centralized | test_train | test |"
     assert row.startswith("| toys | fedsasrec | sasrec | | -0.2500 [")
     assert make_pages.cost_of_federation(records[-1:]) == "There are no records yet."
 
@@ -82,14 +82,14 @@ def test_sentences_about_a_board():
     """They say no more than its records prove."""
     (board,) = boards(COMPARED)
     made_ = compare(board)
-    assert board_page.statements(board, made_, "train") == [
+    assert board_page.statements(board, made_, "test_train") == [
         "Above popularity: `good`; centralized: `mf`.",
         "Level with popularity: no federated method.",
         "Below popularity: `poor`.",
         "`good`: level with `mf`.",
         "`poor`: below `mf`.",
-        "Not run with this history: `ease`.",
+        "Without test_train: `ease`.",
     ]
-    assert "centralized: `ease`." in board_page.statements(board, made_, "validation")[0]
+    assert "centralized: `ease`." in board_page.statements(board, made_, "test")[0]
     (alone,) = boards(COMPARED[:2])
-    assert board_page.statements(alone, compare(alone), "train") == ["Popularity: not run."]
+    assert board_page.statements(alone, compare(alone), "test_train") == ["Popularity: not run."]

@@ -24,7 +24,7 @@ from solera.data.datasets import load
 from solera.evaluate import split
 from solera.runs import RunConfig, train
 from solera.runs.environment import peak_bytes
-from solera.runs.result import READ
+from solera.runs.result import TESTS
 from solera.runs.settings import BaselineConfig
 from solera.study import provenance
 from solera.study.provenance import Code
@@ -46,8 +46,8 @@ def run(tmp_path_factory):
     return folder / "run", data
 
 
-def ndcg(record, history) -> list[float]:
-    values = record.ndcg(history)
+def ndcg(record, name) -> list[float]:
+    values = record.ndcg(name)
     assert values is not None
     return values.tolist()
 
@@ -59,52 +59,28 @@ def test_a_record_has_what_the_run_had(run):
     assert record.result.document() == result | {"peak_bytes": 7}
     assert (record.label, record.kind, record.dataset, record.seed) == ("mine", "method", "ratings", 2)
     assert record.code.commit == "c0ffee"
-    assert record.users == len(record.ranks) == 30
-    for history in ("train", "validation"):
-        assert np.mean(ndcg(record, history)) == pytest.approx(result[f"test_{history}"]["full"]["ndcg@10"])
-    assert record.second_ranks is not None
-    assert len(record.second_ranks) == 30
+    assert record.ranks and record.ranks_train
+    assert record.users == len(record.ranks) == len(record.ranks_train) == 30
+    for name in TESTS:
+        assert np.mean(ndcg(record, name)) == pytest.approx(result[name]["full"]["ndcg@10"])
     assert sum(rank <= 10 for rank in record.ranks) / 30 == result["test"]["full"]["hr@10"]
     sizes = split(data, "strict").train.lengths
     assert (record.by_activity[0].least, record.by_activity[-1].most) == (sizes.min(), sizes.max())
     for metric in ("hr@10", "ndcg@10"):
         whole = sum(group.users * group.full[metric] for group in record.by_activity) / 30
-        assert whole == pytest.approx(result["test_validation"]["full"][metric])
+        assert whole == pytest.approx(result["test"]["full"][metric])
 
 
-def test_which_history_a_figure_is_of():
-    """A model that was tested once has one test. Where histories change nothing, it is of both."""
-    reader, other = (made(name, [1.0, 11.0]) for name in ("fedease", "fedmf"))
-    assert (reader.test("train"), reader.test("validation")) == (None, reader.result.test)
-    assert (other.test("train"), other.test("validation")) == (other.result.test, None)
-    assert (ndcg(other, "train"), other.ndcg("validation")) == ([1, 0], None)
-    assert (reader.ndcg("train"), ndcg(reader, "validation")) == (None, [1, 0])
-    popular = other.model_copy(
-        update={"result": other.result.model_copy(update={"test_validation": other.result.test})}
-    )
-    assert ndcg(popular, "train") == ndcg(popular, "validation") == [1, 0]
-    best = made("fedmf", [1.0, 1.0]).result.test
-    fields = {"validation_item": "user refreshed", "test_train": other.result.test, "test_validation": best}
-    both = other.model_copy(
-        update={"result": other.result.model_copy(update=fields), "second_ranks": (1.0, 1.0)}
-    )
-    fields = {"validation_item": READ, "test_train": best, "test_validation": other.result.test}
-    read_it = both.model_copy(update={"result": other.result.model_copy(update=fields)})
-    assert (both.test("train"), both.test("validation")) == (other.result.test, best)
-    assert (ndcg(both, "train"), ndcg(both, "validation")) == ([1, 0], [1, 1])
-    assert ndcg(read_it, "validation") == [1, 0], "the first test has the longer history"
-    assert ndcg(read_it, "train") == [1, 1]
-
-
-@pytest.mark.parametrize(("method", "known"), [("fedmf", "train"), ("fedease", "validation")])
-def test_a_run_that_was_tested_once_says_with_which_history(tmp_path, method, known):
+@pytest.mark.parametrize(("method", "name"), [("fedmf", "test_train"), ("fedease", "test")])
+def test_a_run_that_was_tested_once_says_with_which_history(tmp_path, method, name):
     """As with more than 100,000 users."""
     path = ratings(tmp_path)
-    config = RunConfig(method=method, dataset=str(path), rounds=1, columns=COLUMNS, second_test=False)
+    config = RunConfig(method=method, dataset=str(path), rounds=1, columns=COLUMNS, both_tests=False)
     run = train(config, load(path, columns=COLUMNS), out=tmp_path / "run", threads=1)
     record = record_of(tmp_path / "run")
-    assert [history for history in ("train", "validation") if record.test(history)] == [known]
-    assert np.mean(ndcg(record, known)) == pytest.approx(run.test.full["ndcg@10"])
+    assert list(record.result.tests) == [name]
+    assert np.mean(ndcg(record, name)) == pytest.approx(run.result.main[1].full["ndcg@10"])
+    assert [other for other in TESTS if record.ndcg(other) is not None] == [name]
 
 
 def test_traffic_and_seconds_by_hand(run):
@@ -167,7 +143,7 @@ def failed(record: Record, error: str) -> Failure:
 
 def test_what_is_written_is_read_before_it_is_collected_and_after(store):
     record = made("FedMF", [1.0, 2.5, 40.0])
-    both = record.model_copy(update={"second_ranks": (3.0, 1.0, 1.5), "costs": None})
+    both = made("FedMF", [1.0, 2.5, 40.0], [3.0, 1.0, 1.5])
     store.put(record)
     store.put(other := made("a", [1.0], seed=3))
     for _ in range(2):
@@ -188,9 +164,8 @@ def test_a_table_is_one_for_other_programs_too(store):
     store.add(record)
     (row,) = pl.read_parquet(store.path).to_dicts()
     assert (row["name"], row["label"], row["seed"]) == ("toy/fedmf--strict--s0", "FedMF", 0)
-    assert row["ranks"] == [1.0, 2.5, 40.0]
-    assert row["counts"] is None
-    assert json.loads(row["result"])["test"]["full"] == record.result.test.full
+    assert (row["ranks_train"], row["ranks"], row["counts"]) == ([1.0, 2.5, 40.0], None, None)
+    assert json.loads(row["result"])["test_train"]["full"] == record.result.test_train.full
 
 
 def test_several_test_items_of_a_user():
@@ -198,7 +173,7 @@ def test_several_test_items_of_a_user():
     record = made("x", [1.0, 3.0], counts=[2], by_activity=[group])
     ideal = 1 + 0.6309297535714575  # 1/log2(2) + 1/log2(3)
     assert record.users == 1
-    assert ndcg(record, "train") == pytest.approx([1.5 / ideal])
+    assert ndcg(record, "test_train") == pytest.approx([1.5 / ideal])
 
 
 @pytest.mark.parametrize("calls", range(1, 8))
@@ -251,10 +226,10 @@ def test_jobs_that_run_side_by_side_keep_their_records(store):
     ("column", "value", "message"),
     [
         ("label", None, "label: Field required"),
-        ("format", 2, "format: Input should be 3"),
+        ("format", 5, "format: Input should be 4"),
         ("result", "{}", "method: Field required"),
-        ("counts", [3], "2 ranks for 3 test items"),
-        ("ranks", [1.0, None], "ranks: 1: Input should be"),
+        ("counts", [3], "2 ranks in test_train for 3 test items"),
+        ("ranks_train", [1.0, None], "ranks_train: 1: Input should be"),
         ("by_activity", "[]", "by_activity do not cover all users"),
     ],
 )
@@ -302,19 +277,69 @@ def test_no_table_is_no_records(store):
 # Records of version 0.2
 
 
-def old(record: Record, **result) -> dict:
-    """A record as version 0.2 wrote it, of one test."""
+AS_TRAINED = [1.0, 11.0, 2.0, 30.0]
+OTHER = [1.0, 2.0, 3.0, 4.0]
+
+
+def old(name: str, how: str | None = None, **tests: list[float]) -> dict:
+    """A record of version 0.2: `ranks` are of the model as trained, which is its `test`."""
+    record = made(name, AS_TRAINED)
     content = json.loads(record.model_dump_json())
-    content["result"] |= {"test_train": None, "test_validation": None, "validation_item": None, **result}
-    return content | {"format": 2}
+    result, other = content["result"], made("fedmf", OTHER).result.test_train.model_dump()
+    del content["ranks_train"], result["format"], result["refresh"]
+    first = record.result.main[1].model_dump()
+    result |= {"test": first, "test_train": None, "test_validation": None, "validation_item": how}
+    result |= {each: first if ranks is AS_TRAINED else other for each, ranks in tests.items()}
+    second = OTHER if len(tests) == 2 and OTHER in tests.values() else None
+    return content | {"format": 2, "ranks": AS_TRAINED, "second_ranks": second, "label": name}
+
+
+READ = "read with the history"
+
+
+@pytest.mark.parametrize(
+    ("content", "longer", "shorter"),
+    [
+        (old("fedmf", "user refreshed", test_train=AS_TRAINED, test_validation=OTHER), OTHER, AS_TRAINED),
+        (old("fedease", READ, test_train=OTHER, test_validation=AS_TRAINED), AS_TRAINED, OTHER),
+        (old("popularity", test_train=AS_TRAINED, test_validation=AS_TRAINED), AS_TRAINED, AS_TRAINED),
+        (old("fedmf"), None, AS_TRAINED),
+        (old("fedmf", test_train=AS_TRAINED), None, AS_TRAINED),
+        (old("fedease"), AS_TRAINED, None),
+        (old("fedease", READ, test_validation=AS_TRAINED), AS_TRAINED, None),
+    ],
+)
+@pytest.mark.parametrize("how", ["json", "table"])
+def test_a_record_of_0_2_says_which_test_it_is(tmp_path, how, content, longer, shorter):
+    if how == "table":
+        row = {key: json.dumps(value) if isinstance(value, dict) else value for key, value in content.items()}
+        row |= {key: json.dumps(row[key]) for key in ("by_activity", "by_ratings")}
+        row["name"] = "toy/one--strict--s0"
+        pl.DataFrame([row], infer_schema_length=None).write_parquet(tmp_path / "old.parquet")
+        record = Store(tmp_path / "old", Record).all()[0]
+    else:
+        record = Record.model_validate(content)
+    assert [each and list(each) for each in (record.ranks, record.ranks_train)] == [longer, shorter]
+    if how == "table":  # which is written anew with the first record that is added
+        store = Store(tmp_path / "old", Record)
+        store.add(made("new", [1.0]), failed(made("unlucky", [1.0]), "diverged"))
+        assert "second_ranks" not in pl.read_parquet(tmp_path / "old.parquet").columns
+        assert store.find(record.name) == record
+        assert set(pl.read_parquet(tmp_path / "old.parquet")["format"]) == {4}
+        assert len(store.failures()) == 1
+    for name, ranks in zip(TESTS, (shorter, longer), strict=True):
+        found = record.ndcg(name)
+        tested = record.result.tests.get(name)
+        assert (ranks is None) is (found is None) is (tested is None)
+        assert found is None or found.mean() == pytest.approx(tested.full["ndcg@10"])
 
 
 def test_a_folder_of_records_is_imported(tmp_path):
-    records = [made(name, [1.0, 11.0]) for name in ("fedease", "fedmf", "popularity")]
+    records = [old(name) for name in ("fedease", "fedmf")]
     folder = tmp_path / "results" / "toy"
     folder.mkdir(parents=True)
     for record in records:
-        (folder / f"{record.label}--strict--s0.json").write_text(json.dumps(old(record)))
+        (folder / f"{record['label']}--strict--s0.json").write_text(json.dumps(record))
     unlucky = failed(made("unlucky", [1.0]), "diverged")
     (folder / "unlucky--strict--s0.failed.json").write_text(unlucky.model_dump_json())
     store = Store(tmp_path / "results", Record)
@@ -324,13 +349,10 @@ def test_a_folder_of_records_is_imported(tmp_path):
     assert solera("bench", "import", tmp_path / "results").returncode == 0
     shutil.rmtree(tmp_path / "results")
     found = {record.label: record for record in store.all()}
-    for label, known in (
-        ("fedease", ["validation"]),
-        ("fedmf", ["train"]),
-        ("popularity", ["train", "validation"]),
-    ):
-        assert [history for history in ("train", "validation") if found[label].test(history)] == known
-    assert found["fedmf"] == records[1]
+    assert {label: list(record.result.tests) for label, record in found.items()} == {
+        "fedease": ["test"],
+        "fedmf": ["test_train"],
+    }
     assert store.failures() == {unlucky.name: unlucky}
 
 

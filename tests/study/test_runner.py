@@ -193,7 +193,7 @@ def test_a_run_that_another_benchmark_is_at_is_waited_for(folder):
         Store(asked.results, Record).put(_record(asked, 0))
     waiting.join(timeout=90)
     assert not waiting.is_alive()
-    assert said == [Outcome("done", "NDCG@10 1.0000")], "the other one's record is taken as it is"
+    assert said == [Outcome("done", "test NDCG@10 1.0000")], "the other one's record is taken as it is"
     with alone(folder / "0.lock"), ThreadPoolExecutor() as other:
         stop.set()
         assert other.submit(perform, job(asked, 0, folder), stop, lambda _: None).result().end == "stopped"
@@ -416,7 +416,7 @@ def test_a_blend_has_a_record_like_those_of_its_parts(folder):
         parts = [results.listed()[part.asked.name] for part in entry.parts]
         assert both.config["first"]["options"] == parts[0].config["options"]
         assert both.result.options["weight"] in WEIGHTS
-        for ndcg in (both.ndcg("train"), both.ndcg("validation")):
+        for ndcg in (both.ndcg("test_train"), both.ndcg("test")):
             assert ndcg is not None and len(ndcg) == 30  # every user has a rank with either history
         figures = [each.result.validation.full["ndcg@10"] for each in (both, *parts)]
         assert figures[0] == max(figures)

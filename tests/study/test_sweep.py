@@ -71,8 +71,8 @@ def test_a_grid_on_real_trials_and_its_preset(folder):
     ]
     lines = figures["by-option"][0].chart.series
     assert [line.label for line in lines[:2]] == [
-        "embedding_size=4 · validation items",
-        "embedding_size=4 · test items",
+        "embedding_size=4 · validation",
+        "embedding_size=4 · test",
     ]
     assert list(lines[0].y) == [study.trials[0].ndcg, study.trials[2].ndcg]
     page = sweep_page(study, figures)

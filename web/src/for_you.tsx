@@ -38,7 +38,14 @@ export function ForYou({ device, onKeep }: { device: Device; onKeep: () => void 
     setStarted(true);
     void refresh();
   };
-  if (found === null) return null;
+  if (found === null) {
+    return (
+      <>
+        <h1>For you</h1>
+        <p role="status">Looking for films …</p>
+      </>
+    );
+  }
   if (!started) return <Welcome device={device} onDone={begin} onKeep={onKeep} />;
   const now = Math.floor(Date.now() / 1000);
   return (

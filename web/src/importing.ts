@@ -25,7 +25,7 @@ export async function readFile(
   }
   const reading = new Reading(likeFrom ?? LIKE_FROM);
   let source = "letterboxd";
-  if (isZip(bytes)) await readLetterboxdZip(reading, bytes);
+  if (isZip(bytes) || name.toLowerCase().endsWith(".zip")) await readLetterboxdZip(reading, bytes);
   else {
     const text = decoded(bytes, name);
     if (!columns && isLetterboxd(parseCsv(text).next().value?.fields ?? [])) readLetterboxdCsv(reading, text, name);
@@ -35,6 +35,9 @@ export async function readFile(
       const form = columns ? { ...guessed, columns } : guessed;
       const users = usersOf(text, form);
       const unclear = !form.columns.item && !form.columns.title;
+      if (unclear && form.header.length < 2) {
+        throw new PageError(`${name} is not a table of films`, "give a CSV file whose first line names its columns, such as title,year");
+      }
       if (unclear || (users.length > 1 && (user === undefined || !users.includes(user)))) return { form, users };
       readTable(reading, text, name, form, { user, ofFive: likeFrom === undefined });
     }

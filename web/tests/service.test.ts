@@ -199,6 +199,22 @@ describe.skipIf(!CHROMIUM)("the service", { timeout: 3 * WAIT }, () => {
     await context.close();
   });
 
+  test("what takes long says so, under a heading, until the answer is there", async () => {
+    const { page, context } = await opened();
+    let answer = () => {};
+    const asked = new Promise<void>((resolve) => (answer = resolve));
+    await context.route(/\/recommendations\?/, async (route) => {
+      await asked;
+      await route.continue();
+    });
+    await page.reload();
+    await page.getByRole("status").getByText("Looking for films …").waitFor();
+    expect(await page.getByRole("heading", { level: 1 }).allInnerTexts()).toEqual(["For you"]);
+    answer();
+    await page.getByText("Looking for films …").waitFor({ state: "detached" });
+    await context.close();
+  });
+
   describe.each([1280, 390])("at %i pixels", (width) => {
     test.each(["light", "dark"] as const)("%s: no axe violation, nothing wider than the window", async (colorScheme) => {
       const { page, context } = await withHistory({ viewport: { width, height: 900 }, colorScheme, bypassCSP: true });

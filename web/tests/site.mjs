@@ -36,14 +36,14 @@ for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
     found.push({ page: name, colorScheme, violations, screens, troubles: troubles.splice(0) });
   }
   if (colorScheme === "light") {
-    await page.goto(address, { waitUntil: "load" });
+    await page.goto(`${address}index.html`, { waitUntil: "load" });
     await page.locator("input.md-search__input").click();
     await page.locator("input.md-search__input").pressSequentially(words, { delay: 30 });
     const first = page.locator(".md-search-result__item a").first();
     await first.waitFor({ timeout: 60_000 });
     await first.click();
     await page.locator("h1").first().waitFor();
-    result = new URL(page.url()).pathname.slice(1);
+    result = page.url().slice(address.length).replace(/[?#].*/, "");
   }
   await page.close();
 }

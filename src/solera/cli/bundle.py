@@ -244,21 +244,29 @@ def page(
 
 def _answer(bundle: Bundle, following: str = "") -> Answer:
     from solera.device.keys import fingerprint
+    from solera.device.model import tests_of
 
-    manifest = bundle.manifest
+    manifest, tests = bundle.manifest, tests_of(bundle.manifest)
+    trained = dict(manifest.trained)
+    if "test" in trained and "test" not in tests:  # a bundle of 0.2
+        trained["test_train"] = trained.pop("test")
     found: dict[str, Any] = {
         "file": str(bundle.path),
         "bytes": bundle.path.stat().st_size,
         "digest": bundle.digest,
         "signed_by": fingerprint(bundle.key),
         **manifest.model_dump(mode="json", exclude={"kind", "sha256"}),
+        "trained": trained,
     }
-    trained = dict(found["trained"])
-    test = trained.pop("test", {}).get("full", {})
-    shown = {name: value for name, value in found.items() if name != "trained"} | trained
-    rows = [(name.replace("_", " "), _plain(value)) for name, value in shown.items()]
+    shown = {name: value for name, value in found.items() if name != "trained"}
+    shown |= {
+        name: value for name, value in trained.items() if name != "format" and not isinstance(value, dict)
+    }
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in shown.items()]
     rows += [
-        (f"test {name}, full ranking", show(test[name])) for name in ("hr@10", "ndcg@10") if name in test
+        (f"{name} {metric}, full ranking", show(test[metric]))
+        for name, test in tests.items()
+        for metric in ("hr@10", "ndcg@10")
     ]
     said: list[Table | Line] = [
         Table(f"{manifest.full_method}, {manifest.items:,} items", ("", "value"), rows)

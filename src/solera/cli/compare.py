@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,6 +13,7 @@ from solera.cli.progress import run_shown
 from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:
+    from solera.runs.result import TestName
     from solera.study.records import Record
 
 
@@ -92,7 +93,7 @@ def side_by_side(records: list[Record], failed: list[dict[str, str]], folder: Pa
         *([_table(records, gap)] if records else []),
         *(Line(f"failed: {each['run']} · {each['error']}", "red") for each in failed),
         _gains(records, gap),
-        "train, + val.: test NDCG of models that know training items alone, and the validation item too",
+        "test, test_train: of models that know the validation item too, and the training items alone",
         "KiB up: of a client in a round",
         Line(f"records: {folder}"),
     ]
@@ -100,77 +101,90 @@ def side_by_side(records: list[Record], failed: list[dict[str, str]], folder: Pa
     return Answer({"out": str(folder), "runs": rows, "failed": failed}, shown, failed=bool(failed))
 
 
-def _ndcg(record: Record) -> float:
-    return record.result.test.full["ndcg@10"]
+class Gap(NamedTuple):
+    """Training alone, the baseline that is best on validation, and the test that all records have."""
+
+    test: TestName
+    local: Record
+    best: Record
+
+    def ndcg(self, record: Record) -> float:
+        """Of a record in that test."""
+        return record.result.tests[self.test].full["ndcg@10"]
+
+    def closed(self, record: Record) -> float | None:
+        """The share of the gap that a method closes."""
+        if record.kind == "baseline" or record is self.local:
+            return None
+        low, high = self.ndcg(self.local), self.ndcg(self.best)
+        return (self.ndcg(record) - low) / (high - low)
 
 
-def _gap(records: list[Record]) -> tuple[Record, Record] | None:
-    """`local` and the baseline that is best on validation, if it is better than `local` on test items."""
+def _gap(records: list[Record]) -> Gap | None:
+    """The gap, if the baseline is better than training alone."""
+    from solera.runs.result import TESTS
+
     local = next((each for each in records if each.config.get("method") == "local"), None)
     best = next((each for each in records if each.kind == "baseline"), None)
-    return (local, best) if local and best and _ndcg(best) > _ndcg(local) else None
+    test = next((name for name in TESTS[::-1] if all(name in each.result.tests for each in records)), None)
+    found = Gap(test, local, best) if test and local and best else None
+    return found if found and found.ndcg(found.best) > found.ndcg(found.local) else None
 
 
-def _closed(record: Record, gap: tuple[Record, Record] | None) -> float | None:
-    """The share of the gap that a method closes."""
-    if gap is None or record.kind == "baseline" or record is gap[0]:
-        return None
-    low, high = map(_ndcg, gap)
-    return (_ndcg(record) - low) / (high - low)
-
-
-def _gains(records: list[Record], gap: tuple[Record, Record] | None) -> str:
+def _gains(records: list[Record], gap: Gap | None) -> str:
     """What collaboration gains, in words."""
     if gap is None:
         return "what collaboration gains: it takes `local` and a better centralized baseline to say so"
-    closed = {each.label: share for each in records if (share := _closed(each, gap)) is not None}
+    closed = {each.label: share for each in records if (share := gap.closed(each)) is not None}
     shares = ", ".join(f"{label} {share:.0%}" for label, share in closed.items())
-    (local, low), (best, high) = ((each.label, _ndcg(each)) for each in gap)
     return (
-        f"what collaboration gains: training alone ({local}) reaches a test NDCG of {low:.4f}, the best "
-        f"centralized model ({best}) {high:.4f}; of this gap the methods close: {shares or 'none is here'}"
+        f"what collaboration gains: training alone ({gap.local.label}) reaches a {gap.test} NDCG of "
+        f"{gap.ndcg(gap.local):.4f}, the best centralized model ({gap.best.label}) {gap.ndcg(gap.best):.4f}; "
+        f"of this gap the methods close: {shares or 'none is here'}"
     )
 
 
-def _row(record: Record, gap: tuple[Record, Record] | None) -> dict[str, Any]:
+def _row(record: Record, gap: Gap | None) -> dict[str, Any]:
     result = record.result
     return {
         "label": record.label,
         "kind": record.kind,
         "rounds": result.rounds,
         "validation": result.validation.model_dump(),
-        "test": result.test.model_dump(),
+        "test": result.test and result.test.model_dump(),
         "test_train": result.test_train and result.test_train.model_dump(),
-        "test_validation": result.test_validation and result.test_validation.model_dump(),
-        "gap_closed": _closed(record, gap),
+        "gap_closed": gap and gap.closed(record),
         "seconds": record.seconds,
         "bytes_up": result.bytes.up if result.bytes else None,
         "bytes_down": result.bytes.down if result.bytes else None,
     }
 
 
-def _table(records: list[Record], gap: tuple[Record, Record] | None) -> Table:
+def _table(records: list[Record], gap: Gap | None) -> Table:
+    from solera.runs.result import TESTS
+
     first = records[0]
-    columns = ("at 10", "val. NDCG", "test NDCG", "test HR", "gap, %", "s", "KiB up")
+    shown, *other = [name for name in TESTS[::-1] if any(name in each.result.tests for each in records)]
     rows = []
     for record in records:
-        result, share = record.result, _closed(record, gap)
-        others = (result.test_train, result.test_validation)
+        result, share = record.result, gap and gap.closed(record)
+        tested = {name: each.full for name, each in result.tests.items()}
         rows.append(
             (
                 record.label if record.kind == "method" else f"{record.label} (centralized)",
                 result.validation.full["ndcg@10"],
-                *(result.test.full[name] for name in ("ndcg@10", "hr@10")),
+                *(tested.get(shown, {}).get(metric) for metric in ("ndcg@10", "hr@10")),
                 None if share is None else round(100 * share),
                 round(record.seconds),
                 round(result.bytes.up / 1024) if result.bytes else None,
                 result.validation.full["hr@10"],
-                *(each and each.full["ndcg@10"] for each in others),
+                *(tested.get(name, {}).get("ndcg@10") for name in other),
             )
         )
+    columns = ("at 10", "val. NDCG", f"{shown} NDCG", f"{shown} HR", "gap, %", "s", "KiB up", "val. HR")
     return Table(
         f"{first.dataset}, {first.protocol}, seed {first.seed}: full ranking, best on validation first",
-        (*columns, "val. HR", "train", "+ val."),
+        (*columns, *(f"{name} NDCG" for name in other)),
         rows,
         first.result.leaky,
     )

@@ -11,8 +11,8 @@ from solera.cli.output import err
 OPTIONS = {
     "--at": "--cutoffs",
     "--select-by": "--metric",
-    "--test-twice": "--second-test",
-    "--test-once": "--no-second-test",
+    "--test-twice": "--both-tests",
+    "--test-once": "--no-both-tests",
     "--wire": "--noise",
     "--with": "--plugin",
     "--methods": "--import",

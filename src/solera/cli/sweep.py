@@ -167,7 +167,7 @@ def _table(study: Study, asked: Sweep) -> Table:
             trial.hr99,
             *(
                 (figures or {}).get(name)
-                for figures in ((trial.test, trial.test99) if asked.test else ())
+                for figures in ((trial.test, trial.test99) if study.best.tested else ())
                 for name in ("ndcg@10", "hr@10")
             ),
             f"{trial.seconds:.0f}",
@@ -175,7 +175,8 @@ def _table(study: Study, asked: Sweep) -> Table:
         )
         for trial in ordered
     ]
-    tested = ("test NDCG@10", "test HR@10", "test NDCG@10 of 99", "test HR@10 of 99") if asked.test else ()
+    name = study.best.tested
+    tested = [f"{name} {each}" for each in ("NDCG@10", "HR@10", "NDCG@10 of 99", "HR@10 of 99") if name]
     return Table(
         f"{study.label} on {study.dataset}: the best of {len(study.trials)} trials, by validation items",
         (*study.space, "NDCG@10", "HR@10", "NDCG@10 of 99", "HR@10 of 99", *tested, "s", *ended),

@@ -79,7 +79,7 @@ def train(
     """Train a method or a centralized baseline, and print its metrics on test items.
 
     A baseline leaves no folder, and takes what says how test items are held out and ranked: --protocol,
-    --cutoffs, --no-second-test, --seed, --min-interactions, --columns and its own options.
+    --cutoffs, --no-both-tests, --seed, --min-interactions, --columns and its own options.
 
     Example: solera train fedmf --data ml-100k --rounds 20
 
@@ -187,7 +187,7 @@ def _baseline(
     from solera.runs.presets import baseline_settings
 
     cutoffs = parse_numbers(settings.pop("cutoffs", USUAL_CUTOFFS), "--cutoffs")
-    second_test = settings.pop("second_test", True)
+    both_tests = settings.pop("both_tests", True)
     unused += [each for each in settings if each not in BASELINE_SETTINGS]
     if unused:
         said = f"--{unused[0].replace('_', '-')} is for federated methods, and {name or preset} is none"
@@ -204,7 +204,7 @@ def _baseline(
             seed=config.seed,
             options=config.options,
             cutoffs=cutoffs,
-            second_test=second_test,
+            both_tests=both_tests,
             on_epoch=on_epoch,
         ).result
     return Answer(result.document(), of_result(result))

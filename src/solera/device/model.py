@@ -23,6 +23,7 @@ from solera.device.bundle import (
     SECOND,
     TENSORS,
     Bundle,
+    Manifest,
     ModelEntry,
     SecondModel,
 )
@@ -36,6 +37,7 @@ from solera.math.sparse_ridge import LEVELS, Neighbours, resized
 from solera.methods import find, names
 from solera.methods.fedhist import FadingHistory
 from solera.runs.recommending import mixed
+from solera.runs.result import TESTS, reads_histories
 
 
 class Parts(NamedTuple):
@@ -48,6 +50,19 @@ class Parts(NamedTuple):
 def served_from_history() -> list[str]:
     """The methods that serve whoever has a history."""
     return [name for name in names() if find(name).serves_from_history]
+
+
+def tests_of(manifest: Manifest) -> dict[str, dict[str, float]]:
+    """The figures of `test` and `test_train` in full ranking, as far as a manifest has them.
+
+    A bundle of version 0.2 has the test of the model as trained, and calls it `test`.
+    """
+    told: dict[str, dict[str, float]] = {
+        name: manifest.trained[name]["full"] for name in TESTS[::-1] if name in manifest.trained
+    }
+    if not told or "format" in manifest.trained or reads_histories(manifest.full_method):
+        return told
+    return {"test_train": told["test"]}
 
 
 def _is_linear(method: AnyMethod) -> bool:

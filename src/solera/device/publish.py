@@ -40,11 +40,11 @@ from solera.device.keys import read_secret, sign
 from solera.device.model import Model, method_of, served_from_history
 from solera.methods import find
 from solera.runs.folder import RunFolder
-from solera.runs.result import RunResult
+from solera.runs.result import TESTS, RunResult
 from solera.runs.run import BLEND, FIRST, read_blend
 from solera.runs.run import SECOND as SECOND_RUN
 
-_TOLD = ("dataset", "protocol", "leaky", "seed", "users", "selected_round", "test")  # of a run's result
+_TOLD = ("format", "dataset", "protocol", "leaky", "seed", "users", "selected_round", *TESTS)  # of a result
 
 
 def export(

@@ -17,7 +17,8 @@ from solera.evaluate import get
 from solera.report.chart import Cell, Chart, Figure, Series, by_x, fits_log, popularity_lines, series_of
 from solera.report.recorded import Recorded, flatten
 from solera.runs import RoundEntry
-from solera.runs.result import Ranking
+from solera.runs.result import TESTS, Ranking
+from solera.study.records import slug
 from solera.study.statistics import SHOWN
 
 ONE_OF_EACH: dict[Ranking, str] = {"full": "ndcg@10", "sampled99": "hr@10"}  # where there is room for one
@@ -25,7 +26,7 @@ RANKINGS: dict[Ranking, str] = {"full": "whole catalogue", "sampled99": "99 samp
 
 
 def headline(runs: Sequence[Recorded]) -> list[Figure]:
-    """HR@10 and NDCG@10 on test items, with intervals over users where there are any."""
+    """HR@10 and NDCG@10 in the runs' test, with intervals over users where there are any."""
     finished = [run for run in runs if run.result]
     return [_headline(finished, kind, name) for kind, name in RANKINGS.items()] if finished else []
 
@@ -34,7 +35,8 @@ def _headline(runs: Sequence[Recorded], kind: Ranking, name: str) -> Figure:
     series, rows = [], []
     for run in runs:
         assert run.result is not None
-        means = [run.result.test[kind][metric] for metric in SHOWN]
+        (tested, test) = run.result.main
+        means = [test[kind][metric] for metric in SHOWN]
         found = run.users.intervals[kind] if run.users else None
         bounds = [(found[metric].low, found[metric].high) for metric in SHOWN] if found else None
         series.append(series_of(run, means, bounds=bounds))
@@ -45,7 +47,7 @@ def _headline(runs: Sequence[Recorded], kind: Ranking, name: str) -> Figure:
     with_bounds = [each for each in series if each.bounds]
     return Figure(
         name=f"headline-{kind}",
-        title=f"Test items against the {name}" if kind == "full" else f"Test items against {name}",
+        title=f"{tested}, against the {name}" if kind == "full" else f"{tested}, against {name}",
         caption="Whiskers are 95 % bootstrap intervals over users." if with_bounds else "Means over users.",
         chart=Chart("bars", series, "", "mean over users", [metric.upper() for metric in SHOWN]),
         columns=("run", "metric", "mean", "low", "high"),
@@ -64,7 +66,7 @@ def activity(runs: Sequence[Recorded]) -> list[Figure]:
     return [
         Figure(
             name=f"activity-{kind}",
-            title=f"{metric.upper()} by users' activity, {RANKINGS[kind]}",
+            title=f"{shown[0][0].tested} {metric.upper()} by users' activity, {RANKINGS[kind]}",
             caption="Users in quarters by their number of training items; means on test items.",
             chart=Chart(
                 "bars",
@@ -219,14 +221,14 @@ def quality_by_traffic(runs: Sequence[Recorded]) -> list[Figure]:
 
 
 METRICS = ("ndcg@10", "hr@10")
-PARTS = ("validation", "test")
-MOST = 4  # lines of other settings, each for validation and for test items; beyond them, the best is shown
+PARTS = ("validation", *TESTS)
+MOST = 4  # lines of other settings, each for validation and for a test; beyond them, the best is shown
 WHO = ("method", "plugins", "dataset", "protocol", "seed")  # make another run, not another setting
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Settings and figures in full ranking; `figures` has "validation" and may have "test"."""
+    """Settings and figures in full ranking; `figures` has "validation" and may have those of a test."""
 
     settings: Mapping[str, Any]
     figures: Mapping[str, Mapping[str, float]]
@@ -254,11 +256,12 @@ def by_option(runs: Sequence[Recorded]) -> list[Figure]:
     measured = [
         Measured(
             {name: settings[name]} | ({"method": run.config.full_method} if len(several) > 1 else {}),
-            {part: getattr(run.result, part).full for part in PARTS if run.result},
+            {"validation": run.result.validation.full, run.result.main[0]: run.result.main[1].full},
             run.leaky,
         )
         for group in several
         for run, settings in group
+        if run.result
     ]
     return against(name, measured)
 
@@ -349,12 +352,12 @@ def _line(
     x: Sequence[float] = (),
     ring: int | None = None,
 ) -> Series:
-    label = " · ".join(filter(None, (name, f"{part} items")))
+    label = " · ".join(filter(None, (name, part)))
     return Series(
         label,
         y,
         x,
-        colour=2 * number + PARTS.index(part),
+        colour=2 * number + (part != "validation"),
         key=f"by{number}-{part}",
         ring=ring,
         leaky=leaky,
@@ -385,7 +388,7 @@ FIGURES: Mapping[str, Sequence[Maker]] = {
     "activity": (activity,),
     "cost": (traffic, quality_by_traffic),
 }
-APART = {headline, by_option, convergence, activity, quality_by_traffic}  # leaky runs in figures of their own
+OF_A_TEST = {headline, by_option, activity}  # draw what a test gave, others what a run did on its data
 
 
 def make_figures(
@@ -402,10 +405,22 @@ def make_figures(
 
 
 def _make(maker: Maker, runs: Sequence[Recorded]) -> Iterator[Figure]:
-    """Leaky figures share no axis with honest ones."""
-    if maker not in APART:
-        yield from maker(runs)
-        return
-    yield from maker([run for run in runs if not run.leaky])
-    for figure in maker([run for run in runs if run.leaky]):
-        yield replace(figure, name=f"{figure.name}-leaky", title=f"{figure.title} (LEAKY)")
+    """A figure has runs of one data set under one protocol, and what it draws of tests is of one test."""
+    groups: dict[tuple[str, ...], list[Recorded]] = {}
+    for run in runs:
+        of_test = (run.tested,) if maker in OF_A_TEST else ()
+        groups.setdefault((*run.split, *of_test), []).append(run)
+    names: list[str] = []
+    for some in groups.values():
+        first = some[0]
+        about = (first.dataset, first.config.protocol) if len({run.split for run in runs}) > 1 else ()
+        for figure in maker(some):
+            title = " · ".join((figure.title, ", ".join(about))) if about else figure.title
+            name = "-".join((figure.name, *map(slug, about), *(("leaky",) if first.leaky else ())))
+            number = names.count(name)
+            names.append(name)
+            yield replace(
+                figure,
+                name=f"{name}-{number}" if number else name,
+                title=f"{title} (LEAKY)" if first.leaky else title,
+            )

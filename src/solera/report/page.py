@@ -6,7 +6,6 @@ import base64
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,16 +171,18 @@ LEAKY = "LEAKY: held-out items can be told from the training negatives; do not c
 
 
 def headline_table(runs: Sequence[Recorded]) -> Table:
-    """Test figures with intervals, under a line for every data set and protocol."""
+    """Test figures with intervals, under a line for every data set, protocol and test."""
     figures = [Text(metric.upper(), below=Text(name)) for name in RANKINGS.values() for metric in SHOWN]
-    together = groupby(runs, lambda run: (run.dataset, run.config.protocol))
-    return Table([Text("run"), *figures, Text("round")], [_group(list(some)) for _, some in together])
+    groups: dict[tuple[str, ...], list[Recorded]] = {}
+    for run in runs:
+        groups.setdefault((*run.split, run.tested or "test"), []).append(run)
+    return Table([Text("run"), *figures, Text("round")], [_group(some) for some in groups.values()])
 
 
 def _group(runs: Sequence[Recorded]) -> RowGroup:
     rows = [Row(named(run.title), [*_cells(run), _round(run)]) for run in runs]
     first = runs[0]
-    about = f"{first.dataset} · protocol {first.config.protocol}"
+    about = " · ".join(filter(None, (first.dataset, f"protocol {first.config.protocol}", first.tested)))
     if first.leaky:
         return RowGroup(rows, Text(f"{about} · {LEAKY}", leaky=True))
     return RowGroup(rows, Text(about), get(first.config.protocol).summary)
@@ -195,7 +196,7 @@ def _cells(run: Recorded) -> Iterator[Text]:
                 continue
             found = run.users.intervals[kind][metric] if run.users else None
             around = Text(f"{found.low:.4f} – {found.high:.4f}") if found else None
-            yield number(run.result.test[kind][metric], below=around, leaky=run.leaky)
+            yield number(run.result.main[1][kind][metric], below=around, leaky=run.leaky)
 
 
 def _round(run: Recorded) -> Text:

@@ -32,15 +32,15 @@ class Users:
 
 def users_of(path: Path, result: RunResult, data: Interactions) -> Users:
     """Rank a finished run's test items again. Raise an error if the recorded metrics are not reproduced."""
-    run = Run.open(path, data=data)
-    test, parts = run.evaluate(), run.parts
+    run, (name, recorded) = Run.open(path, data=data), result.main
+    test, parts = run.evaluate(name), run.parts
     rankings = zip(RANKINGS, (test.full_ranking, test.sampled99_ranking), strict=True)
     intervals = {
         kind: {metric: interval(ranking.per_user[metric]) for metric in SHOWN} for kind, ranking in rankings
     }
     for kind, found in intervals.items():
         for metric, now in found.items():
-            if abs(now.mean - result.test[kind][metric]) > _CLOSE:
+            if abs(now.mean - recorded[kind][metric]) > _CLOSE:
                 raise RunError(
                     f"the model no longer reproduces the {metric} in its result.json: "
                     "the data set or the program has changed",
@@ -74,6 +74,17 @@ class Recorded:
     def title(self) -> str:
         """Its name wherever it appears: a leaky run says so."""
         return f"{self.label} (LEAKY)" if self.leaky else self.label
+
+    @property
+    def split(self) -> tuple[str, ...]:
+        """What tells its data and their split from those of others."""
+        config = self.config
+        return config.dataset, config.protocol, str(config.min_interactions), str(config.columns)
+
+    @property
+    def tested(self) -> str:
+        """The test that is shown; none of an unfinished run."""
+        return self.result.main[0] if self.result else ""
 
     @property
     def dataset(self) -> str:

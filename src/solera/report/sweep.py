@@ -63,8 +63,8 @@ def _by_option(study: Study, option: str) -> list[Figure]:
     measured = []
     for trial in _finished(study):
         figures = {"validation": {"ndcg@10": trial.ndcg or 0.0, "hr@10": trial.hr or 0.0}}
-        if trial.test:
-            figures["test"] = trial.test
+        if trial.test and trial.tested:
+            figures[trial.tested] = trial.test
         measured.append(Measured(trial.options, figures, leaky))
     return against(option, measured) if measured else []
 
@@ -123,8 +123,8 @@ def _groups(study: Study) -> list[Figure]:
             Figure(
                 name=f"groups-{metric.replace('@', '-')}",
                 title=f"{metric.upper()} against {option} by users' activity",
-                caption=f"Test items, whole catalogue; {users} users by their number of training items. "
-                "A ring marks each group's best.",
+                caption=f"{made[0].tested}, whole catalogue; {users} users by their number of training "
+                "items. A ring marks each group's best.",
                 chart=Chart("lines", series, option, metric.upper(), log_x=fits_log(x)),
                 columns=(option, *(each.label for each in series)),
                 rows=by_x(series),
@@ -199,12 +199,12 @@ def variance_share(option: str, trials: Sequence[Trial]) -> float:
 
 
 def _trials_table(study: Study) -> Table:
-    tested = any(trial.test for trial in study.trials)
+    tested = next((trial.tested for trial in study.trials if trial.tested), None)
     sampled = any(trial.ndcg99 is not None for trial in study.trials)  # studies of older versions have none
     columns = ["trial", *study.space, "end", "NDCG@10", "HR@10"]
-    columns += ["test NDCG@10", "test HR@10"] if tested else []
+    columns += [f"{tested} NDCG@10", f"{tested} HR@10"] if tested else []
     columns += ["NDCG@10 of 99", "HR@10 of 99"] if sampled else []
-    columns += ["test NDCG@10 of 99", "test HR@10 of 99"] if sampled and tested else []
+    columns += [f"{tested} NDCG@10 of 99", f"{tested} HR@10 of 99"] if sampled and tested else []
     ordered = sorted(enumerate(study.trials), key=lambda pair: -(pair[1].ndcg or -1.0))
     rows = []
     for place, trial in ordered:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-import polars as pl
 from torch import Tensor
 
 from solera.baselines import BASELINES, SLIST, Baseline, OnEpoch, configure
@@ -15,18 +15,18 @@ from solera.data.interactions import Interactions, Part, Split, history, when_as
 from solera.data.ragged import Ragged
 from solera.evaluate import Evaluation, Evaluator, Score, split
 from solera.evaluate.metrics import CUTOFFS, with_always
-from solera.runs.histories import second_test_of_baseline
-from solera.runs.result import Rankings, RunResult, Tested
+from solera.runs.histories import tests_of_baseline
+from solera.runs.result import Figures, Rankings, RunResult, Tested, TestName
 
 
-class BaselineRun(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class BaselineRun(Figures):
     """The result of a fitted baseline: all metrics, and the ranks of the test items."""
 
     result: RunResult
     split: Split
-    test: Evaluation
     model: Baseline
-    second: Evaluation | None = None  # with the other of the two histories
+    evaluations: Mapping[TestName, Evaluation]
 
     @property
     def parts(self) -> Split:
@@ -37,10 +37,9 @@ class BaselineRun(NamedTuple):
         """A function that scores all items for users, given the histories of all users, oldest first."""
         return lambda users: self.model.scores(users, known)
 
-    @property
-    def metrics(self) -> pl.DataFrame:
-        """All metrics as a table."""
-        return self.result.table
+    def evaluate(self, name: TestName = "test") -> Evaluation:
+        """Every user's ranks in one of the tests that were made."""
+        return self.evaluations[name]
 
     def __repr__(self) -> str:
         """The name and main metrics in one line."""
@@ -55,13 +54,12 @@ def run_baseline(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     cutoffs: Iterable[int] = CUTOFFS,
-    second_test: bool = True,
+    both_tests: bool = True,
     on_epoch: OnEpoch | None = None,
 ) -> BaselineRun:
     """Fit a baseline on all users' training items and evaluate it.
 
-    `cutoffs` are those of the metrics. With `second_test`, an honest protocol ranks test items with and
-    without the validation item in the model. `on_epoch` is called after every epoch.
+    `cutoffs` are those of the metrics. `both_tests` is that of a run. `on_epoch` is called after every epoch.
     """
     config = configure(name, options)
     parts = split(data, protocol)
@@ -69,9 +67,8 @@ def run_baseline(
     model = BASELINES[name].fit(parts, config, seed, on_epoch)
     seconds = time.perf_counter() - start
     evaluator = Evaluator(parts, seed, with_always(cutoffs))
-    test = evaluator.test(_score(model, parts, "test"))
-    asked = second_test_of_baseline(model, parts) if second_test and not parts.leaky else None
-    second = evaluator.test(asked.score()) if asked and asked.score else None
+    asked = tests_of_baseline(model, parts)
+    tests = asked.evaluated(parts, evaluator.test, both=both_tests)
     told = None
     if isinstance(model, SLIST) and model.reads_request_time:
         known = when_asked(parts)
@@ -80,14 +77,14 @@ def run_baseline(
         name,
         parts,
         seed,
-        test=test,
-        **(asked.figures(test, second) if asked else {}),
+        tests=tests,
+        refresh=asked.refresh,
         test_request_time=told,
         validation=Rankings.of(evaluator.validation(_score(model, parts, "validation"))),
         seconds_to_fit=seconds,
         options=config.model_dump(mode="json"),
     )
-    return BaselineRun(result, parts, test, model, second)
+    return BaselineRun(result, parts, model, tests)
 
 
 def validate_baseline(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torch import Tensor
@@ -21,11 +21,12 @@ from solera.core.files import creating_folder
 from solera.core.types import Ints
 from solera.data.datasets import load
 from solera.data.interactions import history
-from solera.evaluate import Evaluator, get
+from solera.evaluate import Evaluator, Score, get
 from solera.runs.baseline import BaselineRun, run_baseline
+from solera.runs.histories import Tests
 from solera.runs.presets import preset
 from solera.runs.recommending import Blended, mixed
-from solera.runs.result import READ, Rankings, RunResult, Tested
+from solera.runs.result import Rankings, RunResult, TestName, reads_histories
 from solera.runs.run import BLEND, FIRST, SECOND, BlendSettings, Run
 from solera.runs.settings import VALIDATED, RunConfig
 
@@ -50,16 +51,15 @@ def blend(first: Run | BaselineRun, second: Run | BaselineRun) -> tuple[BlendSet
     figures = {weight: each.selected(get(parts.protocol)) for weight, each in tried.items()}
     best = max(figures, key=lambda weight: figures[weight])
     both = Blended(first, second, best)
-    test = evaluator.test(both.serve(history(parts, "test")))
-    without = None if parts.leaky else Tested.of(evaluator.test(both.serve(parts.train)))
+    serve: dict[TestName, Callable[[], Score]] = {
+        "test": lambda: both.serve(history(parts, "test")),
+        "test_train": lambda: both.serve(parts.train),
+    }
     result = RunResult.of(
         f"{first.result.method} & {second.result.method}",
         parts,
         seed,
-        test=test,
-        test_train=without,
-        test_validation=Tested.of(test) if without else None,
-        validation_item=READ,
+        tests=Tests(serve).evaluated(parts, evaluator.test, both=True),
         validation=Rankings.of(tried[best]),
         options={"weight": best},
     )
@@ -75,7 +75,7 @@ def _check(first: Run | BaselineRun, second: Run | BaselineRun) -> None:
                 f"the models have different {name}: {one} and {other}", "blend runs of the same data set"
             )
     for each in (first, second):
-        if each.result.validation_item not in {READ, None}:
+        if not reads_histories(each.result.method):
             raise ConfigError(
                 f"{each.result.method!r} does not score users by their histories alone",
                 "blend methods such as fedslist and fedsasrec, or baselines such as slist and sasrec",

@@ -66,7 +66,8 @@ class Tracking(Callback):
             for name in FILES:
                 self._client.log_artifact(self.run_id, str(run.path / name))
         selected = run.result.selected_round or 0
-        self._log({"test": run.test.model_dump(exclude_none=True)}, selected)
+        for name, test in run.result.tests.items():
+            self._log({name: test.model_dump(exclude_none=True)}, selected)
         self._client.set_tag(self.run_id, "leaky", str(run.result.leaky).lower())
         self._client.set_tag(self.run_id, "selected_round", str(selected))
         self._client.set_terminated(self.run_id, "FINISHED")

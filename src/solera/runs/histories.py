@@ -1,16 +1,16 @@
-"""The second test of a model, so that all models are compared on equal terms.
+"""The two tests of a model, so that all models are compared on equal terms.
 
-Test items are ranked once with models that know training items alone, and once with models that also know
-the validation item. A model that scores by histories reads it. A model with trained personal parameters has
-them refreshed on the device (`engine.serving`). A graph gets it as an edge. The validation item is no
-candidate in either test.
+`test` ranks test items by models that know a user's training items and validation item, `test_train` by
+models that know the training items alone. A model that scores by histories reads the longer or the shorter
+one. A model with trained personal parameters has them refreshed on the device for `test` (`engine.serving`).
+A graph gets the validation item as an edge. The validation item is no candidate in either test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,61 +23,72 @@ from solera.engine import OneRound
 from solera.engine.serving import REFRESH_ROUNDS, refresh_rounds, refreshed, refreshed_leaves
 from solera.evaluate import Evaluation, Score
 from solera.runs.federation import Federation, clients_of
-from solera.runs.result import READ, Tested
+from solera.runs.result import TestName
 
 EPOCHS = REFRESH_ROUNDS  # of a centralized baseline, where an epoch stands for a round
 
 
-class SecondTest(NamedTuple):
-    """How the other of the two tests is scored, and how the validation item reaches the model.
+class Tests(NamedTuple):
+    """How both tests are scored, the one that refreshes nothing first, and what `test` refreshes."""
 
-    There is no `score` where the model cannot use the validation item.
-    """
+    scores: dict[TestName, Callable[[], Score]]
+    refresh: str | None = None
 
-    how: str
-    score: Callable[[], Score] | None
+    def evaluated(
+        self, split: Split, evaluate: Callable[[Score], Evaluation], *, both: bool
+    ) -> dict[TestName, Evaluation]:
+        """The tests of a run.
 
-    def figures(self, first: Evaluation, second: Evaluation | None) -> dict[str, Any]:
-        """The fields of a result, from both tests."""
-        one, other = Tested.of(first), Tested.of(second) if second else None
-        train, longer = (other, one) if self.how == READ else (one, other)
-        return {"test_train": train, "test_validation": longer, "validation_item": self.how}
+        A leaky protocol has `test_train` alone, as in the papers. Without `both`, the first one is made.
+        """
+        if split.leaky:
+            return {"test_train": evaluate(self.scores["test_train"]())}
+        names = list(self.scores) if both else list(self.scores)[:1]
+        return {name: evaluate(self.scores[name]()) for name in names}
 
 
-def second_test(
-    federation: Federation,
-    split: Split,
-    rounds: int,
-) -> SecondTest:
-    """The second test of a federation after so many rounds."""
+def tests_of(federation: Federation, split: Split, rounds: int) -> Tests:
+    """The tests of a federation after so many rounds."""
+    longer = history(split, "test")
     if isinstance(federation, OneRound) or federation.method.scorer.learns_from != "items":
-        return SecondTest(READ, lambda: federation.serve(split.train))
+        return Tests(
+            {"test": lambda: federation.serve(longer), "test_train": lambda: federation.serve(split.train)}
+        )
+    as_trained: dict[TestName, Callable[[], Score]] = {"test_train": lambda: federation.serve(longer)}
     if federation.share.ranks:
-        return SecondTest("not used: several workers cannot refresh personal leaves yet", None)
+        return Tests(as_trained, "none: several workers cannot refresh personal leaves yet")
     leaves = refreshed_leaves(federation, rounds)
     if not leaves:
-        return SecondTest("not used: clients keep nothing of their training", None)
+        return Tests(as_trained | {"test": as_trained["test_train"]}, "none: clients keep nothing")
 
     def score() -> Score:
         clients = np.flatnonzero(split.validation.lengths)
         data = _longer(federation.method, split)
-        return refreshed(federation, data, clients, rounds).serve(history(split, "test"))
+        return refreshed(federation, data, clients, rounds).serve(longer)
 
     local = counted(refresh_rounds(rounds), "local round", "local rounds")
-    return SecondTest(f"{', '.join(leaves)} refreshed in {local}", score)
+    return Tests(as_trained | {"test": score}, f"{', '.join(leaves)} refreshed in {local}")
 
 
-def second_test_of_baseline(model: Baseline, split: Split) -> SecondTest:
-    """The second test of a fitted baseline."""
+def tests_of_baseline(model: Baseline, split: Split) -> Tests:
+    """The tests of a fitted baseline."""
+    longer = history(split, "test")
     if not model.refreshes:
-        return SecondTest(READ, lambda: lambda users: model.scores(users, split.train))
+        return Tests(
+            {
+                "test": lambda: lambda users: model.scores(users, longer),
+                "test_train": lambda: lambda users: model.scores(users, split.train),
+            }
+        )
 
     def score() -> Score:
-        longer = with_validation(split)
-        knowing = model.refreshed(longer, EPOCHS)
-        return lambda users: knowing.scores(users, longer.train)
+        knowing = model.refreshed(with_validation(split), EPOCHS)
+        return lambda users: knowing.scores(users, longer)
 
-    return SecondTest(model.refreshes.format(epochs=EPOCHS), score)
+    return Tests(
+        {"test_train": lambda: lambda users: model.scores(users, longer), "test": score},
+        model.refreshes.format(epochs=EPOCHS),
+    )
 
 
 def _longer(method: Method, split: Split) -> ClientData:

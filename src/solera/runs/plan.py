@@ -40,8 +40,8 @@ class Planned(Protocol):
     simulation: Federation
 
     @property
-    def tests_twice(self) -> bool:
-        """Whether there is a second test."""
+    def both_tests(self) -> bool:
+        """Whether test items are ranked with and without the validation item in the model."""
         ...
 
 
@@ -170,11 +170,11 @@ def _seconds(training: Planned) -> dict[str, float]:
         "validation": validations * evaluator.users("validation") * a_user,
         "test": evaluator.users("test") * a_user,
     }
-    if training.tests_twice:
-        found["second test"] = found["test"]
+    if training.both_tests:
+        found["test"] *= 2
         if simulation.method.scorer.learns_from == "items":
             of_all = lengths[training.split.validation.lengths > 0].sum() / max(1, lengths[chosen].sum())
-            found["second test"] += refresh_rounds(config.rounds) * a_round * of_all
+            found["test"] += refresh_rounds(config.rounds) * a_round * of_all
     return found
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from solera.baselines import BASELINES
+from solera.core.errors import RunError
 from solera.core.text import render
 from solera.core.types import Frozen
 from solera.data.interactions import Split
 from solera.evaluate import Evaluation
 from solera.evaluate.metrics import BUILT_IN, CUTOFFS
+from solera.methods import find
 
 Metrics = dict[str, float]  # "hr@10", "ndcg@10", …
-READ = "read with the history"  # how a model that scores by histories uses the validation item
 Ranking = Literal["full", "sampled99"]
+TestName = Literal["test_train", "test"]  # of models that know training items, and validation items as well
+TESTS: tuple[TestName, ...] = ("test_train", "test")
 RANKINGS: tuple[Ranking, ...] = ("full", "sampled99")
 
 
@@ -96,8 +100,13 @@ class RoundEntry(Frozen):
 
 
 class RunResult(Frozen):
-    """The result of a finished run or a fitted baseline. A baseline leaves the fields of rounds empty."""
+    """The result of a finished run or a fitted baseline. A baseline leaves the fields of rounds empty.
 
+    `test` is of a model that knows the training items and the validation item of a user, `test_train` of one
+    that knows the training items alone. One of them is None where the run made only the other.
+    """
+
+    format: Literal[2]  # a result without it is of 0.2: `_of_0_2` says what its `test` was
     method: str
     dataset: str
     protocol: str
@@ -106,11 +115,10 @@ class RunResult(Frozen):
     users: int = Field(ge=1)
     items: int = Field(ge=1)
     evaluated_users: int
-    test: Tested  # of the model as trained, which reads the validation item if it reads histories
-    test_train: Tested | None = None  # of a model that knows the training items alone
-    test_validation: Tested | None = None  # of one that also knows the validation item
+    test: Tested | None = None
+    test_train: Tested | None = None
     test_request_time: Tested | None = None  # as `test`, of a model that is told when its user asks
-    validation_item: str | None = None  # how it does: READ, what was refreshed, or why not
+    refresh: str | None = None  # what was refreshed with the validation item for `test`, or why not
     validation: Rankings
     options: dict[str, Any]
     rounds: int | None = None
@@ -127,12 +135,51 @@ class RunResult(Frozen):
     download: str | None = None
     privacy: dict[str, Any] | None = None  # the run's privacy statement
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_0_2(cls, given: Any) -> Any:
+        """Read a result of version 0.2, whose `test` was that of the model as trained.
+
+        Where it was tested twice, both tests stand under names of their own. Where it was tested once, a
+        method that reads histories knew the validation item, and others did not.
+        """
+        if not isinstance(given, Mapping) or "format" in given:
+            return given
+        if not {"method", "test"} <= given.keys():
+            return {**given, "format": 2}
+        then, how = dict(given), given.get("validation_item")
+        test, longer = then.pop("test"), then.pop("test_validation", None)
+        then.pop("validation_item", None)
+        if then.get("test_train") is None and longer is None:
+            name = "test" if reads_histories(given["method"]) else "test_train"
+            return then | {name: test, "format": 2}
+        return then | {
+            "test": longer,
+            "refresh": None if how == "read with the history" else how,
+            "format": 2,
+        }
+
+    @model_validator(mode="after")
+    def _has_a_test(self) -> Self:
+        if self.test is None and self.test_train is None:
+            raise ValueError("the result has neither test nor test_train")
+        return self
+
     @classmethod
     def of(
-        cls, method: str, split: Split, seed: int, *, test: Evaluation, validation: Rankings, **more: Any
+        cls,
+        method: str,
+        split: Split,
+        seed: int,
+        *,
+        tests: Mapping[TestName, Evaluation],
+        validation: Rankings,
+        **more: Any,
     ) -> RunResult:
         """Build a result from the common fields and `more`, the fields that only some results have."""
+        first, *_ = tests.values()
         return cls(
+            format=2,
             method=method,
             dataset=split.data.name,
             protocol=split.protocol,
@@ -140,11 +187,26 @@ class RunResult(Frozen):
             seed=seed,
             users=split.data.n_users,
             items=split.data.n_items,
-            evaluated_users=len(test.full_ranking.users),
-            test=Tested.of(test),
+            evaluated_users=len(first.full_ranking.users),
+            test=Tested.of(tests["test"]) if "test" in tests else None,
+            test_train=Tested.of(tests["test_train"]) if "test_train" in tests else None,
             validation=validation,
             **more,
         )
+
+    @property
+    def tests(self) -> dict[TestName, Tested]:
+        """The tests that there are, `test` first."""
+        both: tuple[tuple[TestName, Tested | None], ...] = (
+            ("test", self.test),
+            ("test_train", self.test_train),
+        )
+        return {name: tested for name, tested in both if tested is not None}
+
+    @property
+    def main(self) -> tuple[TestName, Tested]:
+        """`test`, or `test_train` where there is no other, with its name."""
+        return next(iter(self.tests.items()))
 
     @property
     def title(self) -> str:
@@ -154,7 +216,7 @@ class RunResult(Frozen):
     @property
     def cutoffs(self) -> tuple[int, ...]:
         """The cutoffs of the metrics, smallest first."""
-        return tuple(sorted({int(name.split("@")[1]) for name in self.test.full}))
+        return tuple(sorted({int(name.split("@")[1]) for name in self.validation.full}))
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -162,7 +224,7 @@ class RunResult(Frozen):
 
         Metrics of one's own are always shown.
         """
-        own = dict.fromkeys(name.split("@")[0] for name in self.test.full)
+        own = dict.fromkeys(name.split("@")[0] for name in self.validation.full)
         added = [name for name in own if name not in BUILT_IN]
         if self.cutoffs == CUTOFFS:
             return (*METRICS, *(f"{name}@10" for name in added))
@@ -172,35 +234,32 @@ class RunResult(Frozen):
     def rows(self) -> list[tuple[str | float, ...]]:
         """The metrics in `shown`, one row for each part and ranking, with its name first."""
         named = list(zip(RANKINGS, ("full ranking", "99 negatives"), strict=True))
-        shown: list[tuple[str, Rankings, tuple[Ranking, str]]] = [("test", self.test, each) for each in named]
-        shown += [(part, figures, named[0]) for part, figures in self.other_tests.items()]
-        shown += [("validation", self.validation, each) for each in named]
         return [
             (f"{part}, {name}", *(figures[key][metric] for metric in self.shown))
-            for part, figures, (key, name) in shown
+            for part, figures in self._parts.items()
+            for key, name in (named[:1] if part == _ASKED else named)
         ]
 
     @property
-    def other_tests(self) -> dict[str, Tested]:
-        """The tests under other conditions, by what these are: empty if there were none."""
-        of_train = self.validation_item == READ
-        other = self.test_train if of_train else self.test_validation
-        name = "test without validation item" if of_train else "test with validation item"
-        found = {name: other, "test, time of the request known": self.test_request_time}
-        return {name: tested for name, tested in found.items() if tested is not None}
+    def _parts(self) -> dict[str, Rankings]:
+        """All figures by the name of the part that was ranked."""
+        found: dict[str, Rankings] = dict(self.tests.items())
+        if self.test_request_time:
+            found[_ASKED] = self.test_request_time
+        return found | {"validation": self.validation}
 
     @property
     def table(self) -> pl.DataFrame:
         """All metrics: one row for each part and ranking, one column for each metric."""
-        return metrics_table({"test": self.test, **self.other_tests, "validation": self.validation})
+        return metrics_table(self._parts)
 
     def __repr__(self) -> str:
         """The result in one line."""
-        test = self.test.full
+        name, test = self.main
         leaky = ", leaky" if self.leaky else ""
         return (
             f"<{self.method} on {self.dataset} ({self.protocol}{leaky}): "
-            f"test HR@10 {test['hr@10']:.4f}, NDCG@10 {test['ndcg@10']:.4f}>"
+            f"{name} HR@10 {test.full['hr@10']:.4f}, NDCG@10 {test.full['ndcg@10']:.4f}>"
         )
 
     def _repr_html_(self) -> str:
@@ -217,17 +276,52 @@ class RunResult(Frozen):
     @property
     def remarks(self) -> list[str]:
         """What else there is to say of the test: cold items, and metrics beyond accuracy."""
-        said, test = [], self.test
+        said, (_, test) = [], self.main
         if test.cold and test.warm:
             on_others = ", ".join(f"{name} {test.warm[name]:.4f}" for name in ("hr@10", "ndcg@10"))
             said.append(f"{test.cold:.1%} of the test items have no training row; on the others {on_others}")
         if test.beyond:
             said.append(", ".join(f"{name} {value:.4g}" for name, value in test.beyond.items()))
+        if self.test is None:
+            said.append("no test, as only the training items were known: test_train")
         return said
 
     def document(self) -> dict[str, Any]:
         """The result as JSON types, without empty fields."""
         return self.model_dump(mode="json", exclude_none=True)
+
+
+class Figures:
+    """What a finished run says of its `result`."""
+
+    result: RunResult
+
+    @property
+    def test(self) -> Tested:
+        """Metrics on the test items of a model that knows the validation items: `full`, `sampled99`."""
+        return self._tested("test")
+
+    @property
+    def test_train(self) -> Tested:
+        """The same of a model that knows the training items alone."""
+        return self._tested("test_train")
+
+    def _tested(self, name: TestName) -> Tested:
+        found = self.result.tests.get(name)
+        if found is None:
+            other, _ = self.result.main
+            raise RunError(f"{self.result.title} has no {name}", f"it has {other}")
+        return found
+
+    @property
+    def validation(self) -> Rankings:
+        """Metrics on the validation items in the selected round."""
+        return self.result.validation
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """All metrics as a table."""
+        return self.result.table
 
 
 class Progress(NamedTuple):
@@ -270,5 +364,18 @@ def flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
             yield f"{before}{key}", value
 
 
+def reads_histories(method: str) -> bool:
+    """Whether a method or baseline, as a result names it, scores users by their histories alone."""
+    if "&" in method:  # only such are blended
+        return True
+    if method in BASELINES:
+        return method not in _REFRESHED
+    name, *plugins = method.split("+")
+    built = find(name, {}, plugins)
+    return built.one_round or built.scorer.learns_from != "items"
+
+
+_REFRESHED = ("mf", "ncf", "centrap", "lightgcn")  # baselines whose parameters `test` refreshes
+_ASKED = "test, time of the request known"
 METRICS = ("hr@10", "ndcg@10", "mrr@10", "hr@20", "ndcg@20")  # shown of the default cutoffs
 LEAKY = "LEAKY: under this protocol the held-out items can be told from the training negatives."

@@ -21,9 +21,9 @@ from solera.data.sampling import ClientData
 from solera.evaluate import Evaluation, Evaluator, split
 from solera.runs.federation import Federation, federation
 from solera.runs.folder import RunFolder, SavedState
-from solera.runs.histories import second_test
+from solera.runs.histories import tests_of
 from solera.runs.recommending import Blended, Recommends
-from solera.runs.result import Rankings, RoundEntry, RunResult, Tested, flat
+from solera.runs.result import Figures, RoundEntry, RunResult, TestName, flat
 
 BLEND = "blend.json"  # in the folder of a blend, beside the folders of its two runs
 FIRST, SECOND = "first", "second"  # these folders
@@ -36,7 +36,7 @@ class BlendSettings(Frozen):
     validation: dict[float, float]
 
 
-class Run(Recommends):
+class Run(Figures, Recommends):
     """A finished run: `result` with all metrics, and the model of the selected round."""
 
     def __init__(
@@ -99,21 +99,6 @@ class Run(Recommends):
         return self.result._repr_html_()
 
     @property
-    def test(self) -> Tested:
-        """Metrics on the test items: `test.full` and `test.sampled99`."""
-        return self.result.test
-
-    @property
-    def validation(self) -> Rankings:
-        """Metrics on the validation items in the selected round."""
-        return self.result.validation
-
-    @property
-    def metrics(self) -> pl.DataFrame:
-        """All metrics as a table."""
-        return self.result.table
-
-    @property
     def history(self) -> pl.DataFrame:
         """One row per round: loss, seconds, bytes, and metrics on validation items."""
         return pl.DataFrame(
@@ -124,19 +109,13 @@ class Run(Recommends):
         """A function that scores all items for users, given the histories of all users, oldest first."""
         return self._simulation.serve(known)
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, name: TestName = "test") -> Evaluation:
         """Rank the test items again with the model of the selected round, and return every user's ranks."""
-        return self._evaluator.test(self._simulation.serve(history(self.parts, "test")))
-
-    def evaluate_again(self) -> Evaluation | None:
-        """The second test: with the validation item in the model if `evaluate` is without, and the reverse.
-
-        None if the model cannot use the validation item.
-        """
         if isinstance(self._simulation, Blended):
-            return self._evaluator.test(self._simulation.serve(self.parts.train))
-        score = second_test(self._simulation, self.parts, self.result.selected_round or 0).score
-        return self._evaluator.test(score()) if score else None
+            known = history(self.parts, "test") if name == "test" else self.parts.train
+            return self._evaluator.test(self._simulation.serve(known))
+        asked = tests_of(self._simulation, self.parts, self.result.selected_round or 0)
+        return self._evaluator.test(asked.scores[name]())
 
     @cached_property
     def parts(self) -> Split:

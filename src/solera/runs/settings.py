@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from solera.core.closed_form import AnyMethod
 
 ROUNDS = 100  # default for federated training
-TWICE_UP_TO = 100_000  # users who are tested twice, unless told: everybody's parameters are refreshed for it
+BOTH_UP_TO = 100_000  # users who have both tests, unless told: parameters are refreshed for one of them
 VALIDATED = 10_000  # users at most that are validated in a round, unless told
-RENAMED = {"at": "cutoffs", "select_by": "metric", "test_twice": "second_test", "wire": "noise"}  # of 0.2
+RENAMED = {  # settings as 0.2 and records from before 0.3 call them
+    "at": "cutoffs",
+    "select_by": "metric",
+    "test_twice": "both_tests",
+    "second_test": "both_tests",
+    "wire": "noise",
+}
 
 ProtocolName = Literal["strict", "paper", "global-time", "cold-items"]
 
@@ -110,10 +116,10 @@ class RunConfig(_Where):
         description=f"Users that are validated in a round (default: all, up to {VALIDATED:,}).",
     )
     evaluate_every: int = Field(default=1, ge=1, description="Rounds from one validation to the next.")
-    second_test: bool | None = Field(
+    both_tests: bool | None = Field(
         default=None,
-        description="Rank test items with and without the validation item in the model, or only with the "
-        f"model as trained (default: both, up to {TWICE_UP_TO:,} users).",
+        description="Make test, by a model that knows the validation item, and test_train, or only the one "
+        f"that refreshes nothing (default: both, up to {BOTH_UP_TO:,} users).",
     )
 
     @field_validator("patience", mode="before")

@@ -1,7 +1,7 @@
 """Train a method: the rounds of a run, in this process or together with other ranks, and callbacks.
 
 Every round trains the chosen clients, adds up what they send, and ranks validation items. The best round on
-validation counts. The test items are ranked once, at the end, with that round's state. Progress, tracking
+validation counts. The test items are ranked at the end, with that round's state. Progress, tracking
 and early stopping are callbacks, and so can be something of your own:
 
     class Loud(solera.Callback):
@@ -40,11 +40,11 @@ from solera.evaluate.ranking import CHUNK
 from solera.runs.environment import environment, peak_bytes
 from solera.runs.federation import clients_of, federation
 from solera.runs.folder import Checkpoint, RunFolder, RunProgress, StateToSave
-from solera.runs.histories import second_test
+from solera.runs.histories import tests_of
 from solera.runs.plan import RunPlan, plan_of
 from solera.runs.result import Bytes, Progress, Rankings, RoundEntry, RoundSeconds, RunResult, Tested
 from solera.runs.run import Run
-from solera.runs.settings import TWICE_UP_TO, VALIDATED, RunConfig
+from solera.runs.settings import BOTH_UP_TO, VALIDATED, RunConfig
 
 _LOG = logging.getLogger(__name__)
 _WATCHED = 1_000  # of the round's clients, to see whether they still move
@@ -415,10 +415,15 @@ class Training:
 
     def _finish(self, folder: RunFolder | None) -> Run:
         self.simulation.state = self.best
-        start = time.perf_counter()
-        test = self._of_all(self.evaluator.test(self._score("test"), self._on_users))
-        seconds_to_test = time.perf_counter() - start
-        both = self._second_test(test) | self._test_with_time()
+        asked, seconds = tests_of(self.simulation, self.split, self.best_round + 1), []
+
+        def evaluate(score: Score) -> Evaluation:
+            start = time.perf_counter()
+            evaluation = self._of_all(self.evaluator.test(score, self._on_users))
+            seconds.append(time.perf_counter() - start)
+            return evaluation
+
+        tests = asked.evaluated(self.split, evaluate, both=self.both_tests)
         chosen = self.history[self.best_round]
         assert chosen.validation is not None  # the last round always has one
         sent = [entry.bytes for entry in self.history]
@@ -426,13 +431,14 @@ class Training:
             self.config.full_method,
             self.split,
             self.config.seed,
-            test=test,
-            **both,
+            tests=tests,
+            refresh=asked.refresh,
+            **self._test_with_time(),
             validation=chosen.validation,
             rounds=len(self.history),
             selected_round=chosen.round,
             seconds_per_round=float(np.median([entry.seconds.train for entry in self.history])),
-            seconds_to_test=seconds_to_test,
+            seconds_to_test=seconds[0],
             peak_bytes=peak_bytes(),
             bytes=Bytes(up=float(np.mean([b.up for b in sent])), down=float(np.mean([b.down for b in sent]))),
             options=self.config.options,
@@ -449,22 +455,11 @@ class Training:
         return Run(result, self.split.data, self.simulation, path, self.history)
 
     @property
-    def tests_twice(self) -> bool:
-        """Whether there is a second test. Leaky figures are compared with published ones, which have one."""
-        few = int(np.count_nonzero(self.split.test.lengths)) <= TWICE_UP_TO
-        return not self.protocol.leaky and (
-            few if self.config.second_test is None else self.config.second_test
-        )
-
-    def _second_test(self, first: Evaluation) -> dict[str, Any]:
-        """The figures of both histories."""
-        if not self.tests_twice:
-            return {}
-        asked = second_test(self.simulation, self.split, self.best_round + 1)
-        score = asked.score() if asked.score else None
-        return asked.figures(
-            first, self._of_all(self.evaluator.test(score, self._on_users)) if score else None
-        )
+    def both_tests(self) -> bool:
+        """Whether test items are ranked with and without the validation item in the model."""
+        few = int(np.count_nonzero(self.split.test.lengths)) <= BOTH_UP_TO
+        asked = self.config.both_tests
+        return not self.protocol.leaky and (few if asked is None else asked)
 
     def _test_with_time(self) -> dict[str, Any]:
         """The figures of a method that reads the time of the request. No other test tells it."""

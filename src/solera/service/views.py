@@ -12,6 +12,7 @@ from solera.device.catalogue import plain, titles_in
 from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.keys import fingerprint
+from solera.device.model import tests_of
 from solera.device.policy import Policy
 from solera.device.recommending import DeviceRecommendation
 
@@ -88,7 +89,7 @@ def about(device: Device, user: str) -> dict[str, Any]:
             "bytes": bundle.path.stat().st_size,
             "digest": bundle.digest,
             "fingerprint": fingerprint(bundle.key),
-            "figures": manifest.trained.get("test", {}).get("full", {}),
+            "figures": tests_of(manifest).get("test", {}),
         },
     }
 

@@ -12,12 +12,11 @@ import numpy as np
 
 from solera.core.errors import RunError
 from solera.core.types import Floats
-from solera.runs.result import LEAKY, Tested
-from solera.study.records import Failure, History, Record
+from solera.runs.result import LEAKY, TESTS, Ranking, Tested, TestName
+from solera.study.records import Failure, Record
 from solera.study.statistics import Interval, Paired, Spread, holm, paired, spread
 
 NOT_RUN, FAILED = "not run", "failed"
-HISTORIES: dict[History, str] = {"train": "train", "validation": "train + validation"}
 Verdict = Literal["above", "level with", "below"]
 VERDICTS: tuple[Verdict, ...] = ("above", "level with", "below")
 
@@ -44,29 +43,25 @@ class Row:
         """Whether it goes by the name of a preset, which is at home on one data set."""
         return self.label == self.records[0].preset
 
-    def spread(self, ranking: str, metric: str) -> Spread:
-        """A test figure over the seeds."""
-        return spread([getattr(record.result.test, ranking)[metric] for record in self.records])
-
-    def known(self, history: History, metric: str) -> Spread | str:
-        """A full-ranking test figure of models that know these items of a user, over the seeds."""
-        found = [record.test(history) for record in self.records]
-        each = [rankings.full[metric] for rankings in found if rankings]
+    def spread(self, name: TestName, metric: str, ranking: Ranking = "full") -> Spread | str:
+        """A figure of one of the tests over the seeds."""
+        found = [record.result.tests.get(name) for record in self.records]
+        each = [tested[ranking][metric] for tested in found if tested]
         return spread(each) if len(each) == len(found) else NOT_RUN
 
     @property
     def tested(self) -> list[Tested]:
-        """The test figures of every seed: of models that know the validation item, where there are such."""
-        return [each.test("validation") or each.test("train") or each.result.test for each in self.records]
+        """The figures of every seed in `test`, or in `test_train` where there is no other."""
+        return [each.result.main[1] for each in self.records]
 
     @property
     def ndcg(self) -> float:
-        """Mean full-ranking NDCG@10 with the validation item, if known, by which rows are ordered."""
+        """Mean full-ranking NDCG@10 of these, by which rows are ordered."""
         return statistics.fmean(each.full["ndcg@10"] for each in self.tested)
 
-    def per_user(self, history: History) -> Floats | None:
+    def per_user(self, name: TestName) -> Floats | None:
         """Full-ranking NDCG@10 of every user, the mean of its seeds; None if a seed was not tested so."""
-        found = [record.ndcg(history) for record in self.records]
+        found = [record.ndcg(name) for record in self.records]
         each = [values for values in found if values is not None]
         if len(each) < len(found):
             return None
@@ -154,9 +149,9 @@ def _check(rows: Sequence[Row]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One model against a centralized one, both knowing the same items of a user."""
+    """One model against a centralized one in the same test."""
 
-    history: History
+    test: TestName
     ours: Row
     theirs: Row
     interval: Interval
@@ -176,18 +171,18 @@ def is_popularity(row: Row) -> bool:
 
 def compare(board: Board) -> list[Comparison]:
     """All comparisons of a board, corrected together: federated with centralized, all with popularity."""
-    pairs: list[tuple[History, Row, Row, Paired]] = []
-    for history in HISTORIES:
-        known = {row.label: row.per_user(history) for row in board.rows}
+    pairs: list[tuple[TestName, Row, Row, Paired]] = []
+    for name in TESTS:
+        known = {row.label: row.per_user(name) for row in board.rows}
         central = [row for row in board.rows if row.central]
         for ours, theirs in product(board.rows, central):
             if ours is theirs or is_popularity(ours) or (ours.central and not is_popularity(theirs)):
                 continue
             mine, other = known[ours.label], known[theirs.label]
             if mine is not None and other is not None and len(mine):
-                pairs.append((history, ours, theirs, paired(mine, other)))
+                pairs.append((name, ours, theirs, paired(mine, other)))
     intervals = holm([found for *_, found in pairs])
     return [
-        Comparison(history, ours, theirs, interval)
-        for (history, ours, theirs, _), interval in zip(pairs, intervals, strict=True)
+        Comparison(name, ours, theirs, interval)
+        for (name, ours, theirs, _), interval in zip(pairs, intervals, strict=True)
     ]

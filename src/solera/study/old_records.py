@@ -10,13 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from solera.core.errors import RunError
-from solera.runs.result import READ
 from solera.study.budget import Effort
 from solera.study.presets import length
 from solera.study.records import Failure, Record, Store
 from solera.study.trials import Study
-
-_READERS = ("fedease", "fedslist", "fedhist", "fedsasrec", "ease", "ials", "sasrec")
 
 
 def import_folder(folder: Path, table: Path) -> int:
@@ -42,23 +39,9 @@ def _found(folder: Path) -> Iterator[Record | Study | Failure]:
             elif path.name.endswith(".failed.json"):
                 yield Failure.model_validate(content)
             else:
-                yield Record.model_validate(_record(content))
+                yield Record.model_validate({"format": 1, **content})
         except (OSError, ValueError, ValidationError) as error:
             raise RunError(f"{path} is not a record of version 0.2: {error}", "take it away") from None
-
-
-def _record(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A run that was tested once says with which history."""
-    result = dict(content["result"])
-    if result.get("validation_item") is None and not result["leaky"]:
-        method = result["method"].split("+")[0]
-        if method in _READERS:
-            result |= {"validation_item": READ, "test_validation": result["test"]}
-        else:
-            result["test_train"] = result["test"]
-        if method == "popularity":  # histories change nothing
-            result["test_validation"] = result["test"]
-    return {**content, "result": result, "format": 3}
 
 
 def _study(content: Mapping[str, Any]) -> Study:

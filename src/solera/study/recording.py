@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from solera.runs.blend import blend_runs
 from solera.runs.costs import costs
 from solera.runs.environment import environment, peak_bytes
 from solera.runs.presets import preset as find_preset
-from solera.runs.result import RANKINGS, READ, Bytes, Rankings, RoundEntry, RunResult, Tested
+from solera.runs.result import RANKINGS, Bytes, Rankings, RoundEntry, RunResult, Tested, TestName
 from solera.runs.run import FIRST, SECOND
 from solera.runs.settings import BaselineConfig
 from solera.runs.training import validate_rounds
@@ -98,7 +98,7 @@ class Work:
         result = run.result.model_copy(update={"peak_bytes": peak_bytes()})
         assert result.seconds_to_fit is not None  # every baseline says
         record = Record(
-            **_common(entry.asked, result, run.split, run.test, run.second),
+            **_common(entry.asked, result, run.split, run.evaluations),
             environment=anonymous(environment(1, "cpu")),
             code=code,
             seconds=result.seconds_to_fit,
@@ -129,9 +129,8 @@ class Work:
         run = blend_runs(*runs)
         sent = [each.bytes_until_selected for each in records if each.bytes_until_selected]
         both = Bytes(up=sum(each.up for each in sent), down=sum(each.down for each in sent))
-        second = None if run.parts.leaky else run.evaluate_again()
         return Record(
-            **_common(entry.asked, run.result, run.parts, run.evaluate(), second),
+            **_common(entry.asked, run.result, run.parts, _again(run)),
             environment=anonymous(environment(1, "cpu")),
             code=code,
             seconds=sum(part.seconds for part in records),  # and other costs are added up too
@@ -169,13 +168,15 @@ class Work:
         how: dict[str, Any] = {"threads": 1, "callbacks": [AfterRound(on_round)], "stop": self.stop}
         tested: dict[str, Any] = {}
         if test:
-            run = train(config.model_copy(update={"second_test": False}), self.data, **how)
+            run = train(config, self.data, **how)
             best, rounds = run.validation, run.result.rounds
-            ranked, sizes = run.evaluate(), split(self.data, config.protocol).train.lengths
+            name, figures = run.result.main
+            ranked, sizes = run.evaluate(name), split(self.data, config.protocol).train.lengths
             groups = by_activity(sizes[ranked.full_ranking.users], ranked, GROUPS)
             tested = {
-                "test": {name: run.test.full[name] for name in SHOWN},
-                "test99": {name: run.test.sampled99[name] for name in SHOWN},
+                "tested": name,
+                "test": {metric: figures.full[metric] for metric in SHOWN},
+                "test99": {metric: figures.sampled99[metric] for metric in SHOWN},
                 "groups": tuple(groups),
             }
         else:
@@ -218,15 +219,11 @@ def record_of(
     wanted = asked(label or preset or config.full_method, config, preset)
     if preset:
         _check_preset(wanted, preset)
-    test = run.evaluate()
-    _check_same(folder.path, Rankings.of(test), result.test)
-    second = run.evaluate_again() if result.validation_item else None
-    if not (result.leaky or result.validation_item):  # so many users that they were tested once
-        by_histories = config.built.one_round or config.built.scorer.learns_from != "items"
-        known = {"test_validation": test, "validation_item": READ} if by_histories else {"test_train": test}
-        result = result.model_copy(update=known)
+    tests = _again(run)
+    for name, test in tests.items():
+        _check_same(folder.path, name, Rankings.of(test), result.tests[name])
     return Record(
-        **_common(wanted, result.model_copy(update={"peak_bytes": peak_bytes}), run.parts, test, second),
+        **_common(wanted, result.model_copy(update={"peak_bytes": peak_bytes}), run.parts, tests),
         environment=anonymous(folder.environment),
         code=code or Code(),
         seconds=sum(entry.seconds.train + entry.seconds.evaluate for entry in history),
@@ -235,19 +232,26 @@ def record_of(
     )
 
 
+def _again(run: Run) -> dict[TestName, Evaluation]:
+    """The tests of a run, ranked again for every user's ranks."""
+    return {name: run.evaluate(name) for name in run.result.tests}
+
+
 def _common(
-    wanted: RunRequest, result: RunResult, parts: Split, test: Evaluation, second: Evaluation | None
+    wanted: RunRequest, result: RunResult, parts: Split, tests: Mapping[TestName, Evaluation]
 ) -> dict[str, Any]:
-    counts = test.full_ranking.counts
-    with_validation = test if second is None or result.validation_item == READ else second
+    main = tests[result.main[0]]
+    counts = main.full_ranking.counts
+    ranks = {name: test.full_ranking.places.tolist() for name, test in tests.items()}
+    figures: dict[str, Any] = {name: Tested.of(test) for name, test in tests.items()}
     return {
         **wanted.model_dump(exclude={"format"}),
-        "result": result.model_copy(update={"dataset": wanted.dataset, "test": Tested.of(test)}),
-        "by_activity": by_activity(parts.train.lengths[test.full_ranking.users], with_validation),
-        "by_ratings": by_ratings(parts.data.by_user.lengths[test.full_ranking.users], with_validation),
+        "result": result.model_copy(update={"dataset": wanted.dataset, **figures}),
+        "by_activity": by_activity(parts.train.lengths[main.full_ranking.users], main),
+        "by_ratings": by_ratings(parts.data.by_user.lengths[main.full_ranking.users], main),
         "counts": None if (counts == 1).all() else counts.tolist(),
-        "ranks": test.full_ranking.places.tolist(),
-        "second_ranks": second.full_ranking.places.tolist() if second else None,
+        "ranks": ranks.get("test"),
+        "ranks_train": ranks.get("test_train"),
     }
 
 
@@ -270,12 +274,12 @@ def _check_preset(wanted: RunRequest, preset: str) -> None:
         )
 
 
-def _check_same(path: Path, now: Rankings, then: Rankings) -> None:
+def _check_same(path: Path, name: TestName, now: Rankings, then: Rankings) -> None:
     for ranking in RANKINGS:
         for metric, value in then[ranking].items():
             if abs(now[ranking][metric] - value) > _CLOSE:
                 raise RunError(
-                    f"the model in {path} has {ranking} {metric} {now[ranking][metric]:.4f}, "
+                    f"the model in {path} has {name} {ranking} {metric} {now[ranking][metric]:.4f}, "
                     f"not {value:.4f} as in its result.json: the data set or the program has changed",
                     "train it again",
                 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType
-from typing import Any, Generic, Literal, Self, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 import polars as pl
@@ -26,21 +26,23 @@ from solera.core.types import Floats, Frozen
 from solera.data.datasets import names
 from solera.evaluate import metrics
 from solera.runs.costs import Costs
-from solera.runs.result import READ, Bytes, Metrics, RunResult, Tested
+from solera.runs.result import Bytes, Metrics, RunResult, TestName
 from solera.runs.settings import RENAMED, BaselineConfig, RunConfig
 from solera.study.provenance import Code
 
 Kind = Literal["method", "baseline"]
-History = Literal["train", "validation"]  # what a tested model knows of a user: up to these items
 Content = TypeVar("Content", bound="TableRow")
 
 WORK = ".bench-work"  # beside a table: what is under way
 SEARCH = "optuna.log"  # a search under way, in the folder of its entry or of its sweep
+_AS_TRAINED = 3  # format of records whose first ranks are of the model as trained
 _FAILED = " failed"  # after the name of a run that has no record
 
 
 class TableRow(Frozen):
     """A record of any kind."""
+
+    former: ClassVar[Mapping[str, Any]] = {}  # columns of older tables, which it reads as well
 
     @property
     def name(self) -> str:
@@ -112,7 +114,8 @@ class Failure(RunRequest):
 class Record(RunRequest):
     """One finished run."""
 
-    format: Literal[3] = 3
+    former: ClassVar[Mapping[str, Any]] = {"second_ranks": tuple[float, ...]}
+    format: Literal[4] = 4
     environment: dict[str, Any]
     code: Code
     result: RunResult
@@ -128,19 +131,33 @@ class Record(RunRequest):
     counts: tuple[int, ...] | None = Field(
         default=None, description="test items of every user, None if one each"
     )
-    ranks: tuple[float, ...] = Field(description="full-ranking places of all test items, in user order")
-    second_ranks: tuple[float, ...] | None = Field(
-        default=None, description="the same of the second test, with the other history"
+    ranks: tuple[float, ...] | None = Field(
+        default=None, description="full-ranking places of all test items in `test`, in user order"
     )
+    ranks_train: tuple[float, ...] | None = Field(default=None, description="the same in `test_train`")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_0_2(cls, given: Any) -> Any:
+        """Read a record of version 0.2, whose `ranks` are of the model as trained."""
+        if not isinstance(given, Mapping) or given.get("format", 4) > _AS_TRAINED:
+            return given
+        then = {key: value for key, value in given.items() if key not in {"ranks", "second_ranks"}}
+        before, result = given["result"], RunResult.model_validate(given["result"])
+        reads = before.get("validation_item") == "read with the history" or result.test_train is None
+        names = ("ranks", "ranks_train") if reads else ("ranks_train", "ranks")
+        found = dict(zip(names, (given["ranks"], given.get("second_ranks")), strict=True))
+        if found["ranks"] is None and result.test == result.test_train:  # of what knows no user
+            found = dict.fromkeys(names, given["ranks"])
+        return then | found | {"result": result, "format": 4}
 
     @model_validator(mode="after")
     def _users(self) -> Self:
-        if self.counts is not None and sum(self.counts) != len(self.ranks):
-            raise ValueError(f"{len(self.ranks)} ranks for {sum(self.counts)} test items")
-        if self.second_ranks is not None and len(self.second_ranks) != len(self.ranks):
-            raise ValueError(
-                f"{len(self.second_ranks)} ranks in the second test, {len(self.ranks)} in the first"
-            )
+        for name, ranks in self._ranks.items():
+            if (ranks is None) is (name in self.result.tests):
+                raise ValueError(f"of {name} there are either figures or ranks")
+            if ranks is not None and len(ranks) != self._targets:
+                raise ValueError(f"{len(ranks)} ranks in {name} for {self._targets} test items")
         if sum(group.users for group in self.by_activity) != self.users:
             raise ValueError("the groups in by_activity do not cover all users")
         return self
@@ -148,18 +165,23 @@ class Record(RunRequest):
     @property
     def users(self) -> int:
         """Number of evaluated users."""
-        return len(self.ranks if self.counts is None else self.counts)
+        return self._targets if self.counts is None else len(self.counts)
 
-    def test(self, history: History) -> Tested | None:
-        """Test figures of a model that knows these items of a user; None if it was not tested so."""
-        return self.result.test_validation if history == "validation" else self.result.test_train
+    @property
+    def _ranks(self) -> dict[TestName, tuple[float, ...] | None]:
+        return {"test": self.ranks, "test_train": self.ranks_train}
 
-    def ndcg(self, history: History) -> Floats | None:
-        """Full-ranking NDCG@10 of every user, by a model that knows these items; None if not tested so."""
-        if self.test(history) is None:
+    @property
+    def _targets(self) -> int:
+        """Number of test items."""
+        made = next((ranks for ranks in self._ranks.values() if ranks is not None), ())
+        return len(made) if self.counts is None else sum(self.counts)
+
+    def ndcg(self, name: TestName) -> Floats | None:
+        """Full-ranking NDCG@10 of every user in one of the tests; None if it was not made."""
+        ranks = self._ranks[name]
+        if ranks is None:
             return None
-        first = (self.result.validation_item == READ) is (history == "validation")
-        ranks = self.ranks if first or self.second_ranks is None else self.second_ranks
         counts = np.ones(self.users, np.int64) if self.counts is None else np.array(self.counts, np.int64)
         return metrics.per_user(np.array(ranks), counts)["ndcg@10"]
 
@@ -273,11 +295,21 @@ class Store(Generic[Content]):
         )
         if self.path.exists():
             replaced = table["name"].to_list() + [f"{name}{_FAILED}" for name in table["name"]]
-            kept = pl.read_parquet(self.path).filter(~pl.col("name").is_in(replaced))
+            kept = self._renewed(pl.read_parquet(self.path)).filter(~pl.col("name").is_in(replaced))
             table = pl.concat([kept, table], how="diagonal_relaxed")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing_file(self.path) as partial:
             table.sort("name").write_parquet(partial)
+
+    def _renewed(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The table with records as they are written today."""
+        if not set(self._kind.former) & set(table.columns):
+            return table
+        rows = [{"name": each.name, **_cells(each)} for each in self._read(self._kind, ~_IS_FAILURE)]
+        failures = table.filter(_IS_FAILURE).drop(self._kind.former)
+        schema = {name: _POLARS.get(kind, pl.String) for name, kind in _columns(self._kind).items()}
+        records = pl.DataFrame(rows, schema={"name": pl.String, **schema})
+        return pl.concat([records, failures], how="diagonal_relaxed")
 
     def _waiting(self) -> list[Content | Failure]:
         """What is in the inbox, in the order in which it was put there."""
@@ -299,7 +331,7 @@ class Store(Generic[Content]):
             raise RunError(f"{old} holds records of version 0.2", hint)
         if not self.path.exists():
             return []
-        made_of = _columns(kind)
+        made_of = _columns(kind) | kind.former
         try:
             table = pl.scan_parquet(self.path)
             there = [name for name in table.collect_schema().names() if name in made_of]

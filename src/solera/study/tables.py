@@ -15,25 +15,26 @@ from solera.core.method import Method
 from solera.evaluate.beyond import NAMES, K
 from solera.methods import find
 from solera.runs.costs import client_bytes, touched_rows
-from solera.study.compare import HISTORIES, NOT_RUN, Board, Row, compare
-from solera.study.records import History, Record, UserGroup
+from solera.runs.result import RANKINGS, TESTS, Ranking, TestName
+from solera.study.compare import NOT_RUN, Board, Row, compare
+from solera.study.records import Record, UserGroup
 from solera.study.statistics import Interval, Spread, spread
 
 NONE = "–"
 SIGNS = {"±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "–": "--", "^": r"\^{}", "~": r"\~{}"}  # in LaTeX
 
 Cell = str | int | float | Spread | Interval
-RANKINGS = {"full": "full ranking", "sampled99": "99 negatives"}
+NAMED = dict(zip(RANKINGS, ("full ranking", "99 negatives"), strict=True))
 METRICS = {"hr@10": "HR@10", "ndcg@10": "NDCG@10"}
 KNOWN = (
-    "train, train + validation: full ranking of test items by a model that knows a user's training items "
-    "alone, and by one that also knows the validation item."
+    "test, test_train: by a model that knows a user's training items and validation item, and by one that "
+    "knows the training items alone."
 )
 BEYOND = tuple(f"{name}@{K}" for name in NAMES)
 HOW = (
     "Difference in full-ranking NDCG@10, row minus column, paired over users after the mean over seeds; "
     "normal intervals, with Holm's correction for all {count} comparisons of this data set and protocol, "
-    "both histories together. They cover variation over users, not over seeds."
+    "both tests together. They cover variation over users, not over seeds."
 )
 COSTS = (
     "Of an average client; means over seeds. Bytes: in a round, and in all rounds until the selected one. "
@@ -155,35 +156,30 @@ def make_tables(all_boards: Sequence[Board]) -> Iterator[Table]:
     for protocol in dict.fromkeys(board.protocol for board in all_boards):
         same = [board for board in all_boards if board.protocol == protocol]
         if len(same) > 1 and any(not row.at_home for board in same for row in board.rows):
-            histories: Sequence[History] = ["validation"] if same[0].leaky else list(HISTORIES)
-            yield from (overview_table(same, history) for history in histories)
+            names: Sequence[TestName] = ["test_train"] if same[0].leaky else TESTS
+            yield from (overview_table(same, name) for name in names)
 
 
 def main_table(board: Board) -> Table:
-    """All labels, best first. An honest table has full-ranking figures of both histories."""
-    rankings = list(RANKINGS) if board.leaky else ["sampled99"]
-    figures = [(ranking, metric) for ranking in rankings for metric in METRICS]
-    histories = [(history, metric) for history in HISTORIES for metric in METRICS if not board.leaky]
+    """All labels, best first. A leaky protocol has one test alone."""
+    names: Sequence[TestName] = ["test_train"] if board.leaky else TESTS
+    figures = [
+        *((name, metric, ranking) for ranking in RANKINGS[:1] for name in names for metric in METRICS),
+        *((names[-1], metric, ranking) for ranking in RANKINGS[1:] for metric in METRICS),
+    ]
     head = (
         "method",
-        *(f"{METRICS[metric]}, {HISTORIES[history]}" for history, metric in histories),
-        *(f"{METRICS[metric]}, {RANKINGS[ranking]}" for ranking, metric in figures),
+        *(f"{METRICS[metric]}, {NAMED[ranking]}, {name}" for name, metric, ranking in figures),
         "seeds",
     )
     rows: list[tuple[Cell, ...]] = [
-        (
-            row.name,
-            *(row.known(history, metric) for history, metric in histories),
-            *(row.spread(ranking, metric) for ranking, metric in figures),
-            len(row.records),
-        )
-        for row in board.rows
+        (row.name, *(row.spread(*figure) for figure in figures), len(row.records)) for row in board.rows
     ]
-    many = len(histories) + len(figures)
-    rows += [(label, *[why] * many, 0) for label, why in board.missing.items()]
-    note = "Mean ± standard deviation over seeds."
-    if histories:
-        note += f" {KNOWN} Rows are ordered by the latter; where it was not run, by the former."
+    rows += [(label, *[why] * len(figures), 0) for label, why in board.missing.items()]
+    note = (
+        f"Mean ± standard deviation over seeds. {KNOWN} Rows are ordered by the former, "
+        "or by the latter where that is all there is."
+    )
     return Table(board.name, board.title, head, rows, board.note(note))
 
 
@@ -230,7 +226,7 @@ def beyond_table(board: Board) -> Table:
     return Table(f"{board.name}--beyond", title, ("method", *BEYOND), rows, board.note(note))
 
 
-def activity_table(board: Board, ranking: str) -> Table:
+def activity_table(board: Board, ranking: Ranking) -> Table:
     """All labels, by how many training items users have."""
     groups = board.rows[0].records[0].by_activity
     rows: list[tuple[Cell, ...]] = []
@@ -244,8 +240,8 @@ def activity_table(board: Board, ranking: str) -> Table:
     head = (
         f"{name}, {_range(group)} items, {group.users} users" for group in groups for name in METRICS.values()
     )
-    short = {"full": "full", "sampled99": "sampled"}[ranking]
-    title = f"{board.title}: by user activity, {RANKINGS[ranking]}"
+    short = "full" if ranking == "full" else "sampled"
+    title = f"{board.title}: by user activity, {NAMED[ranking]}"
     note = "Users in quarters by their number of training items; mean ± standard deviation over seeds."
     return Table(f"{board.name}--activity-{short}", title, ("method", *head), rows, board.note(note))
 
@@ -254,18 +250,14 @@ def _range(group: UserGroup) -> str:
     return f"{group.least}–{group.most}" if group.least < group.most else str(group.least)
 
 
-def overview_table(same_protocol: Sequence[Board], history: History = "validation") -> Table:
-    """All labels on all data sets, by their mean place; but for presets, which are at home on one.
-
-    Under an honest protocol, figures are of models that know these items of a user.
-    """
+def overview_table(same_protocol: Sequence[Board], name: TestName) -> Table:
+    """All labels on all data sets in one of the tests, by their mean place; but for presets."""
     first = same_protocol[0]
     found: dict[str, dict[str, Cell]] = {}
     places: dict[str, list[float]] = {}
     for board in same_protocol:
         for place, row in enumerate(row for row in board.rows if not row.at_home):
-            figure = row.spread("full", "ndcg@10") if first.leaky else row.known(history, "ndcg@10")
-            found.setdefault(row.name, {})[board.dataset] = figure
+            found.setdefault(row.name, {})[board.dataset] = row.spread(name, "ndcg@10")
             places.setdefault(row.name, []).append(place / len(board.rows))
     for board in same_protocol:
         for label, why in board.missing.items():
@@ -276,20 +268,20 @@ def overview_table(same_protocol: Sequence[Board], history: History = "validatio
             found.items(), key=lambda each: (statistics.fmean(places[each[0]]), each[0])
         )
     ]
-    known = " · LEAKY" if first.leaky else f", {HISTORIES[history]}"
-    name = f"overview--{first.protocol}--{'leaky' if first.leaky else history}"
-    note = first.note("Mean ± standard deviation over seeds.")
+    leaky = " · LEAKY" if first.leaky else ""
+    file = f"overview--{first.protocol}--{'leaky' if first.leaky else name}"
+    note = first.note(f"Mean ± standard deviation over seeds. {KNOWN}")
     head = ("method", *(board.dataset for board in same_protocol))
-    return Table(name, f"Full-ranking NDCG@10, protocol {first.protocol}{known}", head, rows, note)
+    return Table(file, f"Full-ranking NDCG@10, {name}, protocol {first.protocol}{leaky}", head, rows, note)
 
 
 def comparison_tables(board: Board) -> Iterator[Table]:
-    """One table for each history: differences of all rows to all centralized models."""
+    """One table for each test: differences of all rows to all centralized models."""
     if board.leaky:
         return
     made = compare(board)
-    for history in HISTORIES:
-        here = {(each.ours.label, each.theirs.label): each for each in made if each.history == history}
+    for name in TESTS:
+        here = {(each.ours.label, each.theirs.label): each for each in made if each.test == name}
         against = list(dict.fromkeys(theirs for _, theirs in here))
         rows: list[tuple[Cell, ...]] = []
         for ours in dict.fromkeys(each.ours.label for each in here.values()):
@@ -297,9 +289,9 @@ def comparison_tables(board: Board) -> Iterator[Table]:
             rows.append((ours, *(each.interval if each else NONE for each in found)))
         if not rows:
             continue
-        title = f"{board.title}: against centralized models, {HISTORIES[history]}"
+        title = f"{board.title}: against centralized models, {name}"
         note = board.note(HOW.format(count=len(made)))
-        yield Table(f"{board.name}--against-{history}", title, ("method", *against), rows, note)
+        yield Table(f"{board.name}--against-{name}", title, ("method", *against), rows, note)
 
 
 def cost_table(board: Board) -> Table:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from solera.core.errors import RunError, SoleraError
 from solera.core.types import Frozen
 from solera.runs import StoppedError
-from solera.runs.result import Metrics
+from solera.runs.result import Metrics, TestName, reads_histories
 from solera.study.provenance import Code
 from solera.study.records import RunRequest, UserGroup
 from solera.study.search_space import from_json
@@ -30,9 +30,10 @@ class Found(Frozen):
     passes: float | None = Field(
         default=None, description="what it cost: rounds times clients, over the number of clients"
     )
-    test: Metrics | None = Field(
-        default=None, description="on test items, where a sweep was asked for them; they decide nothing"
+    tested: TestName | None = Field(
+        default=None, description="the test that was made, where a sweep was asked for it; it decides nothing"
     )
+    test: Metrics | None = Field(default=None, description="its figures")
     test99: Metrics | None = Field(default=None, description="the same against 99 sampled negatives")
     groups: tuple[UserGroup, ...] = Field(
         default=(),
@@ -110,6 +111,19 @@ class Study(RunRequest):
     trials: tuple[Trial, ...]
     rejected: tuple[Rejected, ...] = ()
     users: int | None = Field(default=None, description="of the data set, on which final runs are made")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_0_2(cls, given: Any) -> Any:
+        """Trials of version 0.2 were tested as they were trained."""
+        if not isinstance(given, Mapping):
+            return given
+        trials = [dict(each) if isinstance(each, Mapping) else each for each in given.get("trials", ())]
+        for trial in trials:
+            if isinstance(trial, dict) and trial.get("test") and not trial.get("tested"):
+                reads = reads_histories(given["config"]["method"])
+                trial["tested"] = "test" if reads else "test_train"
+        return {**given, "trials": trials}
 
     @property
     def left(self) -> list[Trial]:

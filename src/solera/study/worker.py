@@ -111,7 +111,8 @@ def _in_words(record: RunRequest) -> str:
     if isinstance(record, Study):
         return f"NDCG@10 {record.best.ndcg or 0.0:.4f}"
     if isinstance(record, Record):
-        return f"NDCG@10 {record.result.test.full['ndcg@10']:.4f}"
+        name, test = record.result.main
+        return f"{name} NDCG@10 {test.full['ndcg@10']:.4f}"
     assert isinstance(record, TrialRecord)
     trial = record.trial
     figure = f"validation NDCG@10 {trial.ndcg:.4f}" if trial.ndcg is not None else trial.error

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from blocks.markdown import NONE_YET, anchor, folded, table
 
+from solera.runs.result import TestName
 from solera.study.compare import VERDICTS, Board, Comparison, Row, boards, compare, is_popularity
-from solera.study.records import History, Record, Store, slug
+from solera.study.records import Record, Store, slug
 from solera.study.tables import comparison_tables, text
 from solera.study.trials import Spent, Study, spent
 
@@ -95,11 +96,11 @@ def _board(board: Board, title: str, compared: Sequence[Comparison]) -> Iterator
     best = max(row.ndcg for row in rows if row.central)
     least = next((row.ndcg for row in rows if row.label == _LOCAL), None)
     head = (
-        *("model", "NDCG@10, train", "HR@10", "NDCG@10", "against popularity, EASE, SASRec"),
+        *("model", "NDCG@10, test_train", "HR@10, test", "NDCG@10, test", "against popularity, EASE, SASRec"),
         *("of the gap", "MB up", "MB down", "seeds"),
     )
     yield table(head, (_line(row, compared, least, best) for row in rows))
-    lines = statements(board, list(compared), "validation")
+    lines = statements(board, list(compared), "test")
     yield "\n".join(f"- {line}" for line in lines)
     yield (
         f"{len(compared)} comparisons, corrected together; "
@@ -111,14 +112,14 @@ def _line(row: Row, compared: Sequence[Comparison], least: float | None, best: f
     verdicts = {
         each.theirs.label: each.verdict.split()[0]
         for each in compared
-        if each.ours is row and each.history == "validation"
+        if each.ours is row and each.test == "test"
     }
     share = "" if least is None or best <= least else f"{(row.ndcg - least) / (best - least):.0%}"
     return (
         f"{row.label}, centralized" if row.central else f"**{row.label}**",
-        text(row.known("train", _NDCG)),
-        text(row.known("validation", _HR)),
-        text(row.known("validation", _NDCG)),
+        text(row.spread("test_train", _NDCG)),
+        text(row.spread("test", _HR)),
+        text(row.spread("test", _NDCG)),
         ", ".join(verdicts.get(label, "–") for label in AGAINST),
         share,
         *_megabytes(row.records),
@@ -135,10 +136,10 @@ def _megabytes(records: Sequence[Record]) -> tuple[str, str]:
     return text(fmean(one.up for one in each) / 1e6), text(fmean(one.down for one in each) / 1e6)
 
 
-def statements(board: Board, made: list[Comparison], history: History) -> list[str]:
-    """Sentences that say what the comparisons of a board show for models with this history."""
-    here = [each for each in made if each.history == history]
-    return [*_on_popularity(board, here), *_on_others(here), *_untested(board, history)]
+def statements(board: Board, made: list[Comparison], name: TestName) -> list[str]:
+    """Sentences that say what the comparisons of a board show in one of the tests."""
+    here = [each for each in made if each.test == name]
+    return [*_on_popularity(board, here), *_on_others(here), *_untested(board, name)]
 
 
 def _on_popularity(board: Board, here: list[Comparison]) -> Iterator[str]:
@@ -170,10 +171,10 @@ def _on_others(here: list[Comparison]) -> Iterator[str]:
         yield f"{_names(methods)}: {'; '.join(parts)}."
 
 
-def _untested(board: Board, history: History) -> Iterator[str]:
-    without = [row.label for row in board.rows if row.per_user(history) is None]
+def _untested(board: Board, name: TestName) -> Iterator[str]:
+    without = [row.label for row in board.rows if row.per_user(name) is None]
     if without:
-        yield f"Not run with this history: {_names(without)}."
+        yield f"Without {name}: {_names(without)}."
 
 
 def _names(labels: list[str]) -> str:
@@ -223,7 +224,7 @@ def pair_by_pair(all_boards: Boards) -> str:
     for each, compared in zip(all_boards.found, all_boards.compared, strict=True):
         parts += [f"## {each.title}", f"{len(compared)} comparisons."]
         for shown in comparison_tables(each.board):
-            parts += [f"{shown.title.rpartition(', ')[2]}:".capitalize(), shown.grid()]
+            parts += [f"`{shown.title.rpartition(', ')[2]}`:", shown.grid()]
     return "\n\n".join(parts) or NONE_YET
 
 

@@ -11,6 +11,7 @@ from blocks.attacks import Attacks, best_attack
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.results import Records
 
+from solera.runs.result import TestName
 from solera.study.records import Record
 
 EPSILONS = (None, 8.0, 4.0, 1.0)  # None: without differential privacy
@@ -33,6 +34,11 @@ class Private(NamedTuple):
 def modes(private: Private, attacks: Attacks, dataset: str) -> str:
     """Mode × attack × utility × bytes × seconds."""
     rows = []
+    here = [run for run in private.records if run.dataset == dataset]
+    tested = {
+        each: _common([run for run in here if run.label.partition(", ")[0] == each])
+        for each in {run.label.partition(", ")[0] for run in here}
+    }
     for where, label in private.asked:
         method, _, mode = label.partition(", ")
         run = next((r for r in private.records if (r.dataset, r.label) == (where, label)), None)
@@ -40,9 +46,15 @@ def modes(private: Private, attacks: Attacks, dataset: str) -> str:
             continue
         start, summed = SEEN_IN[mode]
         record = next((r for r in attacks if r.method == method and r.protection.startswith(start)), None)
-        cells = [_under(run), f"{run.result.bytes.up / 1000:,.0f}", f"{run.result.seconds_per_round:.2f}"]
+        name = tested[method]
+        cells = [
+            name,
+            _under(run, name),
+            f"{run.result.bytes.up / 1000:,.0f}",
+            f"{run.result.seconds_per_round:.2f}",
+        ]
         rows.append((f"`{method}`", mode, best_attack(record, summed) or "–", *cells))
-    head = ("", "mode", "attack", PAIR, "kB up per client and round", "seconds per round")
+    head = ("", "mode", "attack", "of", PAIR, "kB up per client and round", "seconds per round")
     return table(head, rows) if rows else NONE_YET
 
 
@@ -56,8 +68,10 @@ def differential_privacy(private: Private, dataset: str) -> str:
         }
         clip = next((f"{run.result.privacy['clip']:g}" for run in mine.values() if run.result.privacy), "")
         rounds = next(str(run.config["rounds"]) for run in mine.values())
-        rows.append((f"`{method}`", rounds, clip, *(_under(mine.get(epsilon)) for epsilon in EPSILONS)))
-    head = ("", "rounds", "clip", *(f"ε = {'∞' if e is None else f'{e:g}'}" for e in EPSILONS))
+        tested = _common(list(mine.values()))
+        figures = (_under(mine.get(epsilon), tested) for epsilon in EPSILONS)
+        rows.append((f"`{method}`", rounds, clip, tested, *figures))
+    head = ("", "rounds", "clip", "of", *(f"ε = {'∞' if e is None else f'{e:g}'}" for e in EPSILONS))
     done = {run.label for run in here}
     missing = ", ".join(
         f"`{label}`" for where, label in private.asked if where == dataset and label not in done
@@ -66,10 +80,15 @@ def differential_privacy(private: Private, dataset: str) -> str:
     return (table(head, rows) if rows else NONE_YET) + below
 
 
-def _under(run: Record | None) -> str:
+def _common(runs: Records) -> TestName:
+    """The test that a method's runs have in common."""
+    return "test" if all(run.result.test for run in runs) else "test_train"
+
+
+def _under(run: Record | None, name: TestName) -> str:
     if run is None:
         return ""
-    full = run.result.test.full
+    full = run.result.tests[name].full
     noise = f" ({run.result.privacy['noise_multiplier']:.2f})" if run.result.privacy else ""
     return f"{full['hr@10']:.4f} / {full['ndcg@10']:.4f}{noise}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from statistics import mean, median, stdev
 from textwrap import fill
 
@@ -10,8 +11,8 @@ from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS, published
 
 from solera.runs.presets import preset, presets
-from solera.study.compare import HISTORIES
-from solera.study.records import History, Record
+from solera.runs.result import TESTS, Ranking, TestName
+from solera.study.records import Record
 from solera_research.papers.cells import Stored
 
 PROTOCOLS = {"paper": "`paper` (leaky)", "strict": "`strict`"}
@@ -25,26 +26,29 @@ HEADLINE = {  # label: how it is called, and whose published row it has
     "ease": ("*EASE, centralized*", ""),
     "fedslist": ("**FedSLIST**, one round", ""),
 }
-KNOWN = {"train": "the training items alone", "validation": "all items before the test item"}
-FULL = [f"full ranking, {known}" for known in HISTORIES.values()]
+KNOWN: dict[TestName, str] = {
+    "test_train": "the training items alone",
+    "test": "all items before the test item",
+}
+RANKED: dict[Ranking, str] = {"sampled99": "99 negatives", "full": "full ranking"}
 Records = Sequence[Record]
 
 
 def figures(name: str, records: Records, papers: Stored) -> str:
     """A preset's published and measured figures, and the commands that make the latter."""
-    rows = [("published", published(preset(name)), "", "", "")]
+    rows: list[tuple[str, ...]] = [("published", published(preset(name)), "", "", "", "")]
     both = {"paper": papers.find(preset(name).config()), "strict": _strict(records, name)}
     for protocol, runs in ((protocol, runs) for protocol, runs in both.items() if runs):
         seeds = ", ".join(map(str, sorted(run.seed for run in runs)))
-        of_both = (_measured(runs, "full"), "") if protocol == "paper" else _of_both(runs)
-        rows.append((PROTOCOLS[protocol], _measured(runs, "sampled99"), *of_both, seeds))
+        figures = (_measured(runs, *how) for how in product(TESTS, RANKED))
+        rows.append((PROTOCOLS[protocol], *figures, seeds))
     command = f"solera train --preset {name} --seed S --protocol"
     below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
     seconds = [
         run.result.seconds_per_round for runs in both.values() for run in runs if run.result.seconds_per_round
     ]
     time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
-    head = ("", f"99 negatives, {PAIR}", *(f"{each}, {PAIR}" for each in FULL), "seeds")
+    head = ("", *(f"{test}, {RANKED[ranking]}, {PAIR}" for test, ranking in product(TESTS, RANKED)), "seeds")
     columns = [number for number in range(len(head)) if number == 0 or any(row[number] for row in rows)]
     shown = [[row[number] for number in columns] for row in (head, *rows)]
     return table(shown[0], shown[1:]) + f"\n\n{below}{time}"
@@ -55,9 +59,11 @@ def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
     found = {
         label: next(filter(None, (_of(each, label) for each in (board, *earlier))), []) for label in HEADLINE
     }
-    shown = {label: runs for label, runs in found.items() if _known(runs, "train")}
-    # One history for all rows: the device's own, or else what every record has.
-    known: History = "validation" if all(_known(runs, "validation") for runs in shown.values()) else "train"
+    shown = {label: runs for label, runs in found.items() if _measured(runs, "test_train", "full")}
+    # One test for all rows.
+    tested: TestName = (
+        "test" if all(_measured(runs, "test", "full") for runs in shown.values()) else "test_train"
+    )
     rows = []
     for label, runs in shown.items():
         name, source = HEADLINE[label]
@@ -67,16 +73,17 @@ def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
             (
                 name if _of(board, label) else f"{name} †",
                 f"{there:.3f}" if there else "",
-                _hr(leaky) if leaky else "",
-                _hr(runs),
-                _known(runs, known),
+                _hr(leaky, "test_train"),
+                _hr(runs, tested),
+                _measured(runs, tested, "full"),
             )
         )
     head = ("HR@10", "published", PROTOCOLS["paper"], PROTOCOLS["strict"], f"whole catalogue, {PAIR}")
     notes = (
         "The first three columns rank the test item against 99 negatives, where chance is 0.10. The last is "
-        f"`strict` against the whole catalogue, of models that know {KNOWN[known]}. "
-        "± is the standard deviation over seeds."
+        f"`strict` against the whole catalogue. Models know {KNOWN[tested]} (`{tested}`)"
+        + ("" if tested == "test_train" else "; under `paper`, the training items alone (`test_train`)")
+        + ". ± is the standard deviation over seeds."
     )
     if any(not _of(board, label) for label in shown):
         notes += " † by an earlier, shorter search."
@@ -87,8 +94,8 @@ def _of(records: Records, label: str, protocol: str = "strict") -> Records:
     return [run for run in records if (run.label, run.dataset, run.protocol) == (label, "ml-100k", protocol)]
 
 
-def _hr(runs: Records) -> str:
-    return _spread([run.result.test.sampled99["hr@10"] for run in runs])
+def _hr(runs: Records, name: TestName) -> str:
+    return _measured(runs, name, "sampled99").partition(" / ")[0]
 
 
 def reproduction(papers: Stored, datasets: Sequence[str]) -> str:
@@ -98,11 +105,14 @@ def reproduction(papers: Stored, datasets: Sequence[str]) -> str:
         leaky = papers.find(entry.config()) if entry.published and entry.dataset in datasets else []
         if leaky and entry.published:
             away = (
-                mean(run.result.test.sampled99[metric] for run in leaky) - entry.published[key]
+                mean(test.sampled99[metric] for run in leaky if (test := run.result.test_train))
+                - entry.published[key]
                 for key, metric in METRICS.items()
             )
             difference = " / ".join(f"{each:+.3f}" for each in away)
-            rows.append((f"`{entry.name}`", published(entry), _measured(leaky, "sampled99"), difference))
+            rows.append(
+                (f"`{entry.name}`", published(entry), _measured(leaky, "test_train", "sampled99"), difference)
+            )
     return table(("preset", "published", PROTOCOLS["paper"], "difference"), rows) if rows else NONE_YET
 
 
@@ -110,22 +120,13 @@ def _strict(records: Records, name: str) -> Records:
     return [run for run in records if (run.preset, run.protocol) == (name, "strict")]
 
 
-def _measured(runs: Records, part: str) -> str:
-    each = ([getattr(run.result.test, part)[metric] for run in runs] for metric in METRICS.values())
-    return " / ".join(map(_spread, each)) if runs else ""
-
-
-def _of_both(runs: Records) -> tuple[str, str]:
-    """Full-ranking figures of models that know training items alone, and the validation item as well."""
-    return _known(runs, "train"), _known(runs, "validation")
-
-
-def _known(runs: Records, history: History) -> str:
-    found = [run.test(history) for run in runs]
-    tested = [each for each in found if each]
-    if not tested or len(tested) < len(found):
+def _measured(runs: Records, name: TestName, ranking: Ranking) -> str:
+    """HR@10 and NDCG@10 of a test; empty where a run has no such test."""
+    tested = [run.result.tests.get(name) for run in runs]
+    found = [each[ranking] for each in tested if each]
+    if not found or len(found) < len(tested):
         return ""
-    return " / ".join(_spread([each.full[metric] for each in tested]) for metric in METRICS.values())
+    return " / ".join(_spread([each[metric] for each in found]) for metric in METRICS.values())
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 from blocks.markdown import NONE_YET, PAIR, table
 from blocks.settings import METRICS
 
-from solera.study.compare import HISTORIES, NOT_RUN, Row, boards, compare
-from solera.study.records import History, Record
+from solera.runs.result import TESTS, TestName
+from solera.study.compare import NOT_RUN, Row, boards, compare
+from solera.study.records import Record
 from solera.study.tables import text
 
-HEAD = (PAIR, *HISTORIES.values(), "MB up / down")
+HEAD = (PAIR, *TESTS, "MB up / down")
 DATASETS = ("ml-1m", "ml-1m-5core", "beauty", "toys", "sports")
 TWINS = {  # what is the same but for federation
     "fedslist, attributes & fedsasrec": "slist, attributes & sasrec",
@@ -65,7 +66,7 @@ def _lines(rows: Sequence[Row], *, attributes: bool) -> list[tuple[str, ...]]:
     return [
         (
             f"{row.label}, centralized" if row.central else f"**{row.label}**",
-            *(_known(row, history) for history in HISTORIES),
+            *(_tested(row, name) for name in TESTS),
             _bytes(row),
         )
         for row in rows
@@ -73,8 +74,8 @@ def _lines(rows: Sequence[Row], *, attributes: bool) -> list[tuple[str, ...]]:
     ]
 
 
-def _known(row: Row, history: History) -> str:
-    figures = [row.known(history, metric) for metric in METRICS.values()]
+def _tested(row: Row, name: TestName) -> str:
+    figures = [row.spread(name, metric) for metric in METRICS.values()]
     return "" if NOT_RUN in figures else " / ".join(map(text, figures))
 
 
@@ -94,9 +95,9 @@ def cost_of_federation(records: Sequence[Record]) -> str:
     for name, (ours, theirs) in product(DATASETS, TWINS.items()):
         pairs = [p for p in made.get(name, ()) if (p.ours.label, p.theirs.label) == (ours, theirs)]
         if pairs:
-            by_history = {pair.history: text(pair.interval) for pair in pairs}
-            rows.append((name, ours, theirs, *(by_history.get(history, "") for history in HISTORIES)))
-    return table(("data set", "federated", "centralized", *HISTORIES.values()), rows) if rows else NONE_YET
+            by_test = {pair.test: text(pair.interval) for pair in pairs}
+            rows.append((name, ours, theirs, *(by_test.get(test, "") for test in TESTS)))
+    return table(("data set", "federated", "centralized", *TESTS), rows) if rows else NONE_YET
 
 
 def _pair(figures: tuple[float, float]) -> str:

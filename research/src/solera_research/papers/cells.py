@@ -261,7 +261,8 @@ def figure(record: Record, metric: str, cell: Cell) -> float | None:
     bounds = cell.table.ratings.get(cell.row, {}).get(cell.dataset.name)
     if bounds:
         return _of_group(record, metric, cell.table.ranking, bounds)
-    return record.result.test[cell.table.ranking].get(metric)
+    test = record.result.test_train  # as in the papers
+    return None if test is None else test[cell.table.ranking].get(metric)
 
 
 def _cost(record: Record, metric: str) -> float | None:

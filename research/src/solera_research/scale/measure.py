@@ -77,7 +77,7 @@ def measure(point: Point, table: Path, worlds: Path, say: Callable[[str], None] 
             bytes_down=result.bytes.down if result.bytes else 0.0,
             kept_bytes=(out / "personal.safetensors").stat().st_size,
             embedding_size=result.options.get("embedding_size", 1),
-            ndcg=result.test.full["ndcg@10"],
+            ndcg=result.main[1].full["ndcg@10"],
             plan=planned,
             command=" ".join(["solera", *point.arguments(file.name, "RUN")]),
             environment=anonymous(done.environment),

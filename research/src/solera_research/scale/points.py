@@ -67,7 +67,7 @@ class Point(Frozen):
         for key, value in options.items():
             given += ["-o", f"{key}={value}"]
         given += ["--evaluate-users", str(self.evaluate_users), "--evaluate-every", str(self.evaluate_every)]
-        given += ["--no-second-test", "--threads", str(self.threads)]
+        given += ["--no-both-tests", "--threads", str(self.threads)]
         return given + (["--workers", str(self.ranks)] if self.ranks > 1 else [])
 
 

@@ -61,7 +61,7 @@ class ScaleRecord(TableRow):
     bytes_down: float
     kept_bytes: int = Field(description="the clients' state on disk")
     embedding_size: int = Field(description="1 for methods without one")
-    ndcg: float = Field(description="NDCG@10 on test items, full ranking")
+    ndcg: float = Field(description="NDCG@10 of the test that refreshes nothing, full ranking")
     plan: Planned | None = Field(
         default=None, description="None for several ranks, whose shares it does not know"
     )
