@@ -193,7 +193,7 @@ LOOKS = [
     *("methods", "doctor", "data show", "data audit"),
     *("device recommend", "device outbox", "device status", "federation status"),
 ]
-OWN = ["fleet", "data clear", "device open"]  # folders of their own, a service
+OWN = ["fleet", "device open"]  # folders of their own, a service
 RESEARCH = ("attack", "bench", "leak", "paper", "poison")  # refused commands of these are tested there
 
 

@@ -97,20 +97,6 @@ def synthesize(
 
 @app.command()
 @answers
-def clear() -> Answer:
-    """Delete the converted copies of data sets that make loading fast. They are made again when needed.
-
-    Example: solera data clear
-    """
-    from solera.data.files import clear as delete
-    from solera.data.files import converted_dir
-
-    folder, size = converted_dir(), delete()
-    return Answer({"folder": str(folder), "bytes": size}, [Line(f"deleted {size / 1e6:,.1f} MB in {folder}")])
-
-
-@app.command()
-@answers
 def audit(
     name: Annotated[str, typer.Argument(help=NAMED, autocompletion=dataset_names)],
     protocol: Annotated[

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from solera.cli.output import Answer, Line, Table, answers
 
 
 @answers
-def doctor() -> Answer:
+def doctor(
+    clear: Annotated[
+        bool,
+        typer.Option(
+            "--clear",
+            help="Delete the converted copies of data sets that make loading fast. They are made again.",
+        ),
+    ] = False,
+) -> Answer:
     """Check the installation, the machine and the data folders.
 
     Example: solera doctor
+
+    Example: solera doctor --clear
     """
+    if clear:
+        from solera.data.files import clear as delete
+        from solera.data.files import converted_dir
+
+        converted, size = converted_dir(), delete()
+        said = [Line(f"deleted {size / 1e6:,.1f} MB in {converted}")]
+        return Answer({"folder": str(converted), "bytes": size}, said)
     import torch
 
     from solera.data.datasets import available, names

@@ -32,6 +32,7 @@ COMMANDS = {
     "presets": Now("methods --presets"),
     "baseline": Now("train"),
     "similar": Now("recommend {} --like {}"),
+    "data clear": Now("doctor --clear"),
     "data list": Now("data show"),
     "data stats": Now("data show"),
     "bundle vectors": Now("bundle show", {"-o": "--vectors", "--output": "--vectors"}),
