@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from solera.cli.options import DataDir, Plugins, parse_columns, parse_pairs
+from solera.cli.options import DataDir, Plugins, parse_columns, parse_pairs, takes_settings
 from solera.cli.output import Answer, Line, Table, answers, help_if_alone, show
-from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.device.bundle import Bundle

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from solera.cli.options import Data, DataDir, parse_columns
+from solera.cli.options import Data, DataDir, parse_columns, takes_settings
 from solera.cli.output import Answer, Line, Table, answers, err
 from solera.cli.progress import run_shown
-from solera.cli.settings import takes_settings
 from solera.cli.sweep import Workers
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from solera.cli.folder import Folder
+from solera.cli.options import takes_fields
 from solera.cli.output import Answer, Line, Table, answers
-from solera.cli.settings import takes_fields
 from solera.core.text import counted
 from solera.device.policy import Policy
 

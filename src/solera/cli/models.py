@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from solera.cli.options import Columns, DataDir, Options, Plugins, parse_columns, parse_pairs
+from solera.cli.options import DataDir, Options, Plugins, parse_columns, parse_pairs, takes_settings
 from solera.cli.output import Answer, Line, answers, say
 from solera.cli.progress import open_progress
 
 
 @answers
+@takes_settings("columns")
 def fit(
     table: Annotated[str, typer.Argument(help="A .csv, .tsv or .parquet file, or the name of a data set.")],
     models: Annotated[Path, typer.Option("--out", help="The folder of models.")] = Path("models"),
@@ -28,7 +29,8 @@ def fit(
         bool, typer.Option("--update", help="The table only has new rows: add them to the current model.")
     ] = False,
     keep: Annotated[int, typer.Option(help="How many models to keep, the current one included.", min=1)] = 7,
-    columns: Columns = None,
+    *,
+    settings: dict[str, Any],
     data_dir: DataDir = None,
 ) -> Answer:
     """Fit a model to all rows of a table and publish it as models/current. Nothing is held out.
@@ -52,7 +54,7 @@ def fit(
             tell(done, clients, "")
 
     start = perf_counter()
-    named = parse_columns(columns)
+    named = parse_columns(settings.get("columns"))
     rows = loaded(table, named, data_dir)
     if update:
         model = load_model(models / CURRENT)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli.catalogue import method_names
-from solera.cli.options import Data, DataDir, Options, Plugins, parse_pairs
+from solera.cli.options import Data, DataDir, Options, Plugins, parse_pairs, takes_settings
 from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import run_shown
-from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.runs import RunConfig

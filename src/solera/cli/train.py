@@ -19,10 +19,10 @@ from solera.cli.options import (
     Threads,
     parse_numbers,
     parse_pairs,
+    takes_settings,
 )
 from solera.cli.output import Answer, Line, answers, duration, err, of_result
 from solera.cli.progress import epoch_progress, training_progress
-from solera.cli.settings import takes_settings
 from solera.cli.workers import is_first_rank, is_rank, start_workers
 from solera.core.errors import SoleraError
 

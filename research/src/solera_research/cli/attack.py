@@ -18,10 +18,10 @@ from solera.cli.options import (
     Threads,
     parse_numbers,
     parse_pairs,
+    takes_settings,
 )
 from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import step_progress
-from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.runs import RunConfig

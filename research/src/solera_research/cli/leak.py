@@ -9,15 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from solera.cli.options import (
-    Columns,
     Data,
     DataDir,
-    MinInteractions,
     Options,
-    Seed,
     Threads,
     parse_columns,
     parse_pairs,
+    takes_settings,
 )
 from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import epoch_progress, step_progress
@@ -31,6 +29,7 @@ GROUPS = {
 
 
 @answers
+@takes_settings("seed", "min_interactions", "columns")
 def leak(
     data: Data = "ml-100k",
     method: Annotated[str, typer.Option(help="Method, with plug-ins as in fedmf+plgc.")] = "fedrap",
@@ -38,7 +37,6 @@ def leak(
     every: Annotated[
         bool, typer.Option("--all", help="The counter on six data sets, beside every published figure.")
     ] = False,
-    seed: Seed = 0,
     option: Options = None,
     picture: Annotated[Path, typer.Option(help="Name of the pictures, without .png and .svg.")] = Path(
         "leak"
@@ -46,8 +44,8 @@ def leak(
     record: Annotated[Path | None, typer.Option(help="With --all: table to add the figures to.")] = None,
     threads: Threads = 0,
     data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
+    *,
+    settings: dict[str, Any],
 ) -> Answer:
     """Show that held-out items rise under the papers' protocol but not under strict. About a minute.
 
@@ -57,6 +55,7 @@ def leak(
 
     Example: solera leak --data ml-100k --method local --rounds 30
     """
+    seed = settings.pop("seed", 0)
     if every:
         return _count(seed, _folder(picture) / picture.name, record, data_dir)
     from solera.data.datasets import load
@@ -68,9 +67,8 @@ def leak(
     name, *plugins = method.split("+")
     build(name, options, plugins)
     folder = _folder(picture)
-    interactions = load(
-        data, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns)
-    )
+    settings["columns"] = parse_columns(settings.get("columns"))
+    interactions = load(data, data_dir=data_dir, **settings)
     with step_progress(f"{method} on {interactions.name}", 2 * rounds) as update:
 
         def on_round(done: int, protocol: str, places: Places) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from solera.cli.bench import Jobs, Replace, RetryFailed, ended
 from solera.cli.lazy import Pluggable
 from solera.cli.options import (
-    Columns,
     DataDir,
-    MinInteractions,
     OptionalData,
     Options,
-    ProtocolName,
-    Seed,
     Threads,
-    parse_columns,
     parse_pairs,
+    takes_settings,
 )
 from solera.cli.output import Answer, Line, Table, answers, err, help_if_alone
 from solera.cli.progress import run_shown, step_progress
@@ -221,23 +217,19 @@ def summary(records: Records = None) -> Answer:
 
 @app.command()
 @answers
+@takes_settings("protocol", "rounds", "seed", "min_interactions", "columns")
 def draw(
     runs: Annotated[
         list[str],
         typer.Argument(metavar="RUN…", help="Methods, with plug-ins as in fedmf+plgc, or names of presets."),
     ],
     data: OptionalData = None,
-    protocol: ProtocolName | None = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds to train (default: the preset's).", min=1)
-    ] = None,
-    seed: Seed = 0,
     option: Options = None,
     output: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("figures"),
     threads: Threads = 0,
     data_dir: DataDir = None,
-    min_interactions: MinInteractions = None,
-    columns: Columns = None,
+    *,
+    settings: dict[str, Any],
 ) -> Answer:
     """Train, and draw the papers' figures of single rounds and of users' item tables, as SVG.
 
@@ -263,12 +255,8 @@ def draw(
             preset=preset,
             plugins=[] if preset else plugins,
             options=parse_pairs(option or [], "-o learning_rate=0.05"),
-            protocol=protocol,
-            rounds=rounds,
             patience=0,
-            seed=seed,
-            min_interactions=min_interactions,
-            columns=parse_columns(columns),
+            **settings,
         )
         interactions = load(
             config.dataset,

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from solera.cli.catalogue import method_names
-from solera.cli.options import DataDir, OptionalData, Options, Plugins, PresetName, Threads, parse_pairs
+from solera.cli.options import (
+    DataDir,
+    OptionalData,
+    Options,
+    Plugins,
+    PresetName,
+    Threads,
+    parse_pairs,
+    takes_settings,
+)
 from solera.cli.output import Answer, Line, Table, answers
 from solera.cli.progress import step_progress
-from solera.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from solera.runs import RunConfig
