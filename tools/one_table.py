@@ -4,8 +4,8 @@
     python tools/one_table.py --users 2000 --items 500 --interactions 40000 --seconds 2
 
 Prints the seconds and memory of each step, what an update saves, how far its weights are from those of a fit
-to everything, and the requests per second and latencies that wrk sees. Each step is a command in a process of its
-own, as a night would run it. `wrk` must be installed.
+to everything, and the requests per second and latencies that wrk sees. Each step is a command in a process of
+its own, as a night would run it. `wrk` must be installed.
 """
 
 from __future__ import annotations
