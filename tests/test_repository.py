@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,44 @@ def test_hosted_checks_are_the_local_ones() -> None:
 
 
 def test_actions_are_pinned_to_commits() -> None:
-    """Whoever can move a tag of an action could run code in the checks."""
-    uses = re.findall(r"uses: (.*)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
-    assert len(uses) == 2
+    """Whoever can move a tag of an action could run code in the checks, and in what is published."""
+    workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
+    assert [path.name for path in workflows] == ["ci.yml", "release.yml"]
+    uses = [each for path in workflows for each in re.findall(r"uses: (.*)", path.read_text("utf-8"))]
+    assert len(uses) == 8
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", each) for each in uses)
+
+
+def test_a_release_is_built_by_the_local_program_and_published_without_a_token() -> None:
+    workflow = read(ROOT / ".github/workflows/release.yml")
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    assert [step["run"] for step in build["steps"] if "run" in step] == ['.ci/release "$GITHUB_REF_NAME" out']
+    assert os.access(ROOT / ".ci/release", os.X_OK)
+    assert ".ci/package" in (ROOT / ".ci/release").read_text("utf-8")
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"] == "pypi"
+    assert "secrets." not in (ROOT / ".github/workflows/release.yml").read_text("utf-8")
+
+
+def test_a_tag_that_disagrees_with_the_version_is_not_released(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [ROOT / ".ci/release", "v9.9.9", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"the tag is v9.9.9, but pyproject.toml has {project()['version']}" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
+    recipe = read(ROOT / "packaging/conda/recipe.yaml")
+    wanted = {each.replace(">=", " >=") for each in project()["dependencies"]}
+    wanted = {each.replace("torch ", "pytorch ") for each in wanted}
+    needs = recipe["requirements"]
+    assert set(needs["run"]) == {f"python {project()['requires-python']}", *wanted}
+    assert {each.replace("pytorch-cpu", "pytorch") for each in needs["host"]} >= wanted
+    assert recipe["context"]["version"] == project()["version"]
+    script = "solera = " + project()["scripts"]["solera"]
+    assert recipe["build"]["python"]["entry_points"] == [script]
 
 
 def test_the_lock_names_public_hosts_alone() -> None:

@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 
 # [text](../../src/…): from docs/ or a folder below it to something beside docs/
 OUTSIDE = re.compile(
-    r"\[([^\]]+)\]\((?:\.\./)+(?:src|research|experiments|packaging|tests|tools|[A-Z]+\.(?:md|cff)|LICENSE)[^)]*\)"
+    r"\[([^\]]+)\]\((?:\.\./)+(?:src|research|experiments|packaging|tests|tools|\.github|[A-Z]+\.(?:md|cff)|LICENSE)[^)]*\)"
 )
 
 NOTEBOOK = re.compile(r"\(([\w-]+)\.ipynb\)")  # a link in a notebook to another one
