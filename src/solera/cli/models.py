@@ -1,4 +1,4 @@
-"""solera fit and solera serve: one table, a new model every night."""
+"""solera fit, serve and export: one table, a new model every night."""
 
 from __future__ import annotations
 
@@ -86,6 +86,27 @@ def fit(
             *([Line(popular)] if fallback else []),
             Line(f"next: solera recommend {models / CURRENT} --all -o recommendations.parquet", "dim"),
         ],
+    )
+
+
+@answers
+def export(
+    model: Annotated[Path, typer.Argument(help="The folder of a model, or of a finished run.")],
+    onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="ONNX file to write.")],
+    data_dir: DataDir = None,
+) -> Answer:
+    """Write a model of fedsasrec as an ONNX file, which other runtimes read without torch or Solera.
+
+    Example: solera export models/current --onnx model.onnx
+    """
+    from solera.adapters.onnx import export as write
+    from solera.cli.recommend import opened
+
+    made = opened(model, data_dir)
+    size = write(made, onnx).stat().st_size
+    return Answer(
+        {"model": str(model), "onnx": str(onnx), "bytes": size, "items": made.data.n_items},
+        [Line(f"{made.data.n_items:,} items, {size / 2**20:.1f} MiB: {onnx}")],
     )
 
 
