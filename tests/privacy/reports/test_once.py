@@ -30,7 +30,7 @@ ITEMS = 12
 class Device:
     def __init__(self) -> None:
         self.history: list[int] = []
-        self.ledger = Ledger(sqlite3.connect(":memory:"))
+        self.ledger = Ledger(sqlite3.connect(":memory:"), "films")
 
     def night(self, epoch: int, *, newest: int = ITEMS, limit: int = 1000, ordered: bool = False):
         taken = self.ledger.take(epoch, measurements(self.history, newest, ordered=ordered), limit)

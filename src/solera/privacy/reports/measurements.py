@@ -25,7 +25,7 @@ import hmac
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ITEM, PAIR, ORDERED, PADDING = range(4)  # kinds
 MEASUREMENT_BYTES = 10
@@ -79,73 +79,72 @@ def measurements(history: Iterable[int], newest: int, *, ordered: bool = False) 
 
 
 class Ledger:
-    """What has gone from a device, in a database that belongs to it.
+    """What has gone from a device to one federation, in a database that belongs to the device.
 
     A night's measurements are `taken` before anything of them leaves, and have `gone` before the message is
-    handed over. A night of which no message was handed over is `dropped` and can be taken again.
+    handed over. A night of which no message was handed over is dropped, and its measurements go later.
     """
 
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
+    def __init__(self, database: sqlite3.Connection, federation: str) -> None:
+        self._database, self._federation = database, federation
         with database:
             database.execute(
-                "CREATE TABLE IF NOT EXISTS reported (digest BLOB PRIMARY KEY, epoch INTEGER NOT NULL,"
-                " gone INTEGER NOT NULL, measurement BLOB) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS reported (federation TEXT, digest BLOB, epoch INTEGER NOT NULL,"
+                " gone INTEGER NOT NULL, measurement BLOB, PRIMARY KEY (federation, digest)) WITHOUT ROWID"
             )
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS reporter (one INTEGER PRIMARY KEY CHECK (one = 1), key BLOB)"
-            )
-            database.execute("INSERT OR IGNORE INTO reporter VALUES (1, ?)", (os.urandom(32),))
-        self.key: bytes = database.execute("SELECT key FROM reporter").fetchone()[0]
+            database.execute("CREATE TABLE IF NOT EXISTS reporter (federation TEXT PRIMARY KEY, key BLOB)")
+            database.execute("INSERT OR IGNORE INTO reporter VALUES (?, ?)", (federation, os.urandom(32)))
+        ((self.key,),) = self._rows("SELECT key FROM reporter WHERE federation = ?")
 
     def take(self, epoch: int, candidates: Iterable[Measurement], limit: int) -> list[Measurement]:
         """The first candidates that were never taken, at most `limit`. A night is taken once."""
-        self.drop(before=epoch)
-        taken = self.of(epoch)
         with self._database:
+            self._rows("DELETE FROM reported WHERE federation = ? AND epoch < ? AND NOT gone", epoch)
+            taken = len(self.of(epoch))
             for each in () if taken else candidates:
-                if len(taken) == limit:
+                if taken == limit:
                     break
-                row = (self._digest(each), epoch, each.encoded())
-                entered = (
-                    "INSERT OR IGNORE INTO reported (digest, epoch, gone, measurement) VALUES (?, ?, 0, ?)"
-                )
-                if self._database.execute(entered, row).rowcount:
-                    taken.append(each)
-        return taken
+                row = (self._federation, self._digest(each), epoch, each.encoded())
+                entered = self._database.execute(
+                    "INSERT OR IGNORE INTO reported VALUES (?, ?, ?, 0, ?)", row
+                ).rowcount
+                taken += entered
+        return self.of(epoch)
 
     def of(self, epoch: int) -> list[Measurement]:
         """What was taken for a night, without what was forgotten since."""
-        rows = self._database.execute(
-            "SELECT measurement FROM reported WHERE epoch = ? AND measurement IS NOT NULL", (epoch,)
+        rows = self._rows(
+            "SELECT measurement FROM reported WHERE federation = ? AND epoch = ?"
+            " AND measurement IS NOT NULL ORDER BY digest",
+            epoch,
         )
         return [Measurement.decoded(row[0]) for row in rows]
 
     def went(self, epoch: int) -> None:
         """Record that a night's message is about to be handed over: all of it counts as sent from here on."""
         with self._database:
-            self._database.execute("UPDATE reported SET gone = 1 WHERE epoch = ?", (epoch,))
-
-    def drop(self, before: int) -> None:
-        """Nights before this one whose message was never handed over."""
-        with self._database:
-            self._database.execute("DELETE FROM reported WHERE epoch < ? AND NOT gone", (before,))
+            self._rows("UPDATE reported SET gone = 1 WHERE federation = ? AND epoch = ?", epoch)
 
     def gone(self) -> list[tuple[int, Measurement | None]]:
         """Nights and all that has gone; None where an item was deleted since."""
-        rows = self._database.execute("SELECT epoch, measurement FROM reported WHERE gone ORDER BY epoch")
+        rows = self._rows(
+            "SELECT epoch, measurement FROM reported WHERE federation = ? AND gone ORDER BY epoch"
+        )
         return [(row[0], Measurement.decoded(row[1]) if row[1] else None) for row in rows]
 
     def forget(self, item: int) -> None:
         """Delete an item that is no longer in the history. What has gone of it stays in the sums."""
         with self._database:
-            rows = self._database.execute(
-                "SELECT digest, gone, measurement FROM reported WHERE measurement IS NOT NULL"
-            ).fetchall()
-            for digest, gone, encoded in rows:
+            for digest, gone, encoded in self._rows(
+                "SELECT digest, gone, measurement FROM reported WHERE federation = ?"
+                " AND measurement IS NOT NULL"
+            ):
                 if item in Measurement.decoded(encoded)[1:3]:
                     change = "UPDATE reported SET measurement = NULL" if gone else "DELETE FROM reported"
-                    self._database.execute(f"{change} WHERE digest = ?", (digest,))
+                    self._rows(f"{change} WHERE federation = ? AND digest = ?", digest)
+
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._database.execute(statement, (self._federation, *values)).fetchall()
 
     def _digest(self, measurement: Measurement) -> bytes:
         return hmac.digest(self.key, measurement.identity, hashlib.sha256)[:16]
