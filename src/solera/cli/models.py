@@ -125,35 +125,28 @@ def serve(
 
     Example: solera serve models/current --port 8000
     """
-    import os
+    import socket
 
     from solera.core.errors import ConfigError
-    from solera.estimators import load_model
+    from solera.estimators import check_model
 
     try:
-        import fastapi  # noqa: F401
-        import uvicorn
-        from uvicorn.supervisors import Multiprocess
-    except ImportError:
-        raise ConfigError("serving needs FastAPI and uvicorn", "pip install 'solera[serve]'") from None
-    if not (model / "model.json").exists():
-        load_model(model)  # the error says what is wrong
-    os.environ["SOLERA_MODEL"] = str(model)
-    config = uvicorn.Config(
-        "solera.serving:app",
-        factory=True,
-        host=host,
-        port=port,
-        workers=workers,
-        log_level="warning",
-        access_log=False,
-    )
-    listening = config.bind_socket()
-    listening.listen(2048)  # requests wait until the model is read
+        from solera.serving import answer, answer_together
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"serving needs {error.name}", "pip install 'solera[serve]'") from None
+    check_model(model)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {reason}", "give another --port or --host"
+        ) from None
     address, number = listening.getsockname()[:2]
-    say(f"serving {model}: http://{address}:{number}/docs")
-    server = uvicorn.Server(config)
+    shown = f"[{address}]" if ":" in address else address
+    say(f"serving {model}: http://{shown}:{number}/docs")  # requests wait until the model is read
     if workers == 1:
-        server.run(sockets=[listening])
+        answer(model, listening)
     else:
-        Multiprocess(config, target=server.run, sockets=[listening]).run()
+        answer_together(model, listening, workers)

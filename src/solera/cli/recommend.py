@@ -114,10 +114,15 @@ def recommend(
 
 def opened(path: Path, data_dir: Path | None) -> Run | Model:
     """A finished run, or a saved model."""
+    from solera.core.errors import RunError
     from solera.estimators import load_model
     from solera.runs import Run
 
-    return load_model(path) if (path / "model.json").exists() else Run.open(path, data_dir=data_dir)
+    if (path / "model.json").exists():
+        return load_model(path)
+    if not path.exists():
+        raise RunError(f"{path} does not exist", "solera train makes a run, and solera fit a model")
+    return Run.open(path, data_dir=data_dir)
 
 
 def _entries(found: list[Recommendation] | pl.DataFrame) -> list[dict[str, Any]]:
