@@ -3,6 +3,12 @@
 # dependencies = [
 #     "torch", "numpy==1.26.4", "pandas==2.0.3", "scipy<1.12", "scikit-learn", "cvxpy==1.4.2", "setuptools",
 # ]
+# [tool.uv.sources]
+# torch = { index = "cpu" }
+# [[tool.uv.index]]
+# name = "cpu"
+# url = "https://download.pytorch.org/whl/cpu"
+# explicit = true
 # ///
 """Run the authors' public code on a CPU, as it is or with one line changed, and record its figures.
 
