@@ -206,7 +206,7 @@ def searches(all_boards: Boards) -> str:
             *("its round", "near an end of the range"),
         )
         parts.append(folded(each.board.dataset, table(head, rows)))
-    total = f"All searches and final runs with a record took {all_boards.hours:.1f} hours, each on one thread."
+    total = f"All searches and final runs took {all_boards.hours:.1f} hours, each on one thread."
     return "\n\n".join([*parts, total]) if parts else NONE_YET
 
 
