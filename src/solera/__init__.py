@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from solera.core.errors import SoleraError
 
 if TYPE_CHECKING:
+    __version__: str
     from solera.api import (
         BaselineRun,
         Callback,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         train,
     )
 
-__version__ = version("solera")
 MODELS = (  # a class for each method and each centralized baseline, see `solera.estimators`
     "CoLR",
     "FedCIA",
@@ -108,6 +107,10 @@ __all__ += MODELS  # noqa: PLE0605
 
 def __getattr__(name: str) -> Any:
     """Load torch and the rest only when something is asked for: `solera --help` must not wait for them."""
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("solera")
     if name not in __all__:
         raise AttributeError(f"module 'solera' has no attribute {name!r}")
     from solera import api  # noqa: PLC0415

@@ -5,21 +5,37 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from solera.cli.device_history import add, correct, forget, history
-from solera.cli.device_import import import_, match
-from solera.cli.device_sharing import join, leave, outbox, policy
 from solera.cli.folder import Folder, User
+from solera.cli.lazy import Place, Pluggable
 from solera.cli.output import Answer, Line, Table, answers, err, help_if_alone, show
 
 if TYPE_CHECKING:
     from solera.device.recommending import DeviceRecommendation
 
+_ELSEWHERE = {
+    "device_history": ("add", "history", "correct", "forget"),
+    "device_import": ("import", "match"),
+    "device_sharing": ("outbox", "policy", "join", "leave"),
+}
+
+
+class _Device(Pluggable):
+    prefix = "device."
+    own: ClassVar = {
+        name: Place(f"solera.cli.{module}:{name}{'_' if name == 'import' else ''}", "Commands")
+        for module, names in _ELSEWHERE.items()
+        for name in names
+    }
+
+
 app = typer.Typer(
-    help="Keep a history and get recommendations on your own device, offline.", invoke_without_command=True
+    cls=_Device,
+    help="Keep a history and get recommendations on your own device, offline.",
+    invoke_without_command=True,
 )
 app.callback()(help_if_alone)
 _LEAST_SHOWN = 0.0005  # a part of a score that is not +0.000
@@ -100,11 +116,6 @@ def update(
             f" catalogue version {manifest.catalogue_version}"
         ],
     )
-
-
-app.command()(add)
-app.command("import")(import_)
-app.command()(match)
 
 
 @app.command()
@@ -188,10 +199,6 @@ def open_(
         Answer({"link": link}, [Line(link), warning]).print(json=json)
 
     serve(folder, user, port, browser=not no_browser, on_ready=ready)
-
-
-for command in (history, correct, forget, outbox, policy, join, leave):
-    app.command()(command)
 
 
 @app.command()

@@ -22,19 +22,26 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from solera.core.errors import ConfigError, SoleraError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 VARIABLE = "SOLERA_IMPORT"
 FORMER = "SOLERA_METHODS"  # its name in 0.2, which works until 0.4
 Kind = Literal["commands", "methods", "datasets", "metrics"]
 
 
-installed = cache(entry_points)  # reads a file of every installed package
+@cache
+def installed() -> EntryPoints:
+    """All entry points, for which a file of every installed package is read."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - most commands do not wait for it
+
+    return entry_points()
 
 
 @cache

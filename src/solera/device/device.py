@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from solera.core.errors import BundleError, DeviceError, SoleraError
 from solera.core.text import clean_text
-from solera.device import outbox
 from solera.device.aliases import Aliases, matched
 from solera.device.bundle import Bundle, Item
 from solera.device.catalogue import Catalogue
@@ -23,13 +22,10 @@ from solera.device.choices import Choices
 from solera.device.folder import DATABASE, bundle_file, erase_uploads, install, make_folder, make_private
 from solera.device.history import History, Row, forget_item, user_id
 from solera.device.keys import fingerprint
-from solera.device.ledger import Ledger
 from solera.device.models.opened import open_model
-from solera.device.policy import Policy
 from solera.device.recommending import DeviceRecommendation, recommend
 from solera.device.store import VERSION, Store
 from solera.device.tensors import Arrays, get_tensors, put_tensors
-from solera.dp.accounting import concentrated_epsilon
 
 if TYPE_CHECKING:
     from solera.device.models.served import Served
@@ -308,16 +304,22 @@ class Device:
 
         `kind` is the kind of message, and `declined` for a refusal.
         """
+        from solera.device import outbox  # noqa: PLC0415 - not to recommend
+
         outbox.record(
             self.store, tensors, payload, round_=round_, steps=steps, kind=kind, federation=federation
         )
 
     def outbox(self) -> list[dict[str, Any]]:
         """Everything that has ever left the device, oldest first, with what it told in plain words."""
+        from solera.device import outbox  # noqa: PLC0415 - not to recommend
+
         return outbox.messages(self.store)
 
     def status(self) -> dict[str, Any]:
         """Summary of the folder's contents."""
+        from solera.device.policy import Policy  # noqa: PLC0415 - not to recommend
+
         users = self.store.rows(
             "SELECT name, (SELECT COUNT(*) FROM interactions WHERE user = users.id) AS interactions,"
             " (SELECT COUNT(DISTINCT item) FROM interactions WHERE user = users.id) AS items,"
@@ -343,6 +345,10 @@ class Device:
 
     def _federations(self) -> list[dict[str, Any]]:
         """Those that have asked, with what the owner said and what it has cost so far."""
+        from solera.device.ledger import Ledger  # noqa: PLC0415 - not to recommend
+        from solera.device.policy import Policy  # noqa: PLC0415
+        from solera.dp.accounting import concentrated_epsilon  # noqa: PLC0415
+
         ledger, delta = Ledger(self.store), Policy.read(self.store).delta
         found = []
         for each in ledger.federations():

@@ -110,7 +110,7 @@ class Untrained(Served):
 
 def _best(scores: Floats, seen: Ints, k: int) -> list[tuple[int, float]]:
     scores[seen] = -np.inf
-    order = np.argsort(-scores, kind="stable")[: min(k, len(scores) - len(np.unique(seen)))]
+    order = np.argsort(-scores, kind="stable")[: min(k, len(scores) - len(set(seen.tolist())))]
     return [(int(row), float(scores[row])) for row in order]
 
 
