@@ -35,7 +35,7 @@ def declared() -> dict[str, set[str]]:
     """The distributions of every extra; those that all have under the empty name, and the page's from npm."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     listed = {"": project["dependencies"], **project["optional-dependencies"]}
-    found = {extra: {distribution(each) for each in some} for extra, some in listed.items()}
+    found = {extra: {distribution(each) for each in some} - {"solera"} for extra, some in listed.items()}
     page = json.loads((ROOT / "web" / "package.json").read_text(encoding="utf-8"))
     research = tomllib.loads((ROOT / "research" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found["research"] = {distribution(each) for each in research["dependencies"]} - {"solera"}

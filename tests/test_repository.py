@@ -98,7 +98,8 @@ def test_a_tag_that_disagrees_with_the_version_is_not_released(tmp_path: Path) -
 
 def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
     recipe = read(ROOT / "packaging/conda/recipe.yaml")
-    wanted = {each.replace(">=", " >=") for each in project()["dependencies"]}
+    asked = project()["dependencies"] + project()["optional-dependencies"]["train"]
+    wanted = {each.replace(">=", " >=") for each in asked}
     wanted = {each.replace("torch ", "pytorch ") for each in wanted}
     needs = recipe["requirements"]
     assert set(needs["run"]) == {f"python {project()['requires-python']}", *wanted}

@@ -3,7 +3,7 @@
     python tools/device_cost.py [COMMIT …] [--install]
 
 The checkout is measured as it is, and at every commit that is named, in turns, so that a busy machine slows
-all of them. The model is fedease on MovieLens-1M, as `solera bundle export` writes it. Every command is a process
+all of them. The model is fedease on MovieLens-1M, as the first of them exports it. Every command is a process
 of its own; the least of five is shown. `--install` also counts the bytes of a new environment with `.[train]`
 and with what a device needs alone; before there was that extra, `.[page]` brought both.
 """
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch, checkouts(given.commits, Path(scratch)) as sources:
         subjects = [Subject(name, source, Path(scratch) / f"of-{name}") for name, source in sources.items()]
-        found = measured(subjects, published(Path(scratch)))
+        found = measured(subjects, published(Path(scratch), subjects[0]))
         print("| command | " + " | ".join(f"{name}: CPU, memory" for name in sources) + " |")
         print("|---" * (len(sources) + 1) + "|")
         for command in (*COMMANDS, OPEN):
@@ -102,16 +102,16 @@ def checkouts(commits: Sequence[str], scratch: Path) -> Iterator[dict[str, Path]
             subprocess.run([*git, "remove", "--force", str(folder)], check=False)
 
 
-def published(scratch: Path) -> dict[str, str]:
-    """A model, its key, and a history of films from its catalogue."""
+def published(scratch: Path, oldest: Subject) -> dict[str, str]:
+    """A model that all can read, its key, and a history of films from its catalogue."""
     run, model, key = scratch / "run", scratch / "m.bundle", scratch / "publisher"
     for words in (
         ("train", "fedease", "--data", "ml-1m", "--out", run),
         ("bundle", "keygen", "-o", key),
         ("bundle", "export", run, "-o", model, "--key", f"{key}.key"),
     ):
-        command = [sys.executable, "-m", "solera", *map(str, words), "--json"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        command = oldest.command([*map(str, words), "--json"], {})
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=oldest.environment())
     from solera.device.bundle import Bundle
 
     items, history = Bundle.open(model).catalogue(), scratch / "history.csv"

@@ -34,7 +34,11 @@ def doctor(
         converted, size = converted_dir(), delete()
         said = [Line(f"deleted {size / 1e6:,.1f} MB in {converted}")]
         return Answer({"folder": str(converted), "bytes": size}, said)
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError:
+        said = [Line("a device has all it needs; what trains: pip install 'solera[train]'", "green")]
+        return Answer({"problems": ["torch is not installed: pip install 'solera[train]'"]}, said)
 
     from solera.data.datasets import available, names
     from solera.data.files import ENVIRONMENT, cache_dir
@@ -49,7 +53,6 @@ def doctor(
     found["datasets_here"] = [name for name in names() if available(name) in ("folder", "cache")]
     found["extras"] = {
         "deploy": package_version("flwr"),
-        "device": package_version("cryptography"),
         "ials": package_version("implicit"),
     }
     problems = []

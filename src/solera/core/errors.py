@@ -58,7 +58,15 @@ class DivergedError(SoleraError):
     exit_code = 3
 
 
-_TRAINING = {"optuna", "polars", "pooch", "torch"}  # packages of the extra `train`
+_TRAINING = {
+    "filelock",
+    "jinja2",
+    "narwhals",
+    "polars",
+    "pooch",
+    "tomli_w",
+    "torch",
+}  # packages of the extra `train`
 
 
 def missing_package(error: Exception) -> SoleraError | None:

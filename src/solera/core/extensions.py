@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from solera.core.errors import ConfigError, SoleraError
 
@@ -41,7 +41,8 @@ def installed() -> EntryPoints:
     """All entry points, for which a file of every installed package is read."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - most commands do not wait for it
 
-    return entry_points()
+    found: Any = entry_points()  # of a type that older Pythons had
+    return cast("EntryPoints", found)
 
 
 @cache

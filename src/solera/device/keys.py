@@ -6,21 +6,18 @@ import hashlib
 import os
 from pathlib import Path
 
-from solera.core.errors import BundleError, ConfigError
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
-try:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-        load_pem_private_key,
-        load_pem_public_key,
-    )
-except ImportError:
-    raise ConfigError("signing bundles needs cryptography", "pip install 'solera[device]'") from None
+from solera.core.errors import BundleError
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 

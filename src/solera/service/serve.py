@@ -8,20 +8,14 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
-from solera.core.errors import ConfigError, DeviceError
+import uvicorn
+
+from solera.core.errors import DeviceError
 from solera.core.files import PRIVATE
 from solera.device.device import Device
 from solera.device.folder import DATABASE
-
-try:
-    import uvicorn
-
-    from solera.service.app import service
-    from solera.service.connections import Connection
-except ModuleNotFoundError as error:
-    if error.name not in ("starlette", "uvicorn", "anyio", "h11"):
-        raise
-    raise ConfigError("the page of a device needs a web server", "pip install 'solera[page]'") from None
+from solera.service.app import service
+from solera.service.connections import Connection
 
 ADDRESS = "127.0.0.1"
 _REDIRECT = """<!doctype html>
