@@ -23,7 +23,7 @@ from solera.service.worker import Worker
 if TYPE_CHECKING:
     from solera.service.node_keeper import NodeKeeper
 
-_NEEDED = ("flwr", "psutil", "cryptography")  # of the extra
+_NEEDED = ("stamina", "psutil", "cryptography")  # of the extra
 
 
 class Given(Frozen):

@@ -82,6 +82,11 @@ class Process:
             file.seek(max(self._start, place))
             return file.read().decode(errors="replace"), file.tell()
 
+    def ask_to_end(self) -> None:
+        """Ask it to end, and do not wait."""
+        if self.is_running:
+            self._popen.terminate()
+
     def stop(self, patience: float = 10.0) -> None:
         """Ask it and its children to end; after `patience` seconds make them."""
         children = family(self.pid)

@@ -1,7 +1,4 @@
-"""Whether a server can be reached and is the right one, asked before Flower is started.
-
-Flower's node tries for ever, and silently, to reach a server whose certificate it must not accept.
-"""
+"""Whether a server can be reached and is the right one: a problem is told before anything is started."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import http.client
 import ssl
 
 from solera.core.errors import DeployError
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 
 _EXPIRED, _HOSTNAME, _IP_ADDRESS = 10, 62, 64  # X509_V_ERR_… of OpenSSL
 
@@ -34,7 +31,7 @@ def check(address: Address) -> None:
         raise DeployError(
             f"the server at {address} requires TLS"
             if address.ca is None
-            else f"the server at {address} is not a Flower SuperLink",
+            else f"the server at {address} is not a federation's server",
             hint,
         ) from None
     except OSError as error:
