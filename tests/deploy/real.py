@@ -1,4 +1,4 @@
-"""A federation of real processes: a SuperLink and SuperNodes with TLS and keys, real histories."""
+"""A federation of real processes: a server and nodes with TLS and keys, real histories."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from solera.data.datasets import load
 from solera.data.interactions import Interactions
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
-from solera.deploy.common.flower import Address
 from solera.deploy.node.members import Members
 from solera.deploy.node.membership import pin
-from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.operate import node_process, run, server
 from solera.deploy.operate.processes import free_port
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
@@ -91,10 +91,9 @@ class RealFederation:
             OPEN.write(device.store)
             device.close()
             first += count
-        self.server_process: Any = None
+        self.server: Any = None
         self.nodes: dict[int, Any] = {}
         self.ways: dict[int, Address] = {}  # of nodes that reach the server otherwise
-        self.behind: set[int] = set()  # nodes whose way is an edge
 
     def __enter__(self) -> RealFederation:
         return self
@@ -103,14 +102,12 @@ class RealFederation:
         self.stack.close()
 
     def start_server(self) -> None:
-        running = superlink.running(self.folder, self.address, self.keys)
-        self.server_process, self.control = self.stack.enter_context(running)
+        self.server = self.stack.enter_context(server.running(self.folder, self.address, self.keys))
 
     def start_node(self, number: int) -> None:
         device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
         way = self.ways.get(number, self.address)
-        server_ca = self.address.ca if number in self.behind else None
-        running = supernode.running(device, way, key, "misbehaving:answers_of", server_ca)
+        running = node_process.running(device, way, key, "misbehaving:answers_of")
         self.nodes[number] = self.stack.enter_context(running)
 
     def start(self) -> None:
@@ -125,8 +122,8 @@ class RealFederation:
     def prepare(self, **settings: Any) -> None:
         FederationFolder.create(self.folder, self.bundle, _settings(settings))
 
-    def run(self, connections: int | None = None) -> None:
-        submit.run(self.folder, lambda entry: None, nodes=connections or len(self.nodes))
+    def run(self) -> None:
+        run.run(self.folder, lambda entry: None, nodes=len(self.nodes))
 
     @property
     def history(self) -> list[dict[str, Any]]:
