@@ -25,7 +25,8 @@ from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
 from solera.deploy.node.members import Members
 from solera.deploy.node.membership import pin
-from solera.deploy.operate import node_process, run, server
+from solera.deploy.operate import node_process, server
+from solera.deploy.operate import run as rounds
 from solera.deploy.operate.processes import free_port
 from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
@@ -42,7 +43,7 @@ SEED = 11
 
 @contextmanager
 def three_nodes(
-    root: Path, key: Path, monkeypatch: pytest.MonkeyPatch, *, masked: bool
+    root: Path, key: Path, monkeypatch: pytest.MonkeyPatch, *, masked: bool, start: bool = True
 ) -> Iterator[RealFederation]:
     """FedMF on three running nodes with five people each; `masked` ones have a roster and trust it."""
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
@@ -55,7 +56,8 @@ def three_nodes(
     with RealFederation(root, keys=keys, key=key, data=people(), method="fedmf", users=[5, 5, 5]) as real:
         for number, device in enumerate(real.devices if masked else (), start=1):
             assert pin(device, keys / "nodes" / f"node-{number}", keys / "ca.pem", None)
-        real.start()
+        if start:
+            real.start()
         yield real
 
 
@@ -92,6 +94,9 @@ class RealFederation:
             device.close()
             first += count
         self.server: Any = None
+        self.database: str | None = None  # another one than a file of SQLite
+        self.workers = 1
+        self.socket: Path | None = None  # where nginx reaches the workers
         self.nodes: dict[int, Any] = {}
         self.ways: dict[int, Address] = {}  # of nodes that reach the server otherwise
 
@@ -102,7 +107,15 @@ class RealFederation:
         self.stack.close()
 
     def start_server(self) -> None:
-        self.server = self.stack.enter_context(server.running(self.folder, self.address, self.keys))
+        running = server.running(
+            self.folder,
+            self.address,
+            self.keys,
+            database=self.database,
+            workers=self.workers,
+            path=self.socket,
+        )
+        self.server = self.stack.enter_context(running)
 
     def start_node(self, number: int) -> None:
         device, key = self.devices[number - 1], self.keys / "nodes" / f"node-{number}"
@@ -122,8 +135,8 @@ class RealFederation:
     def prepare(self, **settings: Any) -> None:
         FederationFolder.create(self.folder, self.bundle, _settings(settings))
 
-    def run(self) -> None:
-        run.run(self.folder, lambda entry: None, nodes=len(self.nodes))
+    def run(self, connections: int | None = None) -> None:
+        rounds.run(self.folder, lambda entry: None, nodes=connections or len(self.nodes))
 
     @property
     def history(self) -> list[dict[str, Any]]:
