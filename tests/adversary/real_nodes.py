@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from commands import solera
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
-from solera.deploy.common.flower import SERVER_APP, WORKER_APP, Address
 from solera.deploy.common.settings import Settings
 from solera.deploy.node.membership import pin
-from solera.deploy.operate import submit, superlink, supernode
+from solera.deploy.node.worker import WORKER_APP
+from solera.deploy.operate import node_process, run, server
 from solera.deploy.operate.processes import free_port
 from solera.deploy.secure.roster import read_roster, read_roster_key
 from solera.deploy.server.folder import FederationFolder
@@ -72,19 +73,19 @@ class RealNodes:
     def running(self, app: str = WORKER_APP) -> Iterator[None]:
         """The server and all nodes, whose answers are an app's."""
         with ExitStack() as stack:
-            stack.enter_context(superlink.running(self.folder, self.address, self.keys))
+            stack.enter_context(server.running(self.folder, self.address, self.keys))
 
             def begin(home: Path) -> None:
                 assert pin(home, self.key_of(home), self.address.ca, None)
-                stack.enter_context(supernode.running(home, self.address, self.key_of(home), app))
+                stack.enter_context(node_process.running(home, self.address, self.key_of(home), app))
 
             with ThreadPoolExecutor(len(self.homes)) as pool:
                 list(pool.map(begin, self.homes))
             yield
 
-    def run(self, app: str = SERVER_APP) -> None:
+    def run(self) -> None:
         """All rounds that are left."""
-        submit.run(self.folder, lambda entry: None, nodes=len(self.homes), server_app=app)
+        run.run(self.folder, lambda entry: None, nodes=len(self.homes))
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         return FederationFolder(self.folder).lines(name)

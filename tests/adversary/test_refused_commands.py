@@ -180,14 +180,14 @@ REFUSED = {
     "node leave": ["node leave pinned"],
     "node start": [
         "node start me",
-        "node start me --superlink localhost:9",
-        "node start me --superlink localhost:9 --ca keys/ca.pem --key missing --join",
-        "node start me --superlink localhost:9 --ca keys/ca.pem --key keys/nodes/node-1.pub --join",
-        "node start pinned --superlink localhost:9 --ca foreign/ca.pem --key foreign/nodes/node-1 --join"
+        "node start me --server localhost:9",
+        "node start me --server localhost:9 --ca keys/ca.pem --key missing --join",
+        "node start me --server localhost:9 --ca keys/ca.pem --key keys/nodes/node-1.pub --join",
+        "node start pinned --server localhost:9 --ca foreign/ca.pem --key foreign/nodes/node-1 --join"
         " --roster foreign/roster.json",
-        "node start pinned --superlink localhost:9 --insecure --join",
+        "node start pinned --server localhost:9 --insecure --join",
     ],
-    "edge start": ["edge start keys --superlink localhost:9 --ca keys/ca.pem --key missing"],
+    "edge start": ["edge start keys --server localhost:9 --ca keys/ca.pem --key missing"],
 }
 LOOKS = [
     *("methods", "doctor", "data show", "data audit"),
@@ -342,7 +342,7 @@ def test_a_start_that_the_server_refuses(tmp_path, publisher_key, reached):
     with closing(Device.open(device)) as opened:
         Ledger(opened.store).join_next(False)
     (nodes.keys / "roster.json").unlink()
-    given = ("--superlink", nodes.address, "--ca", nodes.keys / "ca.pem", "--key", stranger, "--join")
+    given = ("--server", nodes.address, "--ca", nodes.keys / "ca.pem", "--key", stranger, "--join")
     with superlink.running(nodes.folder, nodes.address, nodes.keys):
         before = files(device)
         refused = solera("node", "start", device, *given)

@@ -82,7 +82,7 @@ class UnderKills(RealNodes):
             self.server = keep("server", *server)
             wait_until(lambda: "nodes are online" in self.server.said(), 120, "no server")
             for home in self.homes:
-                to = ("--superlink", str(self.address), "--ca", self.address.ca, "--key", self.key_of(home))
+                to = ("--server", str(self.address), "--ca", self.address.ca, "--key", self.key_of(home))
                 self.nodes.append(keep(home.name, "node", "start", home, *to))
             wait_until(lambda: f"{NODES} of {NODES} nodes" in self.server.said(), 180, "no nodes")
             noise = DP(noise=NOISE, delta=1e-5, clip=1.0, mode="distributed")

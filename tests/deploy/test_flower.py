@@ -17,7 +17,7 @@ from in_process import solera
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy.common import flower
 from solera.deploy.common.credential import read_token, write_token
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 from solera.deploy.operate import reachability, superlink
 from solera.deploy.operate.processes import Process, free_port
 from solera.deploy.operate.submit import History
@@ -117,7 +117,7 @@ def test_shown_commands_can_be_pasted_and_start_nothing(tmp_path, keys):
         "federation",
     ]
     access = ("--ca", keys / "ca.pem", "--key", keys / "nodes/node-1")
-    given = ("--superlink", "h:8000", *access, "--show-commands")
+    given = ("--server", "h:8000", *access, "--show-commands")
     node = solera("node", "start", tmp_path / "d", *given)
     assert "solera.deploy.operate.serving" in shlex.split(node.stdout)
     run = solera("federation", "run", folder, "--show-commands")
@@ -152,8 +152,8 @@ def test_showing_commands_keeps_the_token_of_a_server_that_may_be_running(tmp_pa
     [
         (("server", "start", "f"), "--keys is missing"),
         (("server", "start", "f", "--keys", "k", "--insecure"), "--keys and --insecure cannot be combined"),
-        (("node", "start", "d", "--superlink", "h:1"), "either --ca and --key"),
-        (("node", "start", "d", "--superlink", "h:1", "--ca", "c"), "either --ca and --key"),
+        (("node", "start", "d", "--server", "h:1"), "either --ca and --key"),
+        (("node", "start", "d", "--server", "h:1", "--ca", "c"), "either --ca and --key"),
         (("federation", "run", "no such folder"), "no server has been started"),
     ],
 )

@@ -13,7 +13,7 @@ from flwr.proto.node_pb2 import Node
 
 from solera.deploy.common import messages
 from solera.deploy.common.frames import join_frames, pack, split_frames, unpack
-from solera.deploy.common.messages import from_content, to_content
+from solera.deploy.common.packets import from_bytes, to_bytes
 from solera.deploy.common.protocol import Packet, Reason, RefusalError
 
 ARRAYS = {"a": np.arange(6, dtype="<f4").reshape(2, 3), "b": np.zeros((0, 4), "<i4"), "c": np.array(7, "<f8")}

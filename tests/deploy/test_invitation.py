@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the deploy extra")
+pytest.importorskip("alembic", reason="needs the deploy extra")
 
 from starlette.responses import PlainTextResponse
 
@@ -18,7 +18,7 @@ from in_process import run, run_json
 from solera.core.errors import ConfigError, DeployError
 from solera.deploy.common.authority import make_keys, make_node_key, read_key
 from solera.deploy.common.invitation import SCHEME, Code, Invitation
-from solera.deploy.edge.admission import Admission
+from solera.deploy.web.admission import Admission
 from solera.deploy.node.accepted import accept, accepted, leave
 from solera.deploy.operate.inviting import invitation, write_qr
 from solera.deploy.secure.roster import read_identity_key

@@ -28,7 +28,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from commands import environment
 from solera.core.errors import DeployError
 from solera.deploy.common import flower
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 from solera.deploy.common.frames import TAKE, pack, unpack
 from solera.deploy.common.messages import TYPES, from_content, to_content
 from solera.deploy.common.protocol import Packet

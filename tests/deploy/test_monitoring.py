@@ -15,7 +15,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from solera.deploy.operate.control import Nodes
+from solera.deploy.web.store import Nodes
 from solera.deploy.operate.metrics import Exporter, FolderCollector, serving
 from solera.deploy.operate.processes import Process, free_port
 from solera.deploy.server.gate import Tally

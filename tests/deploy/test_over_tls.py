@@ -24,7 +24,7 @@ from solera.core.errors import DeployError
 from solera.deploy.common import flower
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.credential import write_token
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 from solera.deploy.operate import submit
 from solera.deploy.operate.metrics import serving
 from solera.deploy.operate.processes import Process, check_port, free_port
@@ -60,9 +60,7 @@ def federation(keys: Path, bundle: Bundle, histories, start: Callable[..., Proce
         fill(made, {f"u{number}": [str(item) for item in histories[number]]})
         made.close()
         access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / f"node-{number}")
-        start(
-            "node", "start", device, "--superlink", f"localhost:{port}", *access, "--join", until="takes part"
-        )
+        start("node", "start", device, "--server", f"localhost:{port}", *access, "--join", until="takes part")
     return Federation(root / "server", Address("127.0.0.1", port, keys / "ca.pem"), server, devices, metrics)
 
 
@@ -85,7 +83,7 @@ def refused(*args: object) -> str:
 
 def bare_node_says(folder: Path, address: Address, *options: object) -> str:
     """What Flower's own program says and dies of, without any of Solera's checks before it."""
-    command = ["flower-supernode", "--superlink", str(address), "--port", str(free_port())]
+    command = ["flower-supernode", "--server", str(address), "--port", str(free_port())]
     command += ["--max-retries", "0", *map(str, options)]
     node = Process(command, flower.environment(folder), folder / "log")
     try:
@@ -126,7 +124,7 @@ def test_a_key_nobody_registered_is_refused_until_it_is(
     federation: Federation, foreign_keys: Path, spare: Path, start: Callable[..., Process]
 ):
     key = foreign_keys / "nodes" / "node-1"
-    node = ("node", "start", spare, "--superlink", federation.address, "--ca", federation.address.ca)
+    node = ("node", "start", spare, "--server", federation.address, "--ca", federation.address.ca)
     said = refused(*node, "--key", key)
     assert f"the server does not know the key {key}" in said
     assert f"solera server register FOLDER {key}.pub" in said
@@ -140,7 +138,7 @@ def test_a_key_nobody_registered_is_refused_until_it_is(
 def test_a_key_that_is_in_use(federation: Federation, keys: Path, spare: Path):
     key = keys / "nodes" / "node-1"
     access = ("--ca", federation.address.ca, "--key", key)
-    said = refused("node", "start", spare, "--superlink", federation.address, *access)
+    said = refused("node", "start", spare, "--server", federation.address, *access)
     assert f"a node with the key {key} is already connected" in said
     assert "register" not in said
 
@@ -170,14 +168,14 @@ def test_a_certificate_of_a_foreign_authority_is_refused(
 ):
     key = keys / "nodes" / "node-1"
     foreign = foreign_keys / "ca.pem"
-    said = refused("node", "start", spare, "--superlink", federation.address, "--ca", foreign, "--key", key)
+    said = refused("node", "start", spare, "--server", federation.address, "--ca", foreign, "--key", key)
     assert "certificate that was not issued by" in said
     options = ("--root-certificates", foreign, "--auth-supernode-private-key", key)
     assert "CERTIFICATE_VERIFY_FAILED" in bare_node_says(tmp_path, federation.address, *options)
 
 
 def test_plain_http_is_refused(federation: Federation, spare: Path):
-    said = refused("node", "start", spare, "--superlink", federation.address, "--insecure")
+    said = refused("node", "start", spare, "--server", federation.address, "--insecure")
     assert "requires TLS" in said
     assert "--ca and --key" in said
     line = http.client.HTTPConnection("127.0.0.1", federation.address.port, timeout=10)
@@ -219,7 +217,7 @@ def test_an_expired_server_certificate_is_refused(tmp_path: Path, spare: Path):
     try:
         wait_for(server, "Uvicorn running")
         access = ("--ca", expired / "ca.pem", "--key", expired / "nodes" / "node-1")
-        said = refused("node", "start", spare, "--superlink", address, *access)
+        said = refused("node", "start", spare, "--server", address, *access)
         assert "has expired" in said
     finally:
         server.stop()
@@ -266,7 +264,7 @@ def test_a_node_before_its_server(spare: Path, keys: Path, start: Callable[..., 
     """It waits, and joins when the server is there."""
     port = free_port()
     access = ("--ca", keys / "ca.pem", "--key", keys / "nodes" / "node-1")
-    node = start("node", "start", spare, "--superlink", f"127.0.0.1:{port}", *access, until="waiting for it")
+    node = start("node", "start", spare, "--server", f"127.0.0.1:{port}", *access, until="waiting for it")
     assert "no server answers" in node.said()
     start("server", "start", tmp_path / "server", "--keys", keys, "--port", port, until="of 2 nodes")
     wait_for(node, "takes part")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from solera.deploy.common import flower
-from solera.deploy.common.flower import Address
+from solera.deploy.common.address import Address
 from solera.deploy.common.private_files import close, is_open, private_files, private_folder
 from solera.deploy.operate import superlink
 from solera.deploy.operate.processes import Process

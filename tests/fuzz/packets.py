@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from mutations import array, bytes_of, json_of, structure
 
 from solera.deploy.common import messages
-from solera.deploy.common.messages import from_content, to_content
+from solera.deploy.common.packets import from_bytes, to_bytes
 from solera.deploy.common.protocol import MESSAGE, Packet
 
 

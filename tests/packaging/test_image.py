@@ -58,7 +58,7 @@ def start_node(machine: Podman, folder: Path, number: int, film: str) -> None:
         machine("run", "--rm", *STRICT, data, IMAGE, "device", "add", "/data/me", title)
     keys = f"--volume={folder / 'keys'}:/keys:ro"
     where = (
-        "--superlink",
+        "--server",
         "network:8000",
         "--ca",
         "/keys/ca.pem",

@@ -25,6 +25,7 @@ from solera.deploy.common.address import OPEN, home_of, tag_of
 from solera.deploy.web.admission import Admission
 from solera.deploy.web.blobs import NAME
 from solera.deploy.web.database import ask
+from solera.deploy.web.limits import moving
 from solera.deploy.web.signing import WINDOW, Signed, read_signature
 from solera.deploy.web.store import Desk, No, Task
 from solera.deploy.web.wire import (
@@ -98,7 +99,7 @@ async def _unknown(_: Request, error: Exception) -> Response:
 
 
 async def _unheard(_: Request, error: Exception) -> Response:
-    return Response(status_code=400)
+    return Response(status_code=408, headers={"connection": "close"})
 
 
 async def _failed(_: Request, error: Exception) -> Response:
@@ -249,10 +250,12 @@ class _Worker:
     async def _content(self, request: Request, largest: int) -> bytes:
         """The body, if it is no longer than that."""
         content = bytearray()
-        async for part in request.stream():
-            content += part
-            if len(content) > largest:
-                raise No(413, f"the body has more than {largest:,} bytes", "update Solera")
+        async with moving() as has_moved:
+            async for part in request.stream():
+                content += part
+                has_moved(len(content))
+                if len(content) > largest:
+                    raise No(413, f"the body has more than {largest:,} bytes", "update Solera")
         return bytes(content)
 
     @asynccontextmanager

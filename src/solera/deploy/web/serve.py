@@ -25,6 +25,7 @@ from starlette.applications import Starlette
 from solera.deploy.common.json_log import log_as_json
 from solera.deploy.common.private_files import private_files
 from solera.deploy.web.app import Serving, make_app
+from solera.deploy.web.limits import Impatient
 
 _LOOK = 5.0  # seconds between looks for a new certificate
 _ENDING = 10  # seconds that a worker's requests may take when it is to end
@@ -59,6 +60,7 @@ def run(serving: Serving, shared: socket.socket, *, tls: bool) -> None:
     certificate = None if serving.keys is None or not tls else serving.keys / "server.pem"
     config = uvicorn.Config(
         app,
+        http=Impatient,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -30,7 +30,7 @@ from solera.privacy.secagg import public_identity
 WINDOW = 300  # seconds by which a device's clock may be wrong; the refusal tells it the server's
 _HASH, _HALF = ec.ECDSA(SHA256()), 32  # bytes of each number of a signature
 _INPUT = re.compile(
-    r'sig=(\("@method" "@path" "content-digest"\);created=(\d{1,12});nonce="(\d{1,20})"'
+    r'sig=(\("@method" "@path" "content-digest"\);created=(\d{1,12});nonce="(\d{1,18})"'
     r';keyid="([A-Za-z0-9_-]{100,200})";alg="ecdsa-p256-sha256";tag="([A-Za-z0-9_-]{1,64})")'
 )
 

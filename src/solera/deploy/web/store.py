@@ -56,7 +56,7 @@ class Came(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: what passes a block on its way sets its traceback
 class No(Exception):  # noqa: N818 - an answer to a device, not a failure
     """Why a request is refused."""
 
