@@ -1,4 +1,4 @@
-"""Flower's own programs, unchanged, around Solera's app: the same model, plain and masked, by public names alone."""
+"""Flower's own programs, unchanged, around Solera's app: the same model, plain and masked."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _answered(message: Message) -> Answered:
     name = message.metadata.reply_to_message_id
     try:
         if message.has_error():
-            raise RefusalError(Reason.FAILED, message.error.reason[:500])
+            raise RefusalError(Reason.FAILED, str(message.error.reason)[:500])
         _, packet = from_content(message.content)
     except RefusalError as error:
         return Answered(name, error)
@@ -112,7 +112,7 @@ def serve(grid: Grid, context: Context) -> None:
 
 
 def prepared(given: Mapping[str, Any]) -> FederationFolder:
-    """The federation that a run's configuration describes: created, or continued with the settings given now."""
+    """The federation that a run's configuration describes: created, or continued with its settings."""
     if not given.get("folder"):
         raise ConfigError("the run names no folder", "flwr run … --run-config 'folder=\"films\" bundle=…'")
     path = Path(str(given["folder"]))
