@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,19 +30,24 @@ class Postgres:
         if not (_POSTGRES[0] / "postgres").exists() or shutil.which("nginx") is None:
             pytest.skip("PostgreSQL or nginx is not installed")
         root.mkdir(mode=0o700)
-        self.user = {"user": "postgres"} if os.getuid() == 0 else {}
+        self.user: dict[str, Any] = (
+            {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
+        )
         if self.user:
             entry = pwd.getpwnam("postgres")
             os.chown(root, entry.pw_uid, entry.pw_gid)
             for each in root.parents:  # of the test alone
                 if each.stat().st_uid == 0 and each.stat().st_mode & 0o001 == 0:
                     each.chmod(each.stat().st_mode | 0o001)
-        subprocess.run(
+        made = subprocess.run(
             [_POSTGRES[0] / "initdb", "-D", root / "data", "-U", "solera", "-A", "trust"],
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
+            cwd=root,
             **self.user,
         )
+        assert made.returncode == 0, made.stderr
         self.start()
 
     def start(self) -> None:
@@ -92,7 +98,7 @@ def nginx(root: Path, port: int, keys: Path, folder: Path, socket: Path) -> Iter
         ("/var/lib/solera/films", folder),
         ("rate=50r/s", "rate=100000r/s"),  # all devices of a test have one address
         ("burst=200", "burst=100000"),
-        ("limit_conn solera_address 100;", "limit_conn solera_address 100000;"),
+        ("limit_conn solera_address 100;", "limit_conn solera_address 60000;"),
     ):
         assert given in text
         text = text.replace(given, str(here))
@@ -103,7 +109,10 @@ def nginx(root: Path, port: int, keys: Path, folder: Path, socket: Path) -> Iter
         f"events {{ worker_connections 8192; }}\nhttp {{ access_log off; client_body_temp_path {root}/body;"
         f" proxy_temp_path {root}/proxy;\n{text}\n}}\n"
     )
-    process = subprocess.Popen(["nginx", "-p", root, "-c", root / "nginx.conf"], stderr=subprocess.DEVNULL)
+    command = ["nginx", "-p", root, "-c", root / "nginx.conf"]
+    tested = subprocess.run([*command, "-t"], check=False, capture_output=True, text=True)
+    assert tested.returncode == 0, tested.stderr
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:

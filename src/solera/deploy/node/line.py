@@ -34,7 +34,15 @@ from solera.privacy.secagg.identity import new_identity
 _LOG = logging.getLogger("solera.node")
 _WAIT = 25.0  # seconds that a check-in may be kept open
 _LONGEST = 30.0  # seconds between two attempts at what a server does not take now
+_LAST_WORD = 2.0  # seconds that a server may take to hear that a node leaves
 _BUSY = (408, 429, 500, 502, 503, 504)
+
+
+def _told(details: stamina.instrumentation.RetryDetails) -> None:
+    _LOG.info("the server does not answer: %r", details.caused_by)
+
+
+stamina.instrumentation.set_on_retry_hooks([_told])
 
 
 class UnknownError(DeployError):
@@ -104,6 +112,7 @@ class Line:
     def leave(self) -> None:
         """Tell the server that the device is gone, if the server is there."""
         self.stop.set()
+        self._client.timeout = httpx.Timeout(_LAST_WORD)
         try:
             self._check_in(wait=0, leaving=True)
         except (DeployError, httpx.HTTPError, _Passing) as error:

@@ -55,7 +55,8 @@ class Server:
     def __init__(
         self, serving: Serving, address: Address, shared: socket.socket, *, workers: int, tls: bool
     ) -> None:
-        self._serving, self._address, self._shared = serving, address, shared
+        self._serving, self._shared = serving, shared
+        self._here = address.from_here() if shared.family != socket.AF_UNIX else Path(shared.getsockname())
         self._tls = tls
         self.log = home_of(serving.folder) / "server.log"
         self.store = Store(connect(serving.database))
@@ -109,7 +110,7 @@ class Server:
             if not worker.is_running:
                 raise DeployError(f"the server has stopped: {_last_line(worker.said())}", f"see {self.log}")
             try:
-                return reachability.check(self._address.from_here())
+                return reachability.check(self._here)
             except reachability.SilenceError:
                 if time.monotonic() > until:
                     raise
@@ -121,6 +122,7 @@ class Server:
             each.ask_to_end()
         for each in self._workers:
             each.stop()
+        self._shared.close()
         self.store.close()
 
 
@@ -161,8 +163,7 @@ def running(
         try:
             _take_in(home / "devices.json", server.store)
             server.register_new()
-            if path is None:
-                server.wait()
+            server.wait()
             yield server
         finally:
             if former is not None:

@@ -7,11 +7,10 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -45,7 +44,6 @@ from solera.deploy.web.wire import (
 _LOG = logging.getLogger("solera.server")
 _LOOK = 0.05  # seconds between looks for new tasks, while somebody waits
 _SIGNED = ("content-digest", "signature-input", "signature")
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def make_app(serving: Serving) -> Starlette:
         Route(BLOB + "{name}", worker.blob),
         Route(ADMIT, worker.admit, methods=["POST"]),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         lifespan=worker.lifespan,
         exception_handlers={
@@ -85,6 +83,8 @@ def make_app(serving: Serving) -> Starlette:
             Exception: _failed,
         },
     )
+    app.state.worker = worker
+    return app
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -117,6 +117,7 @@ class _Worker:
         self._waiting, self._reading = 0, 0
         self._changed = asyncio.Event()
         self._room = asyncio.Condition()
+        self.is_ending: Callable[[], bool] = lambda: False  # then nobody waits any more
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -138,6 +139,8 @@ class _Worker:
         newest = 0
         while True:
             await asyncio.sleep(_LOOK)
+            if self.is_ending():
+                self._changed.set()
             if not self._waiting:
                 continue
             try:
@@ -184,7 +187,7 @@ class _Worker:
         until = time.monotonic() + seconds * random.uniform(0.75, 1.0)
         self._waiting += 1
         try:
-            while (left := until - time.monotonic()) > 0:
+            while (left := until - time.monotonic()) > 0 and not self.is_ending():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), left)
                 changed = self._changed

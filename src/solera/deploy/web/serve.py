@@ -75,6 +75,7 @@ def run(serving: Serving, shared: socket.socket, *, tls: bool) -> None:
     if certificate is not None and config.ssl is not None:
         _renewing(app, config.ssl, certificate)
     server = uvicorn.Server(config)
+    app.state.worker.is_ending = lambda: server.should_exit
     _follow_parent(server)
     asyncio.run(server.serve(sockets=[shared]))
 
