@@ -2,9 +2,9 @@
 
     python tools/load.py --devices 1000000 --rate 500 --seconds 300
 
-Everything is real and runs here: PostgreSQL, nginx with TLS, workers, and the generator, which signs every request
-with a device's key. So the generator takes its share of the cores, which is told apart. Prints one JSON document:
-latencies at the given rate, the highest rate of check-ins and of uploads, and CPU a request by part.
+Everything is real and runs here: PostgreSQL, nginx with TLS, workers, and the generator, which signs every
+request with a device's key, and whose share of the cores is told apart. Prints one JSON document: latencies at
+the given rate, the highest rates of check-ins and of uploads, and CPU a request by part.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ SIGNERS = 20_000  # devices whose secret keys the generator has; the others are 
 
 
 class Client:
-    """HTTP/1.1 over one TLS connection, and nothing more: what a library does would be most of the CPU here."""
+    """HTTP/1.1 over one TLS connection, and nothing more: a library would take most of the CPU here."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         self._port, self._context = port, context
 
     async def open(self) -> None:
+        """Connect."""
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._context)
 
     async def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        """One request; its status and body."""
         head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
         self._writer.write(head.encode() + body)
@@ -66,6 +68,7 @@ class Client:
         return int(answer.split(" ", 2)[1]), await self._reader.readexactly(length)
 
     def close(self) -> None:
+        """End the connection."""
         self._writer.close()
 
 
@@ -79,6 +82,7 @@ class Load:
         self.sessions = [f"{number:032x}" for number in range(len(keys))]
 
     def signed(self, place: int, path: str, body: bytes) -> dict[str, str]:
+        """The headers of one request."""
         self._nonce += 1
         key = self._keys[place]
         return signed_headers(
@@ -86,6 +90,7 @@ class Load:
         )
 
     def check_in(self, place: int) -> tuple[str, bytes]:
+        """What a device sends."""
         return CHECK_IN, json.dumps({"session": self.sessions[place]}).encode()
 
     async def run(self, requests: Any, *, seconds: float, rate: float | None) -> dict[str, Any]:
@@ -163,31 +168,34 @@ class Spent:
 def registered(url: str, devices: int, keys: list[Any]) -> float:
     """Fill the table of devices; returns seconds."""
     began = time.monotonic()
-    with psycopg.connect(url) as line, line.cursor() as cursor:
-        with cursor.copy("COPY devices (number, key) FROM STDIN") as copy:
-            for key in keys:
-                der = public_identity(key)
-                copy.write_row((device_number(der), der))
-            for _ in range(devices - len(keys)):
-                der = os.urandom(91)
-                copy.write_row((device_number(der), der))
+    what = "COPY devices (number, key) FROM STDIN"
+    with psycopg.connect(url) as line, line.cursor() as cursor, cursor.copy(what) as copy:
+        for key in keys:
+            der = public_identity(key)
+            copy.write_row((device_number(der), der))
+        for _ in range(devices - len(keys)):
+            der = os.urandom(91)
+            copy.write_row((device_number(der), der))
     with psycopg.connect(url, autocommit=True) as line:
         line.execute("VACUUM ANALYZE devices")
     return time.monotonic() - began
 
 
-def main() -> None:
+def tell(text: str) -> None:
+    """Progress."""
+    sys.stderr.write(f"· {text}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:  # noqa: PLR0915 - one step after the other
     """Run everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--devices", type=int, default=1_000_000)
     parser.add_argument("--rate", type=float, default=500)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument(
-        "--highest", type=float, default=30, help="seconds of each search for the highest rate"
-    )
+    parser.add_argument("--highest", type=float, default=30, help="seconds at the highest rate")
     parser.add_argument("--uploads", type=int, default=4000)
     given = parser.parse_args()
-    tell = lambda text: print(f"· {text}", file=sys.stderr, flush=True)
     draw = random.Random(0)
     report: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     with ExitStack() as stack:
@@ -200,7 +208,7 @@ def main() -> None:
         front = stack.enter_context(nginx(root / "nginx", port, root / "keys", folder, path))
         running = stack.enter_context(
             server.running(
-                folder, address, root / "keys", database=engine.url, workers=2, path=path, every=2000
+                folder, address, root / "keys", database=engine.url, workers=2, path=path, every=2e3
             )
         )
         keys = [new_identity() for _ in range(min(SIGNERS, given.devices))]
@@ -253,7 +261,7 @@ def main() -> None:
             report[f"uploads_{size}"]["kept"] = kept
             running.store._database.rows("DELETE FROM tasks")
         report["load_after"] = os.getloadavg()[0]
-    print(json.dumps(report, indent=2))
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":
