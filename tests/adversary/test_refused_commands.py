@@ -28,7 +28,7 @@ from solera.cli.lazy import subcommands
 from solera.core.errors import SoleraError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.node.membership import pin
-from solera.deploy.operate import superlink
+from solera.deploy.operate import server
 from solera.deploy.operate.backup import backup
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.secure.roster import ROSTER
@@ -162,11 +162,13 @@ REFUSED = {
         "federation run masked --resume --dp epsilon=8,delta=1e-5",
         "federation run other --bundle films.bundle --dp epsilon=8 --secure-aggregation",
     ],
-    "federation simulate": ["federation simulate films --bundle films.bundle"],
     "server start": [
         "server start films --keys missing",
         "server start films --keys keys --insecure",
         "server start films",
+        "server start films --keys keys --workers 2",
+        "server start films --keys keys --database mysql://films",
+        "server start films --keys keys --database postgresql://nobody@127.0.0.1:9/films",
     ],
     "server register": ["server register films keys/nodes/node-1.pub", "server register films missing.pub"],
     "server revoke": ["server revoke films keys/nodes/node-1.pub"],
@@ -187,13 +189,12 @@ REFUSED = {
         " --roster foreign/roster.json",
         "node start pinned --server localhost:9 --insecure --join",
     ],
-    "edge start": ["edge start keys --server localhost:9 --ca keys/ca.pem --key missing"],
 }
 LOOKS = [
     *("methods", "doctor", "data show", "data audit"),
     *("device recommend", "device outbox", "device status", "federation status"),
 ]
-OWN = ["fleet", "device open"]  # folders of their own, a service
+OWN = ["device open"]  # folders of their own, a service
 RESEARCH = ("attack", "bench", "leak", "paper", "poison")  # refused commands of these are tested there
 
 
@@ -343,7 +344,7 @@ def test_a_start_that_the_server_refuses(tmp_path, publisher_key, reached):
         Ledger(opened.store).join_next(False)
     (nodes.keys / "roster.json").unlink()
     given = ("--server", nodes.address, "--ca", nodes.keys / "ca.pem", "--key", stranger, "--join")
-    with superlink.running(nodes.folder, nodes.address, nodes.keys):
+    with server.running(nodes.folder, nodes.address, nodes.keys):
         before = files(device)
         refused = solera("node", "start", device, *given)
         assert "the server does not know the key" in refused.stderr

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from solera.deploy.operate.processes import free_port
@@ -67,9 +68,13 @@ class Postgres:
 
     def kill(self) -> None:
         """As a power cut would, but for the disk: all its processes at once."""
-        subprocess.run(["pkill", "-9", "-P", str(self.process.pid)], check=False)
+        family = psutil.Process(self.process.pid).children(recursive=True)
         self.process.kill()
+        for each in family:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         self.process.wait()
+        psutil.wait_procs(family)
 
     def stop(self) -> None:
         self.process.terminate()

@@ -15,12 +15,12 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from solera.deploy.web.store import Nodes
 from solera.deploy.operate.metrics import Exporter, FolderCollector, serving
 from solera.deploy.operate.processes import Process, free_port
 from solera.deploy.server.gate import Tally
 from solera.deploy.server.serving import Serving
 from solera.deploy.server.versions import Versions
+from solera.deploy.web.store import Nodes
 
 MONITORING = Path(__file__).parents[2] / "packaging" / "monitoring"
 ALERTS, DASHBOARD = MONITORING / "alerts.yml", MONITORING / "dashboard.json"

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from solera.core.errors import DeployError
 from solera.deploy.common.address import OPEN, home_of, tag_of
 from solera.deploy.web.admission import Admission
 from solera.deploy.web.blobs import NAME
-from solera.deploy.web.database import ask
+from solera.deploy.web.database import Asked, ask
 from solera.deploy.web.limits import moving
 from solera.deploy.web.signing import WINDOW, Signed, read_signature
 from solera.deploy.web.store import Desk, No, Task
@@ -42,6 +42,8 @@ from solera.deploy.web.wire import (
 )
 
 _LOG = logging.getLogger("solera.server")
+Endpoint = Callable[[Request], Awaitable[Response]]
+_AWAY = 1.0  # seconds until a database that is away is asked again
 _LOOK = 0.05  # seconds between looks for new tasks, while somebody waits
 _SIGNED = ("content-digest", "signature-input", "signature")
 
@@ -67,46 +69,45 @@ def make_app(serving: Serving) -> Starlette:
     """The app of one worker."""
     worker = _Worker(serving)
     routes = [
-        Route(HEALTH, worker.health),
-        Route(CHECK_IN, worker.check_in, methods=["POST"]),
-        Route(ANSWER + "{task}", worker.answer, methods=["POST"]),
-        Route(BLOB + "{name}", worker.blob),
-        Route(ADMIT, worker.admit, methods=["POST"]),
+        Route(HEALTH, _answering(worker.health)),
+        Route(CHECK_IN, _answering(worker.check_in), methods=["POST"]),
+        Route(ANSWER + "{task}", _answering(worker.answer), methods=["POST"]),
+        Route(BLOB + "{name}", _answering(worker.blob)),
+        Route(ADMIT, _answering(worker.admit), methods=["POST"]),
     ]
     app = Starlette(
         routes=routes,
         lifespan=worker.lifespan,
-        exception_handlers={
-            No: _refused,
-            HTTPException: _unknown,
-            ClientDisconnect: _unheard,
-            Exception: _failed,
-        },
+        exception_handlers={HTTPException: _unknown},
     )
     app.state.worker = worker
     return app
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, No)
-    said = {"error": error.error, "next": error.next, "now": time.time()}
-    return JSONResponse(said if error.nonce is None else said | {"nonce": error.nonce}, error.status)
+def _answering(endpoint: Endpoint) -> Endpoint:
+    """Whatever happens is an answer: a refusal, or that the device is to try again."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except No as error:
+            said = {"error": error.error, "next": error.next, "now": time.time()}
+            return JSONResponse(said if error.nonce is None else said | {"nonce": error.nonce}, error.status)
+        except ClientDisconnect:
+            return Response(status_code=408, headers={"connection": "close"})
+        except HTTPException:
+            raise
+        except Exception as error:  # the database is away, or the disk is full
+            _LOG.warning("a request was not answered: %r", error)
+            said = {"error": "the server cannot answer now", "next": "it is asked again"}
+            return JSONResponse(said, 503, {"retry-after": "2"})
+
+    return answered
 
 
 async def _unknown(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail, "next": "update Solera"}, error.status_code)
-
-
-async def _unheard(_: Request, error: Exception) -> Response:
-    return Response(status_code=408, headers={"connection": "close"})
-
-
-async def _failed(_: Request, error: Exception) -> Response:
-    """The database is away, or the disk is full: the device tries again."""
-    _LOG.warning("a request was not answered: %r", error)
-    said = {"error": "the server cannot answer now", "next": "it is asked again"}
-    return JSONResponse(said, 503, {"retry-after": "2"})
 
 
 class _Worker:
@@ -122,7 +123,7 @@ class _Worker:
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Connected to the database, and looking for tasks."""
-        database = await ask(self._serving.database)
+        database = await self._connected()
         self._desk = Desk(database, is_open=self._tag == OPEN)
         looking = asyncio.create_task(self._look())
         try:
@@ -133,6 +134,15 @@ class _Worker:
             with suppress(asyncio.CancelledError):
                 await looking
             await database.close()
+
+    async def _connected(self) -> Asked:
+        """The database, waited for if it is away."""
+        while True:
+            try:
+                return await ask(self._serving.database)
+            except Exception as error:
+                _LOG.warning("the database does not answer: %r", error)
+            await asyncio.sleep(_AWAY)
 
     async def _look(self) -> None:
         """Wake the waiting whenever tasks were sent."""
