@@ -38,7 +38,7 @@ import itertools
 
 from engines import nginx, postgres
 
-from solera.core.closed_form import WEIGHTS
+from solera.core.closed_form import WEIGHTS, ClosedForm
 from solera.core.errors import SoleraError
 from solera.data.ragged import Ragged
 from solera.data.sampling import ClientData
@@ -56,8 +56,7 @@ from solera.deploy.server.coordinator import Coordinator
 from solera.deploy.server.folder import FederationFolder
 from solera.deploy.web.signing import device_number
 from solera.device import keys as publisher
-from solera.device.bundle import Bundle
-from solera.device.catalogue import Item
+from solera.device.bundle import Bundle, Item
 from solera.device.device import Device
 from solera.device.ledger import Ledger
 from solera.device.policy import Policy
@@ -146,7 +145,8 @@ class Chaos(threading.Thread):
 
     def __init__(self, given: argparse.Namespace, parts: dict[str, Any]) -> None:
         super().__init__(daemon=True)
-        self._parts, self.over, self.done = parts, threading.Event(), []
+        self._parts, self.over = parts, threading.Event()
+        self.done: list[str] = []
         self._seconds = given.every
 
     def run(self) -> None:
@@ -206,6 +206,7 @@ def difference(root: Path, folder: Path, given: argparse.Namespace) -> dict[str,
         taken = [by_number[each] for each in who]
     assert len(taken) == last["nodes"] == last["clients"]
     coordinator = Coordinator(federation)
+    assert isinstance(coordinator.method, ClosedForm)
     known = Ragged.from_lists([history(number, given.items) for number in taken])
     alone = OneRound(
         coordinator.method,
@@ -267,8 +268,8 @@ def main() -> None:  # noqa: PLR0912, PLR0915 - one step after the other
         parts = list(itertools.pairwise(bounds))
         with ProcessPoolExecutor(given.processes) as pool:
             made = [pool.submit(create, root, *part, given.items, masked=given.masked) for part in parts]
-            for each in made:
-                each.result()
+            for future in made:
+                future.result()
         port, folder = free_port(), root / "films"
         address, keys = Address("127.0.0.1", port, root / "keys/ca.pem"), root / "keys"
         at_work: dict[str, Any] = {}
