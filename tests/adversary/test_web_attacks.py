@@ -40,7 +40,7 @@ from web import (
 )
 
 from commands import below
-from solera.core.errors import RunError
+from solera.core.errors import DeployError, RunError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import Code
 from solera.deploy.node import line as lines
