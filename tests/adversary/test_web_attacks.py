@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ from solera.deploy.operate import server as serving
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.operate.processes import free_port
 from solera.deploy.web.signing import WINDOW
-from solera.deploy.web.wire import ADMIT, ANSWER, BLOB, CHECK_IN, PACKET, SMALL
+from solera.deploy.web.wire import ADMIT, ANSWER, BLOB, CHECK_IN, LARGEST, PACKET, SMALL
 from solera.device.policy import Agreement
 from solera.privacy.secagg.identity import new_identity, sign
 
@@ -348,6 +348,35 @@ def test_a_body_is_no_larger_than_what_a_device_may_say(server):
     mine = server.caller(1)
     for size, status in ((SMALL, 400), (SMALL + 1, 413)):
         assert mine.ask(CHECK_IN, b" " * size).status_code == status
+
+
+@attack(
+    "lying node",
+    "A registered node can neither fill the server's memory with large answers nor keep others from"
+    " answering.",
+    before="40 requests of 12 MB at once took the server from 160 MB to 650 MB",
+)
+def test_large_answers_at_once(server, reached):
+    """It begins many answers and finishes none; the body of each is as long as any may be."""
+    (pid,) = server.server.pids
+    liar, honest = server.caller(1), server.caller(2)
+    path, before = f"{ANSWER}{server.send(liar)}", peak(pid)
+    with ExitStack() as stack:
+        lines_ = [stack.enter_context(connect(server.address)) for _ in range(10)]
+        for line in lines_:
+            with suppress(OSError):
+                line.sendall(head(path, content_length=LARGEST, **liar.headers(path, b"")))
+                for piece in zeros(20 * MB):
+                    line.sendall(piece)
+        began = time.monotonic()
+        other = f"{ANSWER}{server.send(honest)}"
+        assert honest.ask(other, bytes(10 * MB)).status_code == 200
+        seconds = time.monotonic() - began
+        assert sum(map(is_open, lines_)) <= 1
+    grown = peak(pid) - before
+    assert grown < 100
+    assert len(server.collected()) == 1
+    reached(f"one at a time; {grown:.0f} MB; others wait {seconds:.1f} s")
 
 
 @attack(
