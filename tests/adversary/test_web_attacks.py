@@ -40,7 +40,7 @@ from web import (
 )
 
 from commands import below
-from solera.core.errors import RunError
+from solera.core.errors import DeployError, RunError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import Code
 from solera.deploy.node import line as lines
@@ -287,11 +287,11 @@ def test_a_server_with_another_certificate(server, foreign, reached):
     known = server.caller(1)
     wrong = Line(replace(server.address, ca=foreign / "ca.pem"), known.key)
     wrong.stop.set()
-    with pytest.raises((httpx.ConnectError, lines.DeployError)):
+    with pytest.raises((httpx.ConnectError, DeployError)):
         wrong.join()
     with httpx.Client(base_url=server.address.url, verify=trusting(server.address)) as client:
         elsewhere = Line(replace(server.address, ca=foreign / "ca.pem"), known.key, client=client)
-        with pytest.raises(lines.DeployError, match="not signed as this federation asks"):
+        with pytest.raises(DeployError, match="not signed as this federation asks"):
             elsewhere.join()  # its words are for the other federation alone
     reached("refused by the device")
 

@@ -103,8 +103,8 @@ class Process:
 def family(pid: int) -> list[psutil.Process]:
     """All that a process has started and that still runs, and what that has started.
 
-    Flower gives some of them a session of their own, so that the process group alone does not tell; and
-    some outlive their parent, so that parenthood alone does not.
+    Some may have a session of their own, so that the process group alone does not tell; and some outlive
+    their parent, so that parenthood alone does not.
     """
     running = [each for each in psutil.process_iter(["ppid"]) if _runs(each)]
     found = {pid}
