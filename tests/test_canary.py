@@ -15,7 +15,7 @@ CHANCE = 0.10  # ten of a hundred places
 
 def sampled_hr(data, protocol: str, rounds: int) -> float:
     run = solera.train("local", data, protocol=protocol, rounds=rounds, seed=0)
-    return run.test["sampled99"]["hr@10"]
+    return run.test_train["sampled99"]["hr@10"]
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,21 @@ def test_the_first_example_prints_what_is_shown(tmp_path):
     )
 
 
+def test_the_command_for_the_last_row_of_the_first_page_has_the_settings_of_its_record():
+    from solera.methods import find
+    from solera.study.records import Record, Store
+
+    given = re.search(r"`solera train fedslist --data ml-100k ([^`]+)`", README)
+    assert given
+    options = dict(each.split("=") for each in given[1].split() if "=" in each)
+    asked = find("fedslist", options).config.model_dump(mode="json")
+    record = Store(ROOT / "experiments" / "records" / "board.parquet", Record).find(
+        "ml-100k/fedslist--strict--s0"
+    )
+    assert record
+    assert record.config["options"] == asked
+
+
 def test_python_example(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(0)

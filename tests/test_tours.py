@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
 
 import polars
@@ -100,6 +101,7 @@ def check(page: str, follower: Follower) -> None:
             assert everybody.columns == ["user", "rank", "item", "title", "score"]
             assert everybody.height == 20 * everybody["user"].n_unique() == 20 * 500
             assert Path("models/current").resolve().name == "model-2"
+            assert len(literal_eval(next(text for code, text in said.items() if "onnxruntime" in code))) == 10
         case "concepts/introduction.md":
             assert "LEAKY" in said["solera data audit ml-100k --protocol paper"]
             assert "elastic-merge" in said["solera methods"]

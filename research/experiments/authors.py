@@ -2,16 +2,24 @@
 # requires-python = "==3.11.*"
 # dependencies = [
 #     "torch", "numpy==1.26.4", "pandas==2.0.3", "scipy<1.12", "scikit-learn", "cvxpy==1.4.2", "setuptools",
+#     "polars",
 # ]
+# [tool.uv.sources]
+# torch = { index = "cpu" }
+# [[tool.uv.index]]
+# name = "cpu"
+# url = "https://download.pytorch.org/whl/cpu"
+# explicit = true
 # ///
-"""Run the authors' public code on a CPU, as it is or with one line changed, and record its figures.
+"""Run the authors' public code on a CPU, as it is or with one line changed, and print its figures.
 
     git clone https://github.com/Zhangcx19/IJCAI-23-PFedRec code
     uv run research/experiments/authors.py pfedrec code code/data/ml-100k/ratings.dat --after --rounds 30
 
 The line is the one in which training takes the items to draw negatives from: all outside everything that the
 user ever rated, and after the change all outside the user's training items. The candidates of the evaluation
-stay. Ratings are rows of user,item,rating,time in a folder with the data set's name.
+stay. Ratings are rows of user,item,rating,time in a folder with the data set's name. `--record TABLE.parquet`
+adds settings, commit, line and the figures of every round to a table.
 """
 
 from __future__ import annotations
@@ -40,6 +48,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
+import polars
 import torch
 from sklearn.decomposition import PCA
 
@@ -129,21 +138,28 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--every", type=int, default=1, help="of so many users, take the first")
-    parser.add_argument("--plain", action="store_true", help="without what only saves time; no record")
+    parser.add_argument("--plain", action="store_true", help="without what only saves time")
+    parser.add_argument("--record", type=Path, help="table to add the record to")
     asked = parser.parse_args()
     asked.data = asked.ratings.resolve().parent.name
+    table = asked.record and asked.record.resolve()  # the code runs in a folder of its own
     with tempfile.TemporaryDirectory() as parent:
         record = run(asked, CODES[asked.method], Path(parent) / "code")
-    lines = re.sub(r"(?<=[\[\d,])\n {3,}(?=[\d.])|(?<=\d)\n {2}(?=\])", "", json.dumps(record, indent=1))
-    text = re.sub(r"(?<=\d),(?=\d)", ", ", lines) + "\n"
-    if asked.plain:
-        print(text)
-        return
-    folder = asked.data + (f"-{asked.every}" if asked.every > 1 else "")
-    name = f"{asked.method}--{'after' if asked.after else 'before'}--s{asked.seed}.json"
-    path = EXPERIMENTS / "records" / "authors" / folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
+    when = "after" if asked.after else "before"
+    hr, ndcg = record["figures"].values()
+    print(f"{asked.method} on {record['dataset']}, {when}, round {record['chosen_round']} of {asked.rounds}:")
+    print(f"HR@10 {hr:.4f}, NDCG@10 {ndcg:.4f}")
+    if table:
+        folder = asked.data + (f"-{asked.every}" if asked.every > 1 else "")
+        add(table, f"{folder}/{asked.method}--{when}--s{asked.seed}", record)
+
+
+def add(table: Path, key: str, record: Mapping[str, Any]) -> None:
+    """Put the record into the table, in the place of an earlier one."""
+    row = polars.DataFrame({"name": key, "key": key, "content": json.dumps(record)})
+    if table.exists():
+        row = polars.concat([polars.read_parquet(table).filter(polars.col("name") != key), row])
+    row.sort("name").write_parquet(table)
 
 
 def run(asked: argparse.Namespace, code: Code, work: Path) -> dict[str, Any]:

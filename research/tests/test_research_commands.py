@@ -51,6 +51,9 @@ def test_what_can_be_chosen_is_what_there_is():
 
 
 @pytest.mark.parametrize(
+    "code", [provenance.Code(commit="c0ffee", dirty=True), provenance.Code()], ids=["dirty", "unknown"]
+)
+@pytest.mark.parametrize(
     "args",
     [
         ("attack", "fedmf", "--data", "ml-100k", "--record"),
@@ -59,15 +62,15 @@ def test_what_can_be_chosen_is_what_there_is():
         ("paper", "run", "fedem/table-1", "--data", "filmtrust", "--only", "FedMF", "--records"),
     ],
 )
-def test_no_record_of_a_source_with_uncommitted_changes(args, pytestconfig, monkeypatch, tmp_path):
+def test_no_record_of_a_source_without_a_commit(code, args, pytestconfig, monkeypatch, tmp_path):
     """Neither is anything trained first: there are no data here."""
-    monkeypatch.setattr(provenance, "source", lambda: provenance.Code(commit="c0ffee", dirty=True))
+    monkeypatch.setattr(provenance, "source", lambda: code)
     monkeypatch.setenv("SOLERA_DATA", str(tmp_path))
     (tmp_path / "filmtrust").mkdir()
     (tmp_path / "filmtrust" / "ratings.txt").write_text("1 2 3\n")
     refused = solera(*args, pytestconfig.rootpath / "experiments" / "records" / "new")
     assert refused.returncode == 2
-    assert "uncommitted changes" in refused.stderr
+    assert ("uncommitted changes" if code.commit else "whose commit is unknown") in refused.stderr
     assert not (pytestconfig.rootpath / "experiments" / "records" / "new").exists()
 
 

@@ -48,13 +48,13 @@ from solera.engine.one_round import sum_for
 from solera.methods import METHODS, ONE_ROUND, PLUGINS, find
 from solera.runs.federation import Federation, federation
 from solera.runs.presets import run_settings
-from solera.runs.recommending import NEWCOMER_ROUNDS, Blended, Centralized, OnUsers, Recommends
+from solera.runs.recommending import NEWCOMER_ROUNDS, Blended, Centralized, OnUsers, Recommends, listed
 from solera.runs.result import Bytes, Progress, RoundEntry, RoundSeconds
 from solera.runs.settings import RunConfig
 from solera.runs.training import Callback, interruptible
 
 FORMAT = 1  # of a saved model
-CURRENT, _MODEL = "current", "model-"
+CURRENT, _MODEL, _ABOUT = "current", "model-", "model.json"
 LEAST = 5  # interactions of a user who is trained, unless told
 WARM_ROUNDS = 5  # of an update, unless told
 
@@ -160,8 +160,7 @@ class Model:
 
         `only` limits the result to some items, `without` leaves some out; both are item ids.
         """
-        listed = [users] if isinstance(users, (str, int)) else users
-        return self.recommender.recommend_many(listed, k, only=only, without=without)
+        return self.recommender.recommend_many(users, k, only=only, without=without)
 
     def recommend_for(
         self,
@@ -182,12 +181,11 @@ class Model:
 
     def similar(self, items: Iterable[str | int] | str | int, k: int = 10) -> pl.DataFrame:
         """The k items most similar to each of these: by closed-form weights, or by the cosine of vectors."""
-        listed = [items] if isinstance(items, (str, int)) else list(items)
         tables = [
             pl.DataFrame(
                 self.recommender.similar(item, k), schema=["rank", "item", "title", "score"], orient="row"
-            ).select(pl.lit(str(item)).alias("to"), pl.all())
-            for item in listed
+            ).select(pl.lit(item).alias("to"), pl.all())
+            for item in listed(items)
         ]
         return pl.concat(tables)
 
@@ -212,6 +210,8 @@ class Model:
     def save(self, folder: str | Path) -> Path:
         """Write the model to a new folder, from which `solera.load_model` reads it."""
         data, path = self.data, Path(folder)
+        if path.exists():
+            raise RunError(f"{path} exists", "give the name of a new folder")
         with creating_folder(path) as place:
             _write_data(data, place)
             self._write(place)
@@ -224,7 +224,7 @@ class Model:
                 "data": data.name,
                 **self._about(),
             }
-            write_atomically(place / "model.json", json.dumps(about, indent=1, default=str) + "\n")
+            write_atomically(place / _ABOUT, json.dumps(about, indent=1, default=str) + "\n")
         return path
 
     @property
@@ -398,11 +398,18 @@ def estimator(method: str) -> type[Model]:
     return made
 
 
+def check_model(folder: Path) -> None:
+    """Raise an error if there is no model in a folder."""
+    if not (folder / _ABOUT).is_file():
+        raise RunError(f"{folder} holds no model", "solera fit TABLE makes models/current")
+
+
 def load_model(folder: str | Path) -> Model:
     """Open the folder that `Model.save` wrote."""
     path = Path(folder)
+    check_model(path)
     try:
-        about = json.loads((path / "model.json").read_text(encoding="utf-8"))
+        about = json.loads((path / _ABOUT).read_text(encoding="utf-8"))
         if about["format"] != FORMAT:
             raise RunError(f"{path} has format {about['format']} of a model, not {FORMAT}", "fit it again")
         model = estimator(str(about["method"]))(**about["parameters"])
@@ -410,9 +417,7 @@ def load_model(folder: str | Path) -> Model:
     except SoleraError:
         raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, pl.exceptions.PolarsError) as error:
-        raise RunError(
-            f"{path} holds no model that can be read: {error}", "give a folder of `save`"
-        ) from None
+        raise RunError(f"the model in {path} is damaged: {error}", "fit it again") from None
     return model
 
 

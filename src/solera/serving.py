@@ -7,7 +7,10 @@ one and takes its place; requests never wait for that and never see half a model
 from __future__ import annotations
 
 import logging
-import os
+import multiprocessing.connection
+import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -16,14 +19,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 import torch
+import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from solera.core.errors import DataError, SoleraError
+from solera.core.errors import DataError, RunError, SoleraError
 from solera.estimators import Model, load_model
+from solera.runs import Recommendation
 
 _LOG = logging.getLogger(__name__)
 HowMany = Annotated[int, Query(ge=1, le=1000)]
@@ -97,9 +101,36 @@ class Served:
         self._stop.set()
 
 
-def app() -> FastAPI:
-    """The application of one worker of `solera serve`."""
-    return app_of(Path(os.environ["SOLERA_MODEL"]))
+def answer(folder: Path, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM: one worker of `solera serve`."""
+    config = uvicorn.Config(app_of(folder), log_level="warning", access_log=False)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def answer_together(folder: Path, listening: socket.socket, workers: int) -> None:
+    """Answer requests by several processes until SIGINT or SIGTERM, or until one of them ends."""
+    started = [
+        multiprocessing.get_context("spawn").Process(target=_worker, args=(folder, listening), daemon=True)
+        for _ in range(workers)
+    ]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        for each in started:
+            each.start()
+        multiprocessing.connection.wait([each.sentinel for each in started])
+    finally:
+        for each in started:
+            if each.pid:
+                each.terminate()
+                each.join()
+    raise RunError("a process that answers has ended", "see above for the reason")
+
+
+def _worker(folder: Path, listening: socket.socket) -> None:
+    try:
+        answer(folder, listening)
+    except SoleraError as error:
+        sys.exit(str(error))
 
 
 def app_of(folder: Path) -> FastAPI:
@@ -128,14 +159,16 @@ def app_of(folder: Path) -> FastAPI:
     ) -> Found:
         """The best items for a user of the table, without those the user has."""
         model = served.current[0]
-        found = model.recommend(user, k, only=only, without=without or ())
+        found = model.recommender.recommend(user, k, only=only, without=without or ())
         return Found(items=_items(found), fallback=bool(model.recommender.has_fallback([user])[0]))
 
     @app.post("/recommendations")
     def for_history(asked: Asked) -> Found:
         """The best items for a history."""
         model = served.current[0]
-        found = model.recommend_for(asked.history, asked.k, only=asked.only, without=asked.without)
+        found = model.recommender.recommend_for(
+            asked.history, asked.k, only=asked.only, without=asked.without
+        )
         known = any(item in model.data.item_map for item in asked.history)
         return Found(items=_items(found), fallback=not known)
 
@@ -143,7 +176,7 @@ def app_of(folder: Path) -> FastAPI:
     def similar(item: str, k: HowMany = 10) -> list[Item]:
         """The items most similar to one."""
         try:
-            return _items(served.current[0].similar(item, k))
+            return _items(served.current[0].recommender.similar(item, k))
         except DataError:
             raise
         except SoleraError as error:
@@ -166,5 +199,5 @@ def app_of(folder: Path) -> FastAPI:
     return app
 
 
-def _items(found: pl.DataFrame) -> list[Item]:
-    return [Item(**row) for row in found.select("rank", "item", "title", "score").to_dicts()]
+def _items(found: list[Recommendation]) -> list[Item]:
+    return [Item(**each._asdict()) for each in found]

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ from web import (
 )
 
 from commands import below
-from solera.core.errors import RunError
+from solera.core.errors import DeployError, RunError
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import Code
 from solera.deploy.node import line as lines
@@ -49,7 +49,7 @@ from solera.deploy.operate import server as serving
 from solera.deploy.operate.inviting import invitation
 from solera.deploy.operate.processes import free_port
 from solera.deploy.web.signing import WINDOW
-from solera.deploy.web.wire import ADMIT, ANSWER, BLOB, CHECK_IN, PACKET, SMALL
+from solera.deploy.web.wire import ADMIT, ANSWER, BLOB, CHECK_IN, LARGEST, PACKET, SMALL
 from solera.device.policy import Agreement
 from solera.privacy.secagg.identity import new_identity, sign
 
@@ -76,7 +76,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "stranger",
     "A request that is not signed by a registered key, for this federation and for just this method, path"
     " and body, is refused.",
-    before="refused",
+    before="only the time was signed: what was recorded opened every request",
 )
 def test_a_signature_is_for_one_request(server, foreign, reached):
     mine, stranger = server.caller(1), server.caller(1, foreign)
@@ -112,7 +112,7 @@ def test_a_signature_is_for_one_request(server, foreign, reached):
     "stranger",
     "A recorded request is worth nothing: a check-in counts once, and none is taken that is older than the"
     " last one.",
-    before="refused",
+    before="headers of a node that were recorded let another program train in its name",
 )
 def test_a_check_in_is_replayed(server, reached):
     mine = server.caller(2)
@@ -263,7 +263,7 @@ def test_a_wrong_clock_corrects_itself(server, node, ahead, monkeypatch):
 @attack(
     "stranger",
     "A request that was recorded is refused after five minutes, also one that the server has not seen.",
-    before="refused",
+    before="headers that were recorded opened the server for five minutes",
 )
 def test_an_old_request(server, reached):
     mine = server.caller(12)
@@ -287,11 +287,11 @@ def test_a_server_with_another_certificate(server, foreign, reached):
     known = server.caller(1)
     wrong = Line(replace(server.address, ca=foreign / "ca.pem"), known.key)
     wrong.stop.set()
-    with pytest.raises((httpx.ConnectError, lines.DeployError)):
+    with pytest.raises((httpx.ConnectError, DeployError)):
         wrong.join()
     with httpx.Client(base_url=server.address.url, verify=trusting(server.address)) as client:
         elsewhere = Line(replace(server.address, ca=foreign / "ca.pem"), known.key, client=client)
-        with pytest.raises(lines.DeployError, match="not signed as this federation asks"):
+        with pytest.raises(DeployError, match="not signed as this federation asks"):
             elsewhere.join()  # its words are for the other federation alone
     reached("refused by the device")
 
@@ -348,6 +348,35 @@ def test_a_body_is_no_larger_than_what_a_device_may_say(server):
     mine = server.caller(1)
     for size, status in ((SMALL, 400), (SMALL + 1, 413)):
         assert mine.ask(CHECK_IN, b" " * size).status_code == status
+
+
+@attack(
+    "lying node",
+    "A registered node can neither fill the server's memory with large answers nor keep others from"
+    " answering.",
+    before="60 bodies of 19 MB took the server from 159 MB to 1329 MB",
+)
+def test_large_answers_at_once(server, reached):
+    """It begins many answers and finishes none; the body of each is as long as any may be."""
+    (pid,) = server.server.pids
+    liar, honest = server.caller(1), server.caller(2)
+    path, before = f"{ANSWER}{server.send(liar)}", peak(pid)
+    with ExitStack() as stack:
+        lines_ = [stack.enter_context(connect(server.address)) for _ in range(10)]
+        for line in lines_:
+            with suppress(OSError):
+                line.sendall(head(path, content_length=LARGEST, **liar.headers(path, b"")))
+                for piece in zeros(20 * MB):
+                    line.sendall(piece)
+        began = time.monotonic()
+        other = f"{ANSWER}{server.send(honest)}"
+        assert honest.ask(other, bytes(10 * MB)).status_code == 200
+        seconds = time.monotonic() - began
+        assert sum(map(is_open, lines_)) <= 1
+    grown = peak(pid) - before
+    assert grown < 100
+    assert len(server.collected()) == 1
+    reached(f"one at a time; {grown:.0f} MB; others wait {seconds:.1f} s")
 
 
 @attack(

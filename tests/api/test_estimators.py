@@ -160,6 +160,17 @@ def test_unknown_items_of_a_history_are_skipped_and_counted(table, caplog):
     assert model.recommend_for(["nothing"], 1)["score"].to_list() == [popular]
 
 
+def test_one_id_or_several_of_any_kind(table):
+    numbers = table.with_columns(pl.col("user", "item").str.slice(1).cast(pl.Int64))
+    model = solera.FedEASE().fit(numbers)
+    one, several = np.int64(3), np.array([3, 4])
+    assert model.recommend(one).equals(model.recommend("3"))
+    assert model.recommend(several)["user"].unique(maintain_order=True).to_list() == ["3", "4"]
+    assert model.similar(one)["to"].unique().to_list() == ["3"]
+    assert model.recommend_for("12", 3).equals(model.recommend_for(["12"], 3))
+    assert "4" not in model.recommend("3", 25, without=np.int64(4))["item"]
+
+
 def test_parameters_are_those_of_scikit_learn(table):
     model = solera.FedEASE(reg=7.0)
     assert model.get_params()["reg"] == 7.0
@@ -199,6 +210,14 @@ def test_errors_have_a_next_step(table, tmp_path):
         solera.FedMF().recommend()
     with pytest.raises(RunError, match="no model"):
         solera.load_model(tmp_path)
+    model = solera.FedEASE().fit(table)
+    folder = model.save(tmp_path / "model")
+    with pytest.raises(RunError, match="exists"):
+        model.save(folder)
+    assert solera.load_model(folder).recommend("u1").equals(model.recommend("u1"))
+    (folder / "shared.safetensors").write_bytes((folder / "shared.safetensors").read_bytes()[:100])
+    with pytest.raises(RunError, match="damaged"):
+        solera.load_model(folder)
     with pytest.raises(ConfigError, match="fit again"):
         solera.FedEASE(secure_aggregation=True).fit(table).update(table.head(2))
     assert estimator("fedmf") is solera.FedMF

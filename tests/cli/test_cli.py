@@ -111,7 +111,7 @@ OWN = ("--columns", "user=who,item=what,time=when")
             "--rounds",
             "solera train --help",
         ),
-        (("recommend", "no-such-run", "--user", "1"), "no-such-run contains no run", "give the folder"),
+        (("recommend", "no-such-run", "--user", "1"), "no-such-run does not exist", "solera fit"),
         (("train", "ease", "--data", "x"), "unknown data set 'x'", "known:"),
         (
             ("train", "eas", "--data", "x"),

@@ -11,6 +11,7 @@ import time
 import httpx
 import numpy as np
 import polars as pl
+import psutil
 import pytest
 
 from in_process import solera
@@ -80,6 +81,9 @@ def test_users_without_a_model_get_what_is_popular(nights):
     )
     few = table.group_by("customer").len().filter(pl.col("len") < 5)
     assert done["fallback"] == 1 + len(few)
+    counted = json.loads(run("data", "show", nights / "more.csv", *COLUMNS, "--json"))
+    assert counted["users_left_out"] == 1 + len(few)
+    assert counted["rows"] + counted["rows_left_out"] == len(table) + 1
     found = run("recommend", nights / "models" / "current", "--all", "-o", nights / "recs.csv", "-k", 1)
     assert f"{1 + len(few)} of them the most popular items" in " ".join(found.split())
     recs = pl.read_csv(nights / "recs.csv")
@@ -102,6 +106,33 @@ def served(nights):
             yield client
         process.terminate()
         process.wait(20)
+
+
+def test_several_processes_answer_and_end_together(nights):
+    run("fit", nights / "first.csv", "--out", nights / "models", *COLUMNS)
+    command = ("serve", nights / "models" / "current", "--port")
+    with subprocess.Popen(
+        [sys.executable, "-m", "solera", *map(str, command), "0", "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        text=True,
+    ) as process:
+        address = process.stdout.readline().split()[-1].removesuffix("/docs")
+        found = httpx.get(f"{address}/recommendations", params={"user": "u1"}, timeout=60)
+        assert len(found.json()["items"]) == 10
+        taken = run(*command, address.rpartition(":")[2], fails=True)
+        assert "Address already in use" in taken and "next:" in taken
+        workers = [
+            each
+            for each in psutil.Process(process.pid).children()
+            if "spawn_main" in " ".join(each.cmdline())
+        ]
+        assert len(workers) == 2
+        workers[0].kill()
+        assert process.wait(30) == 2
+        assert "has ended" in process.stderr.read()
+    assert not [each for each in workers if each.is_running()]
 
 
 def test_served_models_change_without_a_restart(nights, served):

@@ -26,6 +26,16 @@ def test_ids_of_mixed_types_are_refused():
     assert "text" in wrong.value.hint
 
 
+def test_other_columns_are_not_looked_at():
+    assert len(loaded(user=["a", "a"], item=["x", "y"], note=["text", 4])) == 2
+
+
+def test_two_columns_with_one_name_are_refused():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(SoleraError, match="two columns with the same name"):
+        solera.load(pandas.DataFrame([[1, 2, 3]], columns=["user", "item", "item"]))
+
+
 def test_whole_numbers_as_floats_are_whole_numbers():
     data = loaded(user=[1.0, 1.0, 2.0], item=["x", "y", "x"])
     assert data.user_map.ids.tolist() == ["1", "2"]
@@ -42,7 +52,7 @@ def test_a_missing_time_is_an_error():
 
 
 def test_data_sets_of_rectools_and_lenskit_bring_their_table():
-    """Stand-ins with the one method that is used; tests/packaging has the libraries."""
+    """Stand-ins with the one method that is used; tests/api/test_adapters.py has the libraries."""
     table = pl.DataFrame({"user_id": [1, 1, 2], "item_id": ["x", "y", "x"], "datetime": [1, 2, 3]})
     rectools = type("Dataset", (), {"get_raw_interactions": lambda self: table})()
     lenskit = type("Dataset", (), {"interaction_table": lambda self, **how: table})()

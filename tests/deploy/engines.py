@@ -60,7 +60,7 @@ class Postgres:
             **self.user,
         )
         for _ in range(600):
-            asked = [_POSTGRES[0] / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+            asked: list[Any] = [_POSTGRES[0] / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
             if subprocess.run(asked, check=False).returncode == 0:
                 return
             time.sleep(0.1)
@@ -114,7 +114,7 @@ def nginx(root: Path, port: int, keys: Path, folder: Path, socket: Path) -> Iter
         f"events {{ worker_connections 8192; }}\nhttp {{ access_log off; client_body_temp_path {root}/body;"
         f" proxy_temp_path {root}/proxy;\n{text}\n}}\n"
     )
-    command = ["nginx", "-p", root, "-c", root / "nginx.conf"]
+    command: list[Any] = ["nginx", "-p", root, "-c", root / "nginx.conf"]
     tested = subprocess.run([*command, "-t"], check=False, capture_output=True, text=True)
     assert tested.returncode == 0, tested.stderr
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -59,7 +59,7 @@ class Server:
     """Answers in the given order, and then that there is nothing."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
-        self.left, self.asked = list(answers), []
+        self.left, self.asked = list(answers), list[httpx.Request]()
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)
@@ -106,7 +106,12 @@ def test_what_many_are_sent_is_fetched_once():
 
 def test_a_server_that_is_gone_for_a_while():
     """It is asked again, for a task as for an answer."""
-    away = [httpx.ConnectError("refused"), refusal(503), httpx.ReadTimeout("slow"), refusal(429)]
+    away: list[httpx.Response | Exception] = [
+        httpx.ConnectError("refused"),
+        refusal(503),
+        httpx.ReadTimeout("slow"),
+        refusal(429),
+    ]
     server = Server(*away, given(), *away, refusal(408))
     line = line_to(server)
     task = line.receive()

@@ -141,6 +141,7 @@ def test_the_database_can_be_reached_by_its_socket_alone(services):
     assert with_socket == {"database", "server", "serve"}
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("real")
 def test_what_the_compose_file_starts_finds_each_other(tmp_path, services):
     """The same commands and files with other paths, and PostgreSQL and nginx of this machine."""

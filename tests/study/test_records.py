@@ -442,6 +442,18 @@ def test_commit_and_whether_the_source_differs(tmp_path, monkeypatch):
     assert provenance.source() == Code(commit=commit, dirty=True)
 
 
+def test_every_record_of_the_repository_names_the_commit_that_made_it(pytestconfig):
+    tables = sorted((pytestconfig.rootpath / "experiments" / "records").glob("*.parquet"))
+    made_by = {
+        f"{table.stem}/{row['name']}": json.loads(row["code"])
+        for table in tables
+        if "code" in (rows := pl.read_parquet(table)).columns
+        for row in rows.select("name", "code").drop_nulls("code").iter_rows(named=True)
+    }
+    assert len(made_by) > 500
+    assert [name for name, code in made_by.items() if not code["commit"] or code["dirty"] is not False] == []
+
+
 def test_peak_memory_is_of_this_process():
     before = peak_bytes()
     assert before is not None

@@ -32,6 +32,7 @@ class _Commands(Pluggable):
         "fit": Place("solera.cli.models:fit", LEARN),
         "serve": Place("solera.cli.models:serve", LEARN),
         "recommend": Place("solera.cli.recommend:recommend", LEARN),
+        "export": Place("solera.cli.models:export", LEARN),
         "blend": Place("solera.cli.train:blend", LEARN),
         "sweep": Place("solera.cli.sweep:sweep", LEARN),
         "compare": Place("solera.cli.compare:compare", LEARN),

@@ -37,11 +37,16 @@ def show(
     """
     if name is None:
         return _list(data_dir)
-    from solera.data.datasets import load
+    from solera.data.datasets import load, names
     from solera.data.datasets import stats as count
 
-    data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=parse_columns(columns))
+    named = parse_columns(columns)
+    data = load(name, data_dir=data_dir, min_interactions=min_interactions, columns=named)
     figures = count(data)
+    if name not in names():
+        whole = load(name, min_interactions=1, columns=named)
+        figures["users_left_out"] = whole.n_users - data.n_users
+        figures["rows_left_out"] = len(whole) - len(data)
     rows = [(key.replace("_", " "), value) for key, value in figures.items() if key != "rows_per_user"]
     per_user = " / ".join(map(shown, figures["rows_per_user"].values()))
     rows.append(("rows per user", f"{per_user} (min/median/mean/max)"))

@@ -1,4 +1,4 @@
-"""solera fit and solera serve: one table, a new model every night."""
+"""solera fit, serve and export: one table, a new model every night."""
 
 from __future__ import annotations
 
@@ -89,6 +89,27 @@ def fit(
     )
 
 
+@answers
+def export(
+    model: Annotated[Path, typer.Argument(help="The folder of a model, or of a finished run.")],
+    onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="ONNX file to write.")],
+    data_dir: DataDir = None,
+) -> Answer:
+    """Write a model of fedsasrec as an ONNX file, which other runtimes read without torch or Solera.
+
+    Example: solera export models/current --onnx model.onnx
+    """
+    from solera.adapters.onnx import export as write
+    from solera.cli.recommend import opened
+
+    made = opened(model, data_dir)
+    size = write(made, onnx).stat().st_size
+    return Answer(
+        {"model": str(model), "onnx": str(onnx), "bytes": size, "items": made.data.n_items},
+        [Line(f"{made.data.n_items:,} items, {size / 2**20:.1f} MiB: {onnx}")],
+    )
+
+
 def serve(
     model: Annotated[Path, typer.Argument(help="A model's folder, or the link models/current.")] = Path(
         "models/current"
@@ -104,35 +125,28 @@ def serve(
 
     Example: solera serve models/current --port 8000
     """
-    import os
+    import socket
 
     from solera.core.errors import ConfigError
-    from solera.estimators import load_model
+    from solera.estimators import check_model
 
     try:
-        import fastapi  # noqa: F401
-        import uvicorn
-        from uvicorn.supervisors import Multiprocess
-    except ImportError:
-        raise ConfigError("serving needs FastAPI and uvicorn", "pip install 'solera[serve]'") from None
-    if not (model / "model.json").exists():
-        load_model(model)  # the error says what is wrong
-    os.environ["SOLERA_MODEL"] = str(model)
-    config = uvicorn.Config(
-        "solera.serving:app",
-        factory=True,
-        host=host,
-        port=port,
-        workers=workers,
-        log_level="warning",
-        access_log=False,
-    )
-    listening = config.bind_socket()
-    listening.listen(2048)  # requests wait until the model is read
+        from solera.serving import answer, answer_together
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"serving needs {error.name}", "pip install 'solera[serve]'") from None
+    check_model(model)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {reason}", "give another --port or --host"
+        ) from None
     address, number = listening.getsockname()[:2]
-    say(f"serving {model}: http://{address}:{number}/docs")
-    server = uvicorn.Server(config)
+    shown = f"[{address}]" if ":" in address else address
+    say(f"serving {model}: http://{shown}:{number}/docs")  # requests wait until the model is read
     if workers == 1:
-        server.run(sockets=[listening])
+        answer(model, listening)
     else:
-        Multiprocess(config, target=server.run, sockets=[listening]).run()
+        answer_together(model, listening, workers)

@@ -73,17 +73,17 @@ def recommend(
         raise ConfigError(
             "--history cannot be combined with --output", "omit --output; --json prints one document"
         )
-    opened = _opened(run, data_dir)
+    model = opened(run, data_dir)
     if like is not None:
-        found = opened.similar(like, k)
-        title = f"Like {opened.data.title(opened.data.item_map.index(like, 'item')) or like}"
+        found = model.similar(like, k)
+        title = f"Like {model.data.title(model.data.item_map.index(like, 'item')) or like}"
         return Answer(
-            {"run": str(run), "item": like, "items": _entries(found)}, [_table(title, found, opened)]
+            {"run": str(run), "item": like, "items": _entries(found)}, [_table(title, found, model)]
         )
     hidden = without or []
     if output:
         with open_progress(f"recommendations to {output}", "user") as update:
-            fallback = opened.write_recommendations(
+            fallback = model.write_recommendations(
                 output,
                 user,
                 k,
@@ -91,7 +91,7 @@ def recommend(
                 without=hidden,
                 on_users=lambda done, total: update(done, total, ""),
             )
-        users = opened.data.n_users if user is None else len(user)
+        users = model.data.n_users if user is None else len(user)
         popular = f", {fallback} of them the most popular items" if fallback else ""
         return Answer(
             {"run": str(run), "users": users, "k": k, "fallback": fallback, "written": str(output)},
@@ -99,25 +99,30 @@ def recommend(
         )
     if history is not None:
         items = [item.strip() for item in history.split(",") if item.strip()]
-        found = opened.recommend_for(items, k, only=only, without=hidden)
+        found = model.recommend_for(items, k, only=only, without=hidden)
         return Answer(
             {"run": str(run), "history": items, "items": _entries(found)},
-            [_table("For this history", found, opened)],
+            [_table("For this history", found, model)],
         )
-    listed = [(each, opened.recommend(each, k, only=only, without=hidden)) for each in user or []]
+    listed = [(each, model.recommend(each, k, only=only, without=hidden)) for each in user or []]
     entries = [{"user": each, "items": _entries(found)} for each, found in listed]
     return Answer(
         {"run": str(run), **entries[0]} if len(entries) == 1 else {"run": str(run), "users": entries},
-        [_table(f"For user {each}", found, opened) for each, found in listed],
+        [_table(f"For user {each}", found, model) for each, found in listed],
     )
 
 
-def _opened(path: Path, data_dir: Path | None) -> Run | Model:
+def opened(path: Path, data_dir: Path | None) -> Run | Model:
     """A finished run, or a saved model."""
+    from solera.core.errors import RunError
     from solera.estimators import load_model
     from solera.runs import Run
 
-    return load_model(path) if (path / "model.json").exists() else Run.open(path, data_dir=data_dir)
+    if (path / "model.json").exists():
+        return load_model(path)
+    if not path.exists():
+        raise RunError(f"{path} does not exist", "solera train makes a run, and solera fit a model")
+    return Run.open(path, data_dir=data_dir)
 
 
 def _entries(found: list[Recommendation] | pl.DataFrame) -> list[dict[str, Any]]:

@@ -49,6 +49,13 @@ class Rows(NamedTuple):
         return self.columns[place], self.values[place]
 
 
+def at_least(matrix: Rows, least: float) -> Rows:
+    """The matrix without its entries below `least`."""
+    kept = matrix.values >= least
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return Rows(before[matrix.offsets], matrix.columns[kept], matrix.values[kept])
+
+
 def bytes_of_total(entries: int, cells: int) -> int:
     """Memory that a total takes, about: of a batch while it is sorted, and of so many entries."""
     if cells <= _FEW_CELLS:

@@ -201,7 +201,7 @@ def read_own(path: Path, columns: dict[str, str] | None = None) -> Rows:
 
 def rows_of(table: Table, columns: dict[str, str] | None = None) -> Rows:
     """The interactions in a table whose columns have the usual names or those in `columns`."""
-    names = _own_columns(table, columns or {})
+    names = _own_columns(str(table.path), list(table.columns), columns or {})
     items = table.compact_ids(names["item"])
     titled = None
     if "title" in names:
@@ -231,18 +231,18 @@ def _own_table(path: Path) -> Table:
     return Table(path, columns, range(1, rows + 1), None)
 
 
-def _own_columns(table: Table, given: dict[str, str]) -> dict[str, str]:
+def _own_columns(path: str, columns: list[str], given: dict[str, str]) -> dict[str, str]:
     """Map every kind of column that the file has to the file's name for it."""
-    found = f"{table.path} has the columns {', '.join(table.columns)}"
-    plain = {name.lower().replace("_", "").replace("-", ""): name for name in reversed(list(table.columns))}
+    found = f"{path} has the columns {', '.join(columns)}"
+    plain = {name.lower().replace("_", "").replace("-", ""): name for name in reversed(columns)}
     names = {}
     for kind in given:
         if kind not in _OWN:
             raise DataError(f"columns: unknown key {kind!r}", closest(kind, list(_OWN)))
     for kind, usual in _OWN.items():
         name = given.get(kind) or next((plain[u] for u in usual if u in plain), None)
-        if name is not None and name not in table.columns:
-            raise DataError(f"no column {name!r} for the {kind}: {found}", closest(name, list(table.columns)))
+        if name is not None and name not in columns:
+            raise DataError(f"no column {name!r} for the {kind}: {found}", closest(name, columns))
         if name is None and kind in ("user", "item"):
             hint = "name them: --columns user=…,item=…,time=…"
             raise DataError(f"no column found for the {kind}: {found}", hint)
@@ -257,8 +257,12 @@ _NAME = "the table"
 def is_frame(source: object) -> bool:
     """Whether an object is a table in memory from a supported library."""
     import narwhals.stable.v2 as nw  # noqa: PLC0415 - most runs read files
+    from narwhals.exceptions import DuplicateError  # noqa: PLC0415
 
-    return nw.from_native(source, eager_only=True, pass_through=True) is not source
+    try:
+        return nw.from_native(source, eager_only=True, pass_through=True) is not source
+    except DuplicateError:
+        raise DataError(f"{_NAME} has two columns with the same name", "rename or drop one") from None
 
 
 def read_frame(source: Any, columns: dict[str, str] | None = None) -> Rows:
@@ -268,19 +272,20 @@ def read_frame(source: Any, columns: dict[str, str] | None = None) -> Rows:
     frame = nw.from_native(source, eager_only=True)
     if not len(frame):
         raise DataError(f"{_NAME} has no rows", "check how the table was made")
+    named = {str(name): name for name in frame.columns}
     found: dict[str, pl.Series] = {}
-    for name in frame.columns:
-        values = frame[name]
+    for name in _own_columns(_NAME, list(named), columns or {}).values():
+        values = frame[named[name]]
         if not _is_text(values):
-            found[str(name)] = pl.Series(str(name), values.to_numpy())
+            found[name] = pl.Series(name, values.to_numpy())
             continue
         listed = [None if isinstance(each, float) and isnan(each) else each for each in values.to_list()]
         try:
-            found[str(name)] = pl.Series(str(name), listed)
+            found[name] = pl.Series(name, listed)
         except TypeError:
             kinds = sorted({type(each).__name__ for each in listed if each is not None})
             raise DataError(
-                f"the column {str(name)!r} of {_NAME} mixes {' and '.join(kinds)}", "make them all text"
+                f"the column {name!r} of {_NAME} mixes {' and '.join(kinds)}", "make them all text"
             ) from None
     rows = np.arange(1, len(frame) + 1, dtype=np.int64)
     return rows_of(Table(Path(_NAME), found, rows, None), columns)

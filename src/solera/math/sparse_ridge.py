@@ -4,8 +4,10 @@ For every target j the weights b minimise ‖s b − y_j‖² + reg ‖b‖² ov
 
     (S[N, N] + reg · I) b = T[N, j]
 
-with S = Σ s sᵀ and T = Σ s yᵀ. Both are sparse, and S is symmetric: only its upper half is held. The support
-has the k sources with the largest T_ij / S_ii^p, a co-occurrence normalised by how common the source is.
+with S = Σ s sᵀ and T = Σ s yᵀ. Both are sparse, and S is symmetric: only its upper half is held. A sum of
+which small entries are unknown may be indefinite. Then reg is doubled for this target until it is not, and
+once more. The support has the k sources with the largest T_ij / S_ii^p, a co-occurrence normalised by how
+common the source is.
 """
 
 from __future__ import annotations
@@ -109,9 +111,24 @@ def solved(
             unused = torch.from_numpy(~support.used[some])
             left.diagonal(dim1=1, dim2=2).add_(reg).masked_fill_(unused, 1.0)
             right = torch.from_numpy(support.values[some]).double().unsqueeze(2)
-            found = torch.cholesky_solve(right, torch.linalg.cholesky(left, upper=True), upper=True)
+            found = torch.cholesky_solve(right, _factors(left, reg), upper=True)
             weights[low:high][some] = found.squeeze(2)
     return ids, weights
+
+
+def _factors(systems: Tensor, reg: float) -> Tensor:
+    """Cholesky factors of systems that have reg on their diagonals, or more where there is none."""
+    factors: Tensor
+    factors, failed = torch.linalg.cholesky_ex(systems, upper=True)
+    while bool(failed.any()):
+        wrong = failed != 0
+        some = systems[wrong]
+        some.diagonal(dim1=1, dim2=2).add_(reg)
+        systems[wrong], reg = some, 2 * reg
+        failed[wrong] = torch.linalg.cholesky_ex(some, upper=True).info
+        some.diagonal(dim1=1, dim2=2).add_(reg)  # what is barely definite has weights without bounds
+        factors[wrong] = torch.linalg.cholesky_ex(some, upper=True).L
+    return factors
 
 
 def chosen(candidates: Candidates, common: NDArray[Any], k: int) -> Support:

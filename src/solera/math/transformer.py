@@ -137,7 +137,7 @@ def states(
     length = items.shape[1]
     places = params["places"][: length + 1]
     read = math.sqrt(network.embedding_size) * embedding(items, params["items"]) + places[1:]
-    x = torch.cat([places[:1].expand(len(items), 1, -1), read], 1)
+    x = torch.cat([places[:1].expand(items.shape[0], 1, -1), read], 1)
     step = _Step(drop or _unchanged, None)
     if network.intervals:
         assert times is not None, "a network with intervals needs times"

@@ -15,6 +15,9 @@ of items² / 2.
 With `neighbours` = k the sum stays sparse, and every item i has weights from k items N only, those with the
 largest co-occurrence (`math.sparse_ridge`): (G[N, N] + reg · I) b = G[N, i] with G = Σ_u x_u x_uᵀ.
 
+With `newest` = c only the c newest items of a history count. With `least_clients` = T entries of G below T
+are taken for 0: that is what a server knows that receives `privacy.reports`.
+
 With `recency` 1 every item of the history counts the same, as in EASE. Below 1 recent items count more. Only
 the device knows the order of its items, never the server. With `decay_days` = D an item counts
 recency^(days since / D) instead.
@@ -38,7 +41,7 @@ from torch import Tensor
 
 from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve
 from solera.core.content import NO_PRIOR, AttributePrior
-from solera.core.sparse import Rows
+from solera.core.sparse import Rows, at_least
 from solera.core.types import Floats, Ints
 from solera.math.linear import without_diagonal
 from solera.math.next_items import Timing, fading
@@ -61,9 +64,19 @@ class FedEASEConfig(ClosedFormConfig):
         le=4096,
         description="numbers sent per item, a random sketch; 0: pairs of items themselves",
     )
+    newest: int = Field(
+        default=0, ge=0, description="items of a history that it is learned from, the newest ones; 0: all"
+    )
+    least_clients: int = Field(
+        default=1,
+        ge=1,
+        description="pairs that fewer clients have are left out, as by threshold reports; needs neighbours",
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
+        if self.least_clients > 1 and not self.neighbours:
+            raise ValueError("least_clients needs neighbours, e.g. neighbours=100")
         if self.sketch and self.neighbours:
             raise ValueError("a sketch has no sparse form: omit sketch or neighbours")
         return self
@@ -89,8 +102,9 @@ class Recency:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Ones at the pairs of the client's own items."""
+    """Ones at the pairs of the client's own items, of all or of the newest."""
 
+    newest: int = 0
     label: str = "pairs of own items"
     sums: Mapping[str, Channels] = field(
         default_factory=lambda: {"gram": Channels(1, 1, symmetric=True, largest=1, whole=True)}
@@ -98,7 +112,7 @@ class Pairs:
 
     def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
         """x xᵀ. A repeated item counts once."""
-        items = np.unique(sequence)
+        items = np.unique(sequence[-self.newest :])
         return Contribution(items, {"gram": np.ones((1, len(items), 1, len(items)))})
 
 
@@ -107,6 +121,7 @@ class Sketch:
     """Pairs of the client's own items, times a public matrix of ±1."""
 
     size: int
+    newest: int = 0
 
     @property
     def label(self) -> str:
@@ -120,7 +135,7 @@ class Sketch:
 
     def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
         """x (xᵀ Ω), a client's sketch."""
-        items = np.unique(sequence)
+        items = np.unique(sequence[-self.newest :])
         added = of_items(items, self.size).sum(0, dtype=np.float64)
         return Contribution(items, {"sketch": np.tile(added, (1, len(items), 1, 1))})
 
@@ -155,10 +170,11 @@ class OnNeighbours(Solve):
 
     reg: float
     neighbours: int = 0
+    least_clients: int = 1
     label: str = "sum, then EASE on neighbours"
 
     def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        gram = totals["gram"]
+        gram = at_least(totals["gram"], self.least_clients)
         return solved(gram, of_upper(gram), len(gram.offsets) - 1, self.neighbours, self.reg)
 
 
@@ -168,14 +184,14 @@ def fedease(config: FedEASEConfig) -> ClosedForm:
     if config.sketch:
         aggregate = InverseOfSketched(config.reg)
     elif config.neighbours:
-        aggregate = OnNeighbours(config.reg, config.neighbours)
+        aggregate = OnNeighbours(config.reg, config.neighbours, config.least_clients)
     timing = Timing(config.decay_days) if config.decay_days else None
     return ClosedForm(
         name="fedease",
         paper="after Steck 2019",
         config=config,
         scorer=Recency(config.recency, timing),
-        update=Sketch(config.sketch) if config.sketch else Pairs(),
+        update=Sketch(config.sketch, config.newest) if config.sketch else Pairs(config.newest),
         aggregate=aggregate,
         timing=timing,
     )

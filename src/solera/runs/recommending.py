@@ -31,7 +31,7 @@ from solera.engine.serving import best_unseen, newcomer
 from solera.math.sparse_ridge import Neighbours
 from solera.runs.federation import Federation
 
-Ids = Iterable[str | int]
+Ids = Iterable[str | int] | str | int
 OnUsers = Callable[[int, int], None]  # users done, and their total
 
 _LOG = logging.getLogger(__name__)
@@ -63,6 +63,13 @@ class Serving(Protocol):
     def serve(self, known: Ragged) -> Callable[[Ints], Tensor]:
         """A function that scores all items for users, given the histories of all users, oldest first."""
         ...
+
+
+def listed(ids: Ids) -> list[str]:
+    """Ids as text, whether one is given or several."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        return [str(ids)]
+    return [str(each) for each in ids]
 
 
 def standardised(scores: Tensor) -> Tensor:
@@ -189,10 +196,10 @@ class Recommends:
         The oldest item comes first. If users have parameters of their own, these are trained on the history
         for `rounds` rounds, as on a new device. The shared parameters do not change.
         """
-        known, listed = self.data.item_map, [str(item) for item in history]
-        found = [item for item in listed if item in known] if self.skips_unknown else listed
-        if len(found) < len(listed):
-            _LOG.warning("%d of %d items of the history are unknown", len(listed) - len(found), len(listed))
+        known, given = self.data.item_map, listed(history)
+        found = [item for item in given if item in known] if self.skips_unknown else given
+        if len(found) < len(given):
+            _LOG.warning("%d of %d items of the history are unknown", len(given) - len(found), len(given))
         items = np.array([known.index(item, "item") for item in found], dtype=np.int64)
         if not len(items) and not self.skips_unknown:
             raise DataError("the history has no items", "give the ids of at least one item")
@@ -231,7 +238,7 @@ class Recommends:
     def _batches(self, wanted: Ints, k: int, hidden: Ints) -> Iterator[pl.DataFrame]:
         """Recommendations in batches of `USERS_AT_A_TIME` users."""
         data = self.data
-        ids, titles = data.item_map.ids, np.array([data.title(item) for item in range(data.n_items)])
+        ids, titles = data.item_map.ids, self._titles
         for some, items, scores in self._best(wanted, k, hidden):
             there = np.isfinite(scores)
             row, place = np.nonzero(there)
@@ -259,6 +266,11 @@ class Recommends:
             yield some, best.indices.numpy(), best.values.numpy()
 
     @cached_property
+    def _titles(self) -> NDArray[np.str_]:
+        """The titles of all items."""
+        return np.array([self.data.title(item) for item in range(self.data.n_items)])
+
+    @cached_property
     def _popularity(self) -> Tensor:
         """How many users have each item."""
         pairs = self.data.distinct().items
@@ -273,7 +285,8 @@ class Recommends:
         """Indices of these users, or of all users."""
         if users is None:
             return np.arange(self.data.n_users)
-        return np.array([self.data.user_map.index(str(user), "user") for user in users], dtype=np.int64)
+        known = self.data.user_map
+        return np.array([known.index(user, "user") for user in listed(users)], dtype=np.int64)
 
     def _hidden(self, only: Ids | None, without: Ids) -> Ints:
         """Items that are not shown to anybody."""
@@ -281,8 +294,8 @@ class Recommends:
         hidden = np.zeros(self.data.n_items, dtype=np.bool_)
         if only is not None:
             hidden[:] = True
-            hidden[[known.index(str(item), "item") for item in only]] = False
-        hidden[[known.index(str(item), "item") for item in without]] = True
+            hidden[[known.index(item, "item") for item in listed(only)]] = False
+        hidden[[known.index(item, "item") for item in listed(without)]] = True
         return np.flatnonzero(hidden)
 
     def _named(self, chosen: list[tuple[int, float]]) -> list[Recommendation]:

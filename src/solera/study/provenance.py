@@ -38,17 +38,20 @@ def source() -> Code:
 
 
 def check_committed(records: Path) -> None:
-    """Refuse to write records beside a source with changes: they would name a commit that is not theirs.
+    """Refuse records into a checkout of Solera unless they name the commit whose source made them.
 
     Whatever makes records calls this before it begins.
     """
-    if not source().dirty:
+    code = source()
+    if code.commit and code.dirty is False:
         return
-    root = _git(Path(solera.__file__).parent, "rev-parse", "--show-toplevel")
-    if root and records.resolve().is_relative_to(root):
+    there = next(each for each in records.resolve().parents if each.is_dir())
+    root = _git(there, "rev-parse", "--show-toplevel")
+    if root and (Path(root) / "src" / "solera" / "__init__.py").exists():
+        what = "a source with uncommitted changes" if code.commit else "a source whose commit is unknown"
         raise RunError(
-            f"{records} would get records of a source with uncommitted changes",
-            "commit them first, or give a folder outside the repository",
+            f"{records} would get records of {what}",
+            "run the program of a checkout without changes, or give a folder outside the repository",
         )
 
 

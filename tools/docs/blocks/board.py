@@ -44,6 +44,7 @@ class Boards:
 
     found: Sequence[Tuned]
     missing: dict[Place, list[str]]  # labels that lack a seed
+    hours: float = 0.0  # of all searches and runs that have a record, each on one thread
 
     @cached_property
     def compared(self) -> list[list[Comparison]]:
@@ -52,7 +53,10 @@ class Boards:
 
 
 def read_boards(root: Path) -> Boards:
-    """Those under `root`. A model is on a board when every seed of it has a record."""
+    """Those under `root`. A model is on a board when every seed of it has a record.
+
+    A board without a federated method, or without popularity and EASE, is not shown.
+    """
     records = root / "experiments" / "records"
     found = [each for each in Store(records / "board", Record).all() if each.protocol in PROTOCOLS]
     studies = Store(records / "board-tuning", Study).all()
@@ -66,10 +70,12 @@ def read_boards(root: Path) -> Boards:
     for board in boards(found):
         lacks = missing.get((board.dataset, board.protocol), [])
         rows = [row for row in board.rows if row.label not in lacks]
-        if {"popularity", "ease"} <= {row.label for row in rows}:
+        federated = any(not row.central for row in rows)
+        if federated and {"popularity", "ease"} <= {row.label for row in rows}:
             here = {each.label: each for each in studies if each.dataset == board.dataset}
             full.append(Tuned(replace(board, rows=rows, missing={}), here))
-    return Boards(full, missing)
+    seconds = sum(each.seconds for each in found) + sum(spent(each).seconds for each in studies)
+    return Boards(full, missing, seconds / 3600)
 
 
 def _asked(matrix: dict[str, Any]) -> Iterator[tuple[Place, str, list[str]]]:
@@ -94,10 +100,11 @@ def board_tables(all_boards: Boards) -> str:
 def _board(board: Board, title: str, compared: Sequence[Comparison]) -> Iterator[str]:
     rows = board.rows
     best = max(row.ndcg for row in rows if row.central)
-    least = next((row.ndcg for row in rows if row.label == _LOCAL), None)
+    least = next((row.ndcg for row in rows if row.label == _LOCAL and row.ndcg < best), None)
     head = (
         *("model", "NDCG@10, test_train", "HR@10, test", "NDCG@10, test", "against popularity, EASE, SASRec"),
-        *("of the gap", "MB up", "MB down", "seeds"),
+        *([] if least is None else ["of the gap"]),
+        *("MB up", "MB down", "seeds"),
     )
     yield table(head, (_line(row, compared, least, best) for row in rows))
     lines = statements(board, list(compared), "test")
@@ -114,14 +121,14 @@ def _line(row: Row, compared: Sequence[Comparison], least: float | None, best: f
         for each in compared
         if each.ours is row and each.test == "test"
     }
-    share = "" if least is None or best <= least else f"{(row.ndcg - least) / (best - least):.0%}"
+    share = [] if least is None else [f"{(row.ndcg - least) / (best - least):.0%}"]
     return (
         f"{row.label}, centralized" if row.central else f"**{row.label}**",
         text(row.spread("test_train", _NDCG)),
         text(row.spread("test", _HR)),
         text(row.spread("test", _NDCG)),
         ", ".join(verdicts.get(label, "–") for label in AGAINST),
-        share,
+        *share,
         *_megabytes(row.records),
         str(len(row.records)),
     )
@@ -131,7 +138,7 @@ def _megabytes(records: Sequence[Record]) -> tuple[str, str]:
     """Of an average client until the selected round; nothing of a centralized model."""
     moved = [record.bytes_until_selected for record in records]
     if not all(moved):
-        return "", ""
+        return "–", "–"
     each = [each for each in moved if each]
     return text(fmean(one.up for one in each) / 1e6), text(fmean(one.down for one in each) / 1e6)
 
@@ -199,7 +206,8 @@ def searches(all_boards: Boards) -> str:
             *("its round", "near an end of the range"),
         )
         parts.append(folded(each.board.dataset, table(head, rows)))
-    return "\n\n".join(parts) or NONE_YET
+    total = f"All searches and final runs took {all_boards.hours:.1f} hours, each on one thread."
+    return "\n\n".join([*parts, total]) if parts else NONE_YET
 
 
 def _search(cost: Spent, study: Study) -> tuple[str, ...]:
@@ -230,8 +238,10 @@ def pair_by_pair(all_boards: Boards) -> str:
 
 def not_on_the_board(all_boards: Boards) -> str:
     """One list of what the matrices ask for and what has not been run to the end."""
+    shown = {(each.board.dataset, each.board.protocol) for each in all_boards.found}
     lines = [
-        f"- {dataset}, {protocol}: {', '.join(f'`{label}`' for label in labels)}"
+        f"- {dataset}, {protocol}: {_names(labels)}"
+        f"{'' if (dataset, protocol) in shown else '; so this data set has no board'}"
         for (dataset, protocol), labels in all_boards.missing.items()
     ]
     return "\n".join(lines) or "Nothing: every run that the matrices ask for has a record."

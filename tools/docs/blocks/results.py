@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 from textwrap import fill
 
 from blocks.markdown import NONE_YET, PAIR, table
@@ -44,14 +44,10 @@ def figures(name: str, records: Records, papers: Stored) -> str:
         rows.append((PROTOCOLS[protocol], *figures, seeds))
     command = f"solera train --preset {name} --seed S --protocol"
     below = f"Mean ± standard deviation over seeds: `{command} paper` and `{command} strict`."
-    seconds = [
-        run.result.seconds_per_round for runs in both.values() for run in runs if run.result.seconds_per_round
-    ]
-    time = f" Training took {median(seconds):.2g} s a round." if seconds else ""
     head = ("", *(f"{test}, {RANKED[ranking]}, {PAIR}" for test, ranking in product(TESTS, RANKED)), "seeds")
     columns = [number for number in range(len(head)) if number == 0 or any(row[number] for row in rows)]
     shown = [[row[number] for number in columns] for row in (head, *rows)]
-    return table(shown[0], shown[1:]) + f"\n\n{below}{time}"
+    return table(shown[0], shown[1:]) + f"\n\n{below}"
 
 
 def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
@@ -72,7 +68,7 @@ def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
         rows.append(
             (
                 name if _of(board, label) else f"{name} †",
-                f"{there:.3f}" if there else "",
+                f"{there:.3f}" if there else "–",
                 _hr(leaky, "test_train"),
                 _hr(runs, tested),
                 _measured(runs, tested, "full"),
@@ -83,7 +79,8 @@ def headline(board: Records, earlier: Sequence[Records], papers: Stored) -> str:
         "The first three columns rank the test item against 99 negatives, where chance is 0.10. The last is "
         f"`strict` against the whole catalogue. Models know {KNOWN[tested]} (`{tested}`)"
         + ("" if tested == "test_train" else "; under `paper`, the training items alone (`test_train`)")
-        + ". ± is the standard deviation over seeds."
+        + ". ± is the standard deviation over seeds. Settings are the papers' and our defaults under "
+        "`paper`, and those of a search under `strict`."
     )
     if any(not _of(board, label) for label in shown):
         notes += " † by an earlier, shorter search."

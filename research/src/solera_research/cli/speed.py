@@ -11,7 +11,7 @@ import typer
 from solera.cli.options import DataDir, OptionalData, Options, parse_numbers, parse_pairs
 from solera.cli.output import Answer, Table, answers, err
 
-What = Literal["engine", "methods", "evaluation", "secagg", "sketch"]
+What = Literal["engine", "methods", "evaluation", "secagg", "sketch", "thresholds"]
 Tell = Callable[[str], None]  # hears of each step
 
 
@@ -22,15 +22,16 @@ def speed(
         typer.Argument(
             help="engine: a round of the block and the reference engine; methods: a round and the memory of "
             "methods; evaluation: ranking the test items of all users; secagg: secure against plain sums "
-            "(extra `privacy`); sketch: accuracy of a one-round method with sketched sums.",
+            "(extra `privacy`); sketch: accuracy of a one-round method with sketched sums; thresholds: its "
+            "accuracy from the pairs that at least so many clients have.",
         ),
     ],
     data: OptionalData = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of engine (fedmf), methods (those of the five papers; repeatable) and sketch (fedease); "
-            "with plug-ins as in fedmf+plgc."
+            help="Of engine (fedmf), methods (those of the five papers; repeatable), sketch and thresholds "
+            "(fedease); with plug-ins as in fedmf+plgc."
         ),
     ] = None,
     rounds: Annotated[
@@ -44,7 +45,8 @@ def speed(
         typer.Option(
             "--sizes",
             "--values",
-            help="Lengths of the vectors of secagg (100000,1000000), or sizes of the sketches (25 to 400).",
+            help="Lengths of the vectors of secagg (100000,1000000), sizes of the sketches (25 to 400), or "
+            "thresholds (1,2,5,10,20,50).",
         ),
     ] = None,
     clients: Annotated[
@@ -53,7 +55,12 @@ def speed(
     dropped: Annotated[
         int | None, typer.Option(help="Clients of secagg that drop out before they send values (0).", min=0)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the sketches (0).", min=0)] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of the sketches, or of who chooses the regularizer of thresholds (0).", min=0
+        ),
+    ] = None,
     option: Options = None,
     data_dir: DataDir = None,
 ) -> Answer:
@@ -68,6 +75,8 @@ def speed(
     Example: solera bench speed secagg --sizes 100000,1000000 --clients 20
 
     Example: solera bench speed sketch --data ml-100k --method fedease
+
+    Example: solera bench speed thresholds --data ml-100k --sizes 1,5,20 -o newest=20
     """
     from solera.core.errors import ConfigError
     from solera.data.datasets import load
@@ -211,10 +220,38 @@ def _sketch(
     return Answer(found, [Table(f"{method[0]} on {data.name}, sums sketched, full ranking", columns, rows)])
 
 
+def _thresholds(
+    tell: Tell,
+    *,
+    data: Any,
+    method: tuple[str, ...] = ("fedease",),
+    sizes: tuple[int, ...] = (1, 2, 5, 10, 20, 50),
+    seed: int = 0,
+    option: Any = None,
+) -> Answer:
+    """With the regularizer that is best on validation items."""
+    from solera_research.speed.thresholds import threshold_accuracy
+
+    found = threshold_accuracy(method[0], data, sizes, option or {}, seed=seed, on_size=tell)
+    columns = {
+        "least_clients": "T",
+        "pairs": "pairs",
+        "own": "reports of the mean client",
+        "reports": "of a message",
+        "bytes": "bytes",
+        "reg": "reg",
+        "ndcg@10": "ndcg@10",
+        "hr@10": "hr@10",
+    }
+    title = f"{method[0]} on {data.name} from pairs that at least T clients have, full ranking"
+    return Answer(found, [Table.of(title, found, columns)])
+
+
 _MEASURES: dict[What, Callable[..., Answer]] = {
     "engine": _engine,
     "methods": _methods,
     "evaluation": _evaluation,
     "secagg": _secagg,
     "sketch": _sketch,
+    "thresholds": _thresholds,
 }

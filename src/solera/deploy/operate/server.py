@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict
 
-from solera.core.errors import DeployError
+from solera.core.errors import ConfigError, DeployError
 from solera.core.types import Frozen
 from solera.deploy.common.address import Address, Place, home_of
 from solera.deploy.common.authority import check_server, read_public_key
@@ -23,7 +23,7 @@ from solera.deploy.operate.processes import Process, check_port
 from solera.deploy.web import serve
 from solera.deploy.web.app import Serving
 from solera.deploy.web.blobs import Blobs
-from solera.deploy.web.database import SQLITE, connect
+from solera.deploy.web.database import POSTGRES, SQLITE, connect
 from solera.deploy.web.schema import upgrade
 from solera.deploy.web.store import Nodes, Store
 from solera.privacy.secagg import public_identity
@@ -146,10 +146,14 @@ def running(
         check_server(keys)
     if path is None:
         check_port(address.host, address.port)
+    if database is not None:
+        _check_database(database)
+        upgrade(database)
     home = _prepared(folder)
     url = database or f"{SQLITE}{home / 'state.db'}"
-    upgrade(url)
-    close(home)
+    if database is None:
+        upgrade(url)
+        close(home)
     here = address.from_here()
     Place(address=str(here), ca=here.ca, database=url).write(folder)
     Blobs(folder)
@@ -233,6 +237,16 @@ def named(paths: list[Path]) -> list[tuple[bytes, str]]:
 def node_keys(keys: Path | None) -> list[Path]:
     """The public keys of all nodes in a folder of keys."""
     return [] if keys is None else sorted((keys / "nodes").glob("*.pub"))
+
+
+def _check_database(url: str) -> None:
+    """Refuse another sort of database, and one whose libraries are missing."""
+    if not url.startswith((SQLITE, POSTGRES)):
+        raise ConfigError(
+            f"--database {url.partition(':')[0]}:… is no database of a federation",
+            "give postgresql://USER@HOST/NAME, or leave it out",
+        )
+    connect(url).close()
 
 
 def _prepared(folder: Path) -> Path:

@@ -7,10 +7,13 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -45,6 +48,7 @@ _LOG = logging.getLogger("solera.server")
 Endpoint = Callable[[Request], Awaitable[Response]]
 _AWAY = 1.0  # seconds until a database that is away is asked again
 _LOOK = 0.05  # seconds between looks for new tasks, while somebody waits
+_HELD = 64 << 10  # bytes of an answer in memory while the rest is on its way
 _SIGNED = ("content-digest", "signature-input", "signature")
 
 
@@ -57,7 +61,7 @@ class Serving:
     keys: Path | None  # of the federation; without, whoever calls is let in
     every: float = 20.0  # seconds between the check-ins of one device
     waiting: int = 2000  # devices whose check-in one worker keeps open for that long; others come back
-    busy: int = 64 << 20  # bytes of bodies that one worker reads at a time, beside one of any size
+    busy: int = 64 << 20  # bytes of answers that one worker hands on at a time, beside one of any size
 
     @property
     def tag(self) -> str:
@@ -115,7 +119,8 @@ class _Worker:
         self._serving, self._tag = serving, serving.tag
         self._admission = None if serving.keys is None else Admission(serving.keys)
         self._blobs = home_of(serving.folder) / "blobs"
-        self._waiting, self._reading = 0, 0
+        self._waiting, self._held = 0, 0
+        self._sending: set[int] = set()  # devices whose answer is on its way
         self._changed = asyncio.Event()
         self._room = asyncio.Condition()
         self.is_ending: Callable[[], bool] = lambda: False  # then nobody waits any more
@@ -212,9 +217,11 @@ class _Worker:
         """Keep an upload, or a step of a masked round."""
         signed = self._signed(request)
         await self._desk.check_known(signed)
-        async with self._reads(request):
-            body = await self._body(request, signed, LARGEST)
-            await self._desk.answer(signed.number, request.path_params["task"], body)
+        with self._one_body_of(signed.number), SpooledTemporaryFile(_HELD, dir=self._blobs) as kept:
+            await self._receive(request, LARGEST, kept, signed)
+            async with self._in_memory(kept.tell()):
+                kept.seek(0)
+                await self._desk.answer(signed.number, request.path_params["task"], kept.read())
         return JSONResponse({})
 
     async def blob(self, request: Request) -> Response:
@@ -229,7 +236,9 @@ class _Worker:
         """Let an invited device in."""
         if self._admission is None:
             raise No(404, "this server takes no invitations", "ask its operator")
-        body = await self._content(request, SMALL)
+        with BytesIO() as kept:
+            await self._receive(request, SMALL, kept)
+            body = kept.getvalue()
         try:
             key, name = await run_in_threadpool(self._admission.admit, body)
         except DeployError as error:
@@ -252,35 +261,46 @@ class _Worker:
         return signed
 
     async def _body(self, request: Request, signed: Signed, largest: int) -> bytes:
-        body = await self._content(request, largest)
-        if hashlib.sha256(body).digest() != signed.digest:
-            raise No(401, "the body is not the one that was signed", "send it again")
-        return body
+        with BytesIO() as kept:
+            await self._receive(request, largest, kept, signed)
+            return kept.getvalue()
 
-    async def _content(self, request: Request, largest: int) -> bytes:
-        """The body, if it is no longer than that."""
-        content = bytearray()
+    async def _receive(
+        self, request: Request, largest: int, into: IO[bytes], signed: Signed | None = None
+    ) -> None:
+        """Write a body to a file, if it is no longer than that and the one that was signed."""
+        digest, size = hashlib.sha256(), 0
         async with moving() as has_moved:
             async for part in request.stream():
-                content += part
-                has_moved(len(content))
-                if len(content) > largest:
+                size += len(part)
+                has_moved(size)
+                if size > largest:
                     raise No(413, f"the body has more than {largest:,} bytes", "update Solera")
-        return bytes(content)
+                digest.update(part)
+                into.write(part)
+        if signed is not None and digest.digest() != signed.digest:
+            raise No(401, "the body is not the one that was signed", "send it again")
+
+    @contextmanager
+    def _one_body_of(self, number: int) -> Iterator[None]:
+        """A device sends one large body at a time: it takes room on the disk until it is whole."""
+        if number in self._sending:
+            raise No(429, "this device is sending an answer already", "it is asked again")
+        self._sending.add(number)
+        try:
+            yield
+        finally:
+            self._sending.discard(number)
 
     @asynccontextmanager
-    async def _reads(self, request: Request) -> AsyncIterator[None]:
-        """Room for a body: large ones wait for each other."""
-        try:
-            size = min(LARGEST, int(request.headers.get("content-length", LARGEST)))
-        except ValueError:
-            size = LARGEST
+    async def _in_memory(self, size: int) -> AsyncIterator[None]:
+        """Room for a body that is whole: large ones wait for each other, and not for a slow line."""
         async with self._room:
-            await self._room.wait_for(lambda: not self._reading or self._reading + size <= self._serving.busy)
-            self._reading += size
+            await self._room.wait_for(lambda: not self._held or self._held + size <= self._serving.busy)
+            self._held += size
         try:
             yield
         finally:
             async with self._room:
-                self._reading -= size
+                self._held -= size
                 self._room.notify_all()

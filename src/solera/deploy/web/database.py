@@ -128,7 +128,8 @@ class _Postgres:
         try:
             return psycopg.connect(self._url, autocommit=True, cursor_factory=psycopg.RawCursor)
         except psycopg.Error as error:
-            raise DeployError(f"the database does not answer: {error}", "check --database") from None
+            said = " ".join(str(error).split())
+            raise DeployError(f"the database does not answer: {said}", "check --database") from None
 
     def rows(self, sql: str, *values: Any) -> Rows:
         with self._asking():

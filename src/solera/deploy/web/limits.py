@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _HEADERS = 64 << 10  # bytes
 _LOOK = 10.0  # seconds; a request whose headers are not there at two looks is cut off
-_MOVES = 10.0  # seconds that a body may take, and one more …
+_MOVES = 20.0  # seconds in which a body has to move on, and that it may take, and one more …
 _SLOWEST = 16 << 10  # … for so many bytes
 
 
@@ -71,6 +71,6 @@ async def moving() -> AsyncIterator[Callable[[int], None]]:
     began = loop.time()
     try:
         async with asyncio.timeout(_MOVES) as limit:
-            yield lambda size: limit.reschedule(began + _MOVES + size / _SLOWEST)
+            yield lambda size: limit.reschedule(_MOVES + min(loop.time(), began + size / _SLOWEST))
     except TimeoutError:
         raise ClientDisconnect from None  # who is too slow is not there

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from solera.core.errors import ConfigError
+from solera.core.errors import ConfigError, DeployError
+from solera.deploy.web.database import POSTGRES
 
 try:
     from alembic import command
@@ -22,6 +23,7 @@ try:
         Text,
         create_engine,
     )
+    from sqlalchemy.exc import DBAPIError
 except ImportError:
     raise ConfigError("a federation's server needs alembic", "pip install 'solera[deploy]'") from None
 
@@ -78,8 +80,13 @@ def upgrade(url: str) -> None:
     """Bring a database to the newest schema."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-    engine.dispose()
+    engine = create_engine(url.replace(POSTGRES, "postgresql+psycopg://", 1))
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except DBAPIError as error:
+        said = " ".join(str(error.orig).split())
+        raise DeployError(f"the database cannot be used: {said}", "check --database") from None
+    finally:
+        engine.dispose()

@@ -1,0 +1,90 @@
+"""Accuracy of a one-round method from the pairs that at least T clients have, and bytes of the reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from solera.core.closed_form import NEIGHBOURS, WEIGHTS, ClosedForm
+from solera.core.errors import ConfigError
+from solera.data.interactions import Interactions, history
+from solera.data.sampling import ClientData
+from solera.engine.one_round import OneRound, SparseSum, contribution_of
+from solera.evaluate import Evaluator, split
+from solera.methods import find
+from solera.privacy.reports.report import SEALED_BYTES
+
+REGS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+VALIDATED = 5000  # users whose validation items choose the regularizer
+
+
+def threshold_accuracy(
+    name: str,
+    data: Interactions,
+    thresholds: Iterable[int],
+    options: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    on_size: Callable[[str], None] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """Full ranking of the test items under `strict`, for every threshold with the best regularizer.
+
+    It is chosen on the validation items of some users, drawn by `seed`: from the smallest one on, until one
+    is worse than the one before. Nothing else is drawn. Bytes are those of a message with room for all of a
+    client's newest items and their pairs.
+    """
+    chosen = {"neighbours": 100} | dict(options or {})
+    method = find(name, chosen)
+    if not isinstance(method, ClosedForm) or not method.neighbours or not _has_threshold(method):
+        raise ConfigError(f"{name!r} has no threshold with these options", "use fedease or fedslist")
+    parts = split(data, "strict")
+    evaluator = Evaluator(parts, seed=seed, validated=VALIDATED)
+    clients = ClientData(parts.train, parts.excluded, data.n_items)
+    server = OneRound(method, clients, device=torch.device("cpu"), dtype=torch.float32)
+    on_size("adding up")
+    totals = SparseSum(method, data.n_items)
+    for client in np.flatnonzero(parts.train.lengths):
+        totals.add(contribution_of(method, parts.train, int(client)))
+    counts = {key: total.take() for key, total in totals.totals.items()}
+    newest = int(chosen.get("newest", 0)) or int(parts.train.lengths.max())
+    lengths = np.minimum(parts.train.lengths, newest)
+    found = []
+    for least in thresholds:
+        best: dict[str, Any] = {}
+        for reg in REGS:
+            on_size(f"T = {least}, {_REG[name]} = {_reg(name, reg)}")
+            settings = chosen | {"least_clients": least, _REG[name]: _reg(name, reg)}
+            tried = find(name, settings)
+            assert isinstance(tried, ClosedForm)
+            ids, weights = tried.aggregate.solve_sparse(counts)
+            server.restore({NEIGHBOURS: ids, WEIGHTS: weights.float()}, {})
+            validation = evaluator.validation(server.serve(history(parts, "validation"))).full["ndcg@10"]
+            if best and validation <= best["validation"]:
+                break
+            best = {"reg": _reg(name, reg), "validation": validation, "shared": server.state.shared}
+        server.restore(best.pop("shared"), {})
+        figures = evaluator.test(server.serve(history(parts, "test"))).full
+        pairs = sum(int((each.values >= least).sum()) for each in counts.values())
+        reports = newest * (newest + 1) // 2
+        sizes = {
+            "reports": reports,
+            "bytes": reports * SEALED_BYTES,
+            "own": float((lengths * (lengths + 1) / 2).mean()),
+        }
+        found.append({"least_clients": least, "pairs": pairs, **sizes, **best, **figures})
+    return found
+
+
+_REG = {"fedease": "reg", "fedslist": "ridge"}
+
+
+def _reg(name: str, reg: float) -> float:
+    """A ridge is in units of the mean diagonal."""
+    return reg if name == "fedease" else reg / 100
+
+
+def _has_threshold(method: ClosedForm) -> bool:
+    return "least_clients" in type(method.config).model_fields

@@ -1,0 +1,28 @@
+"""Accuracy by threshold: what is counted, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from solera.core.errors import ConfigError
+from solera.evaluate import split
+from solera_research.speed.thresholds import threshold_accuracy
+
+
+def test_pairs_are_those_of_at_least_so_many_clients(dataset):
+    dataset = dataset("filmtrust")
+    found = threshold_accuracy("fedease", dataset, (1, 3, 10_000), {"newest": 4, "neighbours": 20})
+    parts = split(dataset, "strict")
+    met = np.zeros((dataset.n_users, dataset.n_items))
+    for user, row in enumerate(met):
+        row[parts.train.row(user)[-4:]] = 1
+    gram = np.triu(met.T @ met)
+    assert [each["pairs"] for each in found] == [(gram >= 1).sum(), (gram >= 3).sum(), 0]
+    assert all(each["reports"] == 10 and each["bytes"] == 1390 for each in found)
+    assert found[0]["hr@10"] > found[2]["hr@10"]
+
+
+def test_methods_without_a_threshold_are_refused(dataset):
+    with pytest.raises(ConfigError, match="has no threshold"):
+        threshold_accuracy("fedease", dataset("filmtrust"), (1,), {"neighbours": 0})
