@@ -3,8 +3,8 @@
     python tools/load.py --devices 1000000 --rate 500 --seconds 300
 
 Everything is real and runs here: PostgreSQL, nginx with TLS, workers, and the generator, which signs every
-request with a device's key, and whose share of the cores is told apart. Prints one JSON document: latencies at
-the given rate, the highest rates of check-ins and of uploads, and CPU a request by part.
+request with a device's key, and whose share of the cores is told apart. Prints one JSON document: latencies
+at the given rate, the highest rates of check-ins and of uploads, and CPU a request by part.
 """
 
 from __future__ import annotations

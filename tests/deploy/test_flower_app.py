@@ -112,6 +112,7 @@ def test_stock_programs_train_the_same_model(tmp_path, key, monkeypatch, masked)
             "rounds": 2,
             "min-nodes": 3,
             "deadline": 300,
+            "straggler-wait": 300,
             "least-nodes": 2,
             "least-users": 1,
             "sums-without-noise": 100_000,

@@ -130,7 +130,9 @@ class FederationRoutes:
     def _needed(self) -> tuple[NodeKeeper, Any]:
         """What runs the node and what reads invitations; an error without the extra."""
         if self._keeper is None:
-            raise ConfigError("to take part in a federation needs more libraries", "pip install 'solera[deploy]'")
+            raise ConfigError(
+                "to take part in a federation needs more libraries", "pip install 'solera[deploy]'"
+            )
         from solera.service import taking_part  # noqa: PLC0415 - needs the extra
 
         return self._keeper, taking_part
