@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +19,14 @@ import httpx
 import pytest
 from attack import attack
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from engines import nginx
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from web import (
     ANSWER_BODY,
+    ATTACKER,
     CUT_OFF,
+    ELSEWHERE,
     MB,
     Caller,
     Web,
@@ -33,6 +37,7 @@ from web import (
     open_to_others,
     peak,
     push,
+    status_of,
     trusting,
     web,
     words_of,
@@ -41,6 +46,7 @@ from web import (
 
 from commands import below
 from solera.core.errors import DeployError, RunError
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import Code
 from solera.deploy.node import line as lines
@@ -418,6 +424,53 @@ def test_a_device_that_waits_is_not_cut_off(server):
     assert answer.status_code == 200
     assert 2 <= time.monotonic() - began < 10
     server.collected()
+
+
+@attack(
+    "stranger",
+    "Behind nginx, one address can take neither all connections nor all requests: others are served.",
+    before="1200 of 1200 connections were taken and kept; 4000 of 4000 requests were answered",
+)
+def test_one_address(server, tmp_path, reached):
+    """With the configuration of packaging/nginx."""
+    if shutil.which("nginx") is None:
+        pytest.skip("nginx is not installed")
+    address, path = replace(server.address, port=free_port()), tmp_path / "server.sock"
+    folder = tmp_path / "films"
+    with ExitStack() as stack:
+        stack.enter_context(serving.running(folder, address, server.keys, path=path))
+        stack.enter_context(nginx(tmp_path / "nginx", address.port, server.keys, folder, path, limits=True))
+        until = time.monotonic() + 60
+        while not listens(address) and time.monotonic() < until:
+            time.sleep(0.1)
+        lines_ = [stack.enter_context(connect(address, ATTACKER)) for _ in range(150)]
+        for line in lines_:
+            line.sendall(head(CHECK_IN, content_length=100) + b"{")
+        assert ask_health(address) == 200
+        kept = sum(map(is_open, lines_))
+        assert 0 < kept <= 100
+        with suppress(OSError), connect(address, ELSEWHERE) as line:
+            line.sendall(head(CHECK_IN, content_length=0) * 1000)
+            line.settimeout(1.0)
+            answers = b""
+            while more := line.recv(1 << 16):
+                answers += more
+        served = answers.count(b"HTTP/1.1 401")
+        assert 100 <= served <= 500
+        assert ask_health(address) == 200
+    reached(f"{kept} of 150 connections are kept; {served} of 1000 requests are answered")
+
+
+def listens(address: Address) -> bool:
+    with suppress(OSError):
+        return ask_health(address) == 200
+    return False
+
+
+def ask_health(address: Address) -> int:
+    with connect(address, timeout=10) as line:
+        line.sendall(head("/health", "GET"))
+        return status_of(line)
 
 
 # What anybody may send
