@@ -81,7 +81,7 @@ def measured(folder: Path, world: World, asked: argparse.Namespace) -> Iterator[
     yield f"Largest difference between weights of the update and of the fit: {difference:.1e}."
     model = load_model(models / "current")
     here = fit_and_update(folder)
-    yield f"Inside one process, the update takes {here[1]:.1f} s and the fit {here[0]:.1f} s."
+    yield f"Inside one process, the update takes {here[1]:.1f} CPU s, and the fit {here[0]:.1f}."
     with serving(models / "current", asked.workers) as (address, process):
         told = wrk(folder, address, model.data.user_map.ids.tolist(), asked.seconds)
         family = [process, *process.children(recursive=True)]
@@ -90,14 +90,14 @@ def measured(folder: Path, world: World, asked: argparse.Namespace) -> Iterator[
 
 
 def halves(folder: Path, world: World) -> tuple[int, int]:
-    """Write all plays until the end of a day, those before the day, and those of the day."""
-    rows = pl.concat(world.batches())
-    begin = int(rows["time"].quantile(0.9) or 0)
-    whole = rows.filter(pl.col("time") < begin + DAY)
-    before, today = whole.filter(pl.col("time") < begin), whole.filter(pl.col("time") >= begin)
-    for name, part in (("plays", whole), ("before", before), ("today", today)):
+    """Write all plays, the latest ones, as many as an average day has, and those before."""
+    rows = pl.concat(world.batches()).sort("time", maintain_order=True)
+    days = (rows["time"][-1] - rows["time"][0]) / DAY
+    today = max(1, int(len(rows) / days))
+    parts = {"plays": rows, "before": rows[:-today], "today": rows[-today:]}
+    for name, part in parts.items():
         part.write_parquet(folder / f"{name}.parquet")
-    return len(before), len(today)
+    return len(parts["before"]), today
 
 
 def run(*arguments: object) -> Took:
@@ -125,20 +125,20 @@ def weights(folder: Path) -> torch.Tensor:
 
 
 def fit_and_update(folder: Path) -> tuple[float, float]:
-    """Seconds of a fit to all plays, and of an update by one day, without reading and writing files."""
+    """CPU seconds of a fit to all plays, and of an update by one day, without reading and writing files."""
     import solera
 
     before, today = (
         solera.load(folder / f"{name}.parquet", min_interactions=1) for name in ("before", "today")
     )
     whole = solera.load(folder / "plays.parquet", min_interactions=1)
-    start = time.perf_counter()
+    start = time.process_time()
     solera.FedEASE().fit(whole)
-    middle = time.perf_counter()
+    middle = time.process_time()
     model = solera.FedEASE().fit(before)
-    begin = time.perf_counter()
+    begin = time.process_time()
     model.update(today)
-    return middle - start, time.perf_counter() - begin
+    return middle - start, time.process_time() - begin
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 
 from solera.core.errors import ConfigError
 from solera.evaluate import split
+from solera_research.speed.reports import measure_reports
 from solera_research.speed.thresholds import threshold_accuracy
 
 
@@ -26,3 +27,10 @@ def test_pairs_are_those_of_at_least_so_many_clients(dataset):
 def test_methods_without_a_threshold_are_refused(dataset):
     with pytest.raises(ConfigError, match="has no threshold"):
         threshold_accuracy("fedease", dataset("filmtrust"), (1,), {"neighbours": 0})
+
+
+def test_an_epoch_of_reports_is_measured():
+    (found,) = measure_reports((30,), clients=4, least_devices=3)
+    assert (found["bytes_up"], found["bytes_down"]) == (30 * (32 + 139), 30 * 32 + 64)
+    assert min(found["device"], found["helper"], found["server"]) > 0
+    assert found["opened"] > 20

@@ -7,7 +7,16 @@ from typing import Literal
 import pytest
 
 Adversary = Literal[
-    "lying server", "server with nodes of its own", "lying node", "crash", "stranger", "local program", "file"
+    "lying server",
+    "server with nodes of its own",
+    "lying node",
+    "server of reports",
+    "server with devices of its own",
+    "helper",
+    "crash",
+    "stranger",
+    "local program",
+    "file",
 ]
 
 

@@ -1,1 +1,1 @@
-"""A federation over a network: what nodes and server do, the transports that carry it, the commands around."""
+"""A federation over a network: what nodes and server do, its transports, the commands around."""

@@ -7,7 +7,6 @@ import sqlite3
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from epochs import Federation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from solera.privacy.reports.oprf import ELEMENT_BYTES, PROOF_BYTES, ReportsError
 from solera.privacy.reports.report import SEALED_BYTES, Terms
 from solera.privacy.reports.reporter import Reporter
 from solera.privacy.reports.server import Server
+from threshold_reports import Federation
 
 
 def at_least(least: int, reports) -> dict[Measurement, int]:

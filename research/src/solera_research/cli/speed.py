@@ -11,7 +11,7 @@ import typer
 from solera.cli.options import DataDir, OptionalData, Options, parse_numbers, parse_pairs
 from solera.cli.output import Answer, Table, answers, err
 
-What = Literal["engine", "methods", "evaluation", "secagg", "sketch", "thresholds"]
+What = Literal["engine", "methods", "evaluation", "secagg", "sketch", "reports", "thresholds"]
 Tell = Callable[[str], None]  # hears of each step
 
 
@@ -22,8 +22,9 @@ def speed(
         typer.Argument(
             help="engine: a round of the block and the reference engine; methods: a round and the memory of "
             "methods; evaluation: ranking the test items of all users; secagg: secure against plain sums "
-            "(extra `privacy`); sketch: accuracy of a one-round method with sketched sums; thresholds: its "
-            "accuracy from the pairs that at least so many clients have.",
+            "(extra `privacy`); sketch: accuracy of a one-round method with sketched sums; reports: an "
+            "epoch of threshold reports (extra `privacy`); thresholds: accuracy of a one-round method "
+            "from the pairs that at least so many clients have.",
         ),
     ],
     data: OptionalData = None,
@@ -45,12 +46,13 @@ def speed(
         typer.Option(
             "--sizes",
             "--values",
-            help="Lengths of the vectors of secagg (100000,1000000), sizes of the sketches (25 to 400), or "
-            "thresholds (1,2,5,10,20,50).",
+            help="Lengths of the vectors of secagg (100000,1000000), sizes of the sketches (25 to 400), "
+            "reports of a message (50,210), or thresholds (1,2,5,10,20,50).",
         ),
     ] = None,
     clients: Annotated[
-        int | None, typer.Option(help="Members of a round of secagg (20).", min=3, max=1000)
+        int | None,
+        typer.Option(help="Members of a round of secagg (20), or devices of reports (40).", min=3, max=1000),
     ] = None,
     dropped: Annotated[
         int | None, typer.Option(help="Clients of secagg that drop out before they send values (0).", min=0)
@@ -75,6 +77,8 @@ def speed(
     Example: solera bench speed secagg --sizes 100000,1000000 --clients 20
 
     Example: solera bench speed sketch --data ml-100k --method fedease
+
+    Example: solera bench speed reports --sizes 210 --clients 40
 
     Example: solera bench speed thresholds --data ml-100k --sizes 1,5,20 -o newest=20
     """
@@ -220,6 +224,23 @@ def _sketch(
     return Answer(found, [Table(f"{method[0]} on {data.name}, sums sketched, full ranking", columns, rows)])
 
 
+def _reports(tell: Tell, *, sizes: tuple[int, ...] = (50, 210), clients: int = 40) -> Answer:
+    """With a threshold of 20 devices, or of all if they are fewer."""
+    from solera_research.speed.reports import measure_reports
+
+    found = measure_reports(sizes, clients=clients, least_devices=min(20, clients), on_size=tell)
+    columns = {
+        "reports": "reports",
+        "least_devices": "T",
+        "bytes_up": "bytes up",
+        "bytes_down": "bytes down",
+        "device": "device, ms",
+        "helper": "helper, ms",
+        "server": "server, ms",
+    }
+    return Answer(found, [Table.of(f"Processor time a device, of {clients} devices", found, columns)])
+
+
 def _thresholds(
     tell: Tell,
     *,
@@ -253,5 +274,6 @@ _MEASURES: dict[What, Callable[..., Answer]] = {
     "evaluation": _evaluation,
     "secagg": _secagg,
     "sketch": _sketch,
+    "reports": _reports,
     "thresholds": _thresholds,
 }
