@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,14 @@ import httpx
 import pytest
 from attack import attack
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from engines import nginx
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from web import (
     ANSWER_BODY,
+    ATTACKER,
     CUT_OFF,
+    ELSEWHERE,
     MB,
     Caller,
     Web,
@@ -33,6 +37,7 @@ from web import (
     open_to_others,
     peak,
     push,
+    status_of,
     trusting,
     web,
     words_of,
@@ -41,6 +46,7 @@ from web import (
 
 from commands import below
 from solera.core.errors import DeployError, RunError
+from solera.deploy.common.address import Address
 from solera.deploy.common.authority import make_keys
 from solera.deploy.common.invitation import Code
 from solera.deploy.node import line as lines
@@ -54,7 +60,7 @@ from solera.device.policy import Agreement
 from solera.privacy.secagg.identity import new_identity, sign
 
 GIGABYTE = 1000 * MB
-INPUTS = int(os.environ.get("SOLERA_INPUTS", "150"))
+INPUTS, MANY = 150, int(os.environ.get("SOLERA_INPUTS", "5000"))
 
 
 @pytest.fixture(scope="module")
@@ -420,6 +426,53 @@ def test_a_device_that_waits_is_not_cut_off(server):
     server.collected()
 
 
+@attack(
+    "stranger",
+    "Behind nginx, one address can take neither all connections nor all requests: others are served.",
+    before="1200 of 1200 connections were taken and kept; 4000 of 4000 requests were answered",
+)
+def test_one_address(server, tmp_path, reached):
+    """With the configuration of packaging/nginx."""
+    if shutil.which("nginx") is None:
+        pytest.skip("nginx is not installed")
+    address, path = replace(server.address, port=free_port()), tmp_path / "server.sock"
+    folder = tmp_path / "films"
+    with ExitStack() as stack:
+        stack.enter_context(serving.running(folder, address, server.keys, path=path))
+        stack.enter_context(nginx(tmp_path / "nginx", address.port, server.keys, folder, path, limits=True))
+        until = time.monotonic() + 60
+        while not listens(address) and time.monotonic() < until:
+            time.sleep(0.1)
+        lines_ = [stack.enter_context(connect(address, ATTACKER)) for _ in range(150)]
+        for line in lines_:
+            line.sendall(head(CHECK_IN, content_length=100) + b"{")
+        assert ask_health(address) == 200
+        kept = sum(map(is_open, lines_))
+        assert 0 < kept <= 100
+        with suppress(OSError), connect(address, ELSEWHERE) as line:
+            line.sendall(head(CHECK_IN, content_length=0) * 1000)
+            line.settimeout(1.0)
+            answers = b""
+            while more := line.recv(1 << 16):
+                answers += more
+        served = answers.count(b"HTTP/1.1 401")
+        assert 100 <= served <= 500
+        assert ask_health(address) == 200
+    reached(f"{kept} of 150 connections are kept; {served} of 1000 requests are answered")
+
+
+def listens(address: Address) -> bool:
+    with suppress(OSError):
+        return ask_health(address) == 200
+    return False
+
+
+def ask_health(address: Address) -> int:
+    with connect(address, timeout=10) as line:
+        line.sendall(head("/health", "GET"))
+        return status_of(line)
+
+
 # What anybody may send
 
 
@@ -445,37 +498,47 @@ TAILS = st.sampled_from(["", "x", "0" * 64, "%00", "%ff", "..%2f", "?a=b", "a/b"
 LINES = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60)
 
 
-@given(st.tuples(METHODS, PATHS, TAILS), BODIES, st.lists(LINES, max_size=3))
-@settings(max_examples=INPUTS, deadline=None, suppress_health_check=list(HealthCheck))
-@example(("POST", ADMIT, ""), b"[" * 60_000, [])
-@example(("POST", CHECK_IN, ""), b"[" * 60_000, [])
-def test_whatever_a_stranger_sends_is_refused(server, request_line, body, given_headers):
+def tried(count: int, *strategies: st.SearchStrategy[Any]) -> Callable[[Any], Any]:
+    """A test of so many inputs."""
+    how = settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    return lambda test: how(given(*strategies)(test))
+
+
+STRANGERS = (st.tuples(METHODS, PATHS, TAILS), BODIES, st.lists(LINES, max_size=3))
+SPOILT = st.none() | st.tuples(
+    st.integers(0, 2), st.integers(0, 250), st.characters(min_codepoint=33, max_codepoint=126)
+)
+MEMBERS = (st.sampled_from([CHECK_IN, ANSWER]), TAILS, BODIES | CHECK_INS, SPOILT)
+PIECES = (
+    st.lists(RANDOM | st.sampled_from([b"GET / HTTP/1.1\r\n", b"\r\n", b"host: x\r\n", b"\0"]), max_size=6),
+)
+
+
+def stranger(server: Web, request_line: tuple[str, str, str], body: bytes, lines_: list[str]) -> None:
     """No request of nobody is a failure of the server's, or is answered with anything but a refusal."""
     method, path, tail = request_line
     names = ("signature", "signature-input", "content-digest", "content-type", "x-anything")
-    headers = dict(zip(names, given_headers, strict=False))
+    headers = dict(zip(names, lines_, strict=False))
     answer = server.line.request(method, path + tail, content=body, headers=headers)
     assert answer.status_code < 500, answer.text
     assert answer.is_success == (path == "/health" and method in {"GET", "HEAD"} and tail in {"", "?a=b"})
 
 
-@given(st.sampled_from([CHECK_IN, ANSWER]), TAILS, BODIES | CHECK_INS)
-@settings(max_examples=INPUTS, deadline=None, suppress_health_check=list(HealthCheck))
-@example(CHECK_IN, "", b"[" * 60_000)
-@example(ANSWER, "\0", b"")
-def test_whatever_a_member_sends_is_no_failure(server, path, tail, body):
-    mine = server.caller(7)
-    url = path + (tail if path == ANSWER else "")
-    signed = mine.headers(httpx.URL(f"https://x{url}").path if "\0" not in url else url, body)
-    answer = mine.ask(url.replace("\0", "%00"), body, signed)
+def member(server: Web, path: str, tail: str, body: bytes, spoilt: tuple[int, int, str] | None) -> None:
+    """Nor is one of somebody who is known, with a signature or one that is not whole."""
+    mine, url = server.caller(7), path + (tail if path == ANSWER else "")
+    headers = mine.headers(httpx.URL(f"https://x{url}").path, body)
+    if spoilt is not None:
+        name, at = list(headers)[spoilt[0]], spoilt[1]
+        text = headers[name][:at] + spoilt[2] + headers[name][at + 1 :]
+        headers[name] = "".join(each for each in text if each.isprintable())
+    answer = mine.ask(url, body, headers)
     assert answer.status_code < 500, answer.text
+    if spoilt is None and path == CHECK_IN:
+        assert answer.status_code in {200, 400, 409}
 
 
-@given(
-    st.lists(RANDOM | st.sampled_from([b"GET / HTTP/1.1\r\n", b"\r\n", b"host: x\r\n", b"\0"]), max_size=6)
-)
-@settings(max_examples=max(30, INPUTS // 5), deadline=None, suppress_health_check=list(HealthCheck))
-def test_whatever_bytes_come_the_server_goes_on(server, pieces):
+def anything(server: Web, pieces: list[bytes]) -> None:
     with connect(server.address) as line:
         with suppress(OSError):
             for piece in pieces:
@@ -484,6 +547,34 @@ def test_whatever_bytes_come_the_server_goes_on(server, pieces):
         line.settimeout(0.05)
         with suppress(OSError):
             assert not line.recv(4096).startswith(b"HTTP/1.1 5")
+
+
+@tried(INPUTS, *STRANGERS)
+@example(("POST", ADMIT, ""), b"[" * 60_000, [])
+@example(("POST", CHECK_IN, ""), b"[" * 60_000, [])
+def test_whatever_a_stranger_sends_is_refused(server, request_line, body, lines_):
+    stranger(server, request_line, body, lines_)
+
+
+@tried(INPUTS, *MEMBERS)
+@example(CHECK_IN, "", b"[" * 60_000, None)
+@example(ANSWER, "%00", b"", None)
+def test_whatever_a_member_sends_is_no_failure(server, path, tail, body, spoilt):
+    member(server, path, tail, body, spoilt)
+
+
+@tried(max(30, INPUTS // 5), *PIECES)
+def test_whatever_bytes_come_the_server_goes_on(server, pieces):
+    anything(server, pieces)
+
+
+@pytest.mark.slow
+def test_many_inputs(server):
+    """SOLERA_INPUTS=1000000 pytest -m slow tests/adversary/test_web_attacks.py, of each sort."""
+    tried(MANY, *STRANGERS)(stranger)(server)
+    tried(MANY, *MEMBERS)(member)(server)
+    tried(MANY // 10, *PIECES)(anything)(server)
+    assert server.serves()
 
 
 def test_the_server_has_not_failed(server):

@@ -28,6 +28,7 @@ from solera.deploy.web.wire import CHECK_IN, PACKET, unpack_task
 from solera.privacy.secagg import public_identity
 
 NODES = 12
+ATTACKER, ELSEWHERE = "127.0.0.2", "127.0.0.3"  # of this machine, too
 CUT_OFF = 0  # in place of a status
 MB = 1_000_000
 ANSWER_BODY = to_bytes(Packet({"said": "yes"}))
@@ -130,9 +131,9 @@ def trusting(address: Address) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=address.ca)
 
 
-def connect(address: Address, timeout: float = 30) -> ssl.SSLSocket:
-    """A TLS connection for bytes of any kind."""
-    line = socket.create_connection((address.host, address.port), timeout)
+def connect(address: Address, source: str = "127.0.0.1", timeout: float = 30) -> ssl.SSLSocket:
+    """A TLS connection for bytes of any kind, from one of this machine's addresses."""
+    line = socket.create_connection((address.host, address.port), timeout, (source, 0))
     return trusting(address).wrap_socket(line, server_hostname=address.host)
 
 

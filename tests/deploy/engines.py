@@ -91,8 +91,10 @@ def postgres(root: Path) -> Iterator[Postgres]:
 
 
 @contextmanager
-def nginx(root: Path, port: int, keys: Path, folder: Path, socket: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """nginx as packaging/nginx has it, with the places of a test."""
+def nginx(
+    root: Path, port: int, keys: Path, folder: Path, socket: Path, *, limits: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """nginx as packaging/nginx has it, with the places of a test, and limits of an address if asked for."""
     root.mkdir()
     text = (CONFIG / "solera.conf").read_text()
     text = re.sub(r"listen \[::\].*\n", "", text)
@@ -101,9 +103,9 @@ def nginx(root: Path, port: int, keys: Path, folder: Path, socket: Path) -> Iter
         ("listen 8000 ssl", f"listen 127.0.0.1:{port} ssl"),
         ("/etc/solera/keys", keys),
         ("/var/lib/solera/films", folder),
-        ("rate=50r/s", "rate=100000r/s"),  # all devices of a test have one address
-        ("burst=200", "burst=100000"),
-        ("limit_conn solera_address 100;", "limit_conn solera_address 60000;"),
+        ("rate=50r/s", "rate=50r/s" if limits else "rate=100000r/s"),  # a test's devices have one address
+        ("burst=200", "burst=200" if limits else "burst=100000"),
+        ("limit_conn solera_address 100;", f"limit_conn solera_address {100 if limits else 60_000};"),
     ):
         assert given in text
         text = text.replace(given, str(here))

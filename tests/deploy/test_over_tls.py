@@ -222,6 +222,12 @@ def test_it_tells_prometheus(federation: Federation):
     assert found["solera_rounds_done", ""] == 0
 
 
+def test_files_of_a_node_are_for_its_user_alone(federation: Federation):
+    for device in federation.devices:
+        found = [device / "network", *(device / "network").rglob("*")]
+        assert {path.name: path.stat().st_mode & 0o077 for path in found} == {path.name: 0 for path in found}
+
+
 def test_a_server_that_is_asked_to_end_leaves_nothing_behind(federation: Federation):
     """Last in the file: the others need the server."""
     server = federation.server

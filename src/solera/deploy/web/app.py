@@ -217,7 +217,10 @@ class _Worker:
         """Keep an upload, or a step of a masked round."""
         signed = self._signed(request)
         await self._desk.check_known(signed)
-        with self._one_body_of(signed.number), SpooledTemporaryFile(_HELD, dir=self._blobs) as kept:
+        with (
+            self._one_body_of(signed.number),
+            SpooledTemporaryFile(_HELD, dir=str(self._blobs.parent)) as kept,
+        ):
             await self._receive(request, LARGEST, kept, signed)
             async with self._in_memory(kept.tell()):
                 kept.seek(0)
