@@ -22,10 +22,10 @@ def histories(seed: int) -> list[list[int]]:
     return [draw.permutation(ITEMS)[: draw.integers(1, ITEMS)].tolist() for _ in range(40)]
 
 
-def weights(known: list[list[int]], **options) -> np.ndarray:
+def weights(known: list[list[int]], name: str = "fedease", **options) -> np.ndarray:
     """[source, target]"""
     ragged = Ragged.from_lists(known)
-    method = closed_form("fedease", {"neighbours": ITEMS} | options)
+    method = closed_form(name, {"neighbours": ITEMS} | options)
     made = OneRound(
         method, ClientData(ragged, ragged, ITEMS), device=torch.device("cpu"), dtype=torch.float64
     )
@@ -70,3 +70,36 @@ def test_an_indefinite_sum_is_solved():
 def test_the_threshold_needs_neighbours():
     with pytest.raises(ConfigError, match="needs neighbours"):
         find("fedease", {"least_clients": 2})
+
+
+ORDERED = {"compact": True, "decays": (0.6,), "horizon": 1, "ridge": 0.7}
+
+
+@pytest.mark.parametrize("least", [1, 3])
+def test_ordered_pairs_by_class_of_distance(least):
+    """The formulas of the page, by numpy."""
+    known, newest, decay = histories(5), 6, 0.6
+    counts, own = np.zeros((4, ITEMS, ITEMS)), np.zeros(ITEMS)
+    for history in known:
+        short = history[-newest:]
+        own[short] += 1
+        for place, item in enumerate(short):
+            for lag, other in enumerate(short[place + 1 :], 1):
+                counts[{1: 0, 2: 1, 3: 2, 4: 2, 5: 3}[lag], item, other] += 1
+    counts[counts < least] = 0
+    assert least == 1 or (counts == 0).any()
+    means = np.array([1, decay, (decay**2 + decay**3) / 2, decay**4])
+    following = np.tensordot(means, counts, 1)
+    memories = np.diag(own) + decay * (following + following.T)
+    expected = np.zeros((ITEMS, ITEMS))
+    for item in range(ITEMS):
+        others = np.flatnonzero(following[:, item])
+        system = memories[np.ix_(others, others)] + 0.7 * own.mean() * np.eye(len(others))
+        expected[others, item] = (1 - decay**2) * np.linalg.solve(system, following[others, item])
+    found = weights(known, "fedslist", **ORDERED, newest=newest, least_clients=least)
+    assert np.allclose(found, expected, atol=1e-9)
+
+
+def test_ordered_counts_need_a_sparse_form():
+    with pytest.raises(ConfigError, match="needs compact=true and neighbours"):
+        find("fedslist", {"least_clients": 2})

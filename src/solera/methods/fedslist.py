@@ -40,6 +40,14 @@ That is half as many numbers, which matters if all of them get the same noise. N
 is then doubled until it is not. Where noise hides T, popularity is still known: with `popularity_prior` c,
 T + c · n nᵀ / Σ n stands on the right-hand side.
 
+With `least_clients` = T the client sends what threshold reports tell (`privacy.reports`): which of its
+`newest` items i it met before which j, with the class of the distance l between them, ⌈log₂ l⌉. Counts N
+below T are taken for 0. With the means w of a^(l−1) over a class,
+
+    T_ij = Σ_classes w · N_ij,    n_i = how many clients have i,    (1 − a²) S = diag(n) + a (T + Tᵀ)
+
+as with `compact`, solved on neighbours.
+
 Symbols: a are `decays`, F is `horizon`, b is `horizon_decay`, λ is `ridge`, g is `popularity_discount`, D is
 `decay_days`, c is `least_weight`.
 """
@@ -55,9 +63,17 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Contribution, Solve, by_item
+from solera.core.closed_form import (
+    Channels,
+    ClosedForm,
+    ClosedFormConfig,
+    Contribution,
+    Solve,
+    Summary,
+    by_item,
+)
 from solera.core.content import NO_PRIOR, AttributePrior
-from solera.core.sparse import Rows
+from solera.core.sparse import Rows, SparseTotal, at_least
 from solera.core.types import Floats, Ints
 from solera.math.next_items import NextItemOptions, Timing, fading, next_item_weights, next_products
 from solera.math.sparse_ridge import diagonal, of_rows, solved
@@ -76,16 +92,30 @@ class FedSLISTConfig(NextItemOptions, ClosedFormConfig):
         description="with compact: next items by popularity, so many per occurrence, added to T",
     )
 
+    least_clients: int = Field(
+        default=0,
+        ge=0,
+        description="learn from pairs, in classes of distance, that at least so many clients have, as by "
+        "threshold reports; with compact and neighbours; 0: from all products",
+    )
+    newest: int = Field(
+        default=20, ge=2, le=512, description="items of a history that it is learned from, with least_clients"
+    )
+
     @model_validator(mode="after")
     def _compact(self) -> Self:
+        if self.least_clients and not (self.compact and self.neighbours):
+            raise ValueError("least_clients needs compact=true and neighbours, e.g. neighbours=100")
         if self.popularity_prior and not self.compact:
             raise ValueError("popularity_prior needs compact=true")
         if not self.compact:
             return self
         if len(self.decays) > 1 or self.decays[0] >= 1 or self.horizon > 1:
             raise ValueError("compact needs one decay below 1, and horizon=1")
-        if self.neighbours or self.decay_days or self.reads_attributes:
-            raise ValueError("compact takes no neighbours, no decay_days and no options of attributes")
+        if self.neighbours and not self.least_clients:
+            raise ValueError("compact takes neighbours with least_clients only")
+        if self.decay_days or self.reads_attributes:
+            raise ValueError("compact takes no decay_days and no options of attributes")
         return self
 
 
@@ -142,6 +172,36 @@ class NextItemsAlone:
         items, blocks = by_item(sequence, {"next": next_products(len(sequence), (self.decay,), 1, 0.0)})
         counts = (sequence == items[:, None]).sum(1, dtype=np.float64)
         return Contribution(items, {**blocks, "counts": counts[None, :, None, None]})
+
+
+@dataclass(frozen=True)
+class OrderedPairs:
+    """Which of the newest items come before which, with the class of their distance."""
+
+    newest: int
+    label: str = "own order of items, in classes of distance"
+
+    @property
+    def sums(self) -> Mapping[str, Channels]:
+        """Counts N by class, and n."""
+        return {
+            "ordered": Channels(_class_of(self.newest - 1) + 1, 1, largest=1, whole=True),
+            "items": Channels(1, 1, symmetric=True, largest=1, whole=True),
+        }
+
+    def of(self, sequence: Ints, days: Floats | None = None) -> Contribution:
+        """Ones. A repeated item stands where it came first."""
+        items = np.array(list(dict.fromkeys(sequence.tolist()))[-self.newest :], dtype=sequence.dtype)
+        before, after = np.triu_indices(len(items), 1)
+        ordered = np.zeros(self.sums["ordered"].shape(len(items)))
+        classes = [_class_of(lag) for lag in (after - before).tolist()]
+        ordered[classes, before, 0, after] = 1.0
+        return Contribution(items, {"ordered": ordered, "items": np.eye(len(items))[None, :, None]})
+
+
+def _class_of(lag: int) -> int:
+    """⌈log₂ lag⌉"""
+    return (lag - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -203,11 +263,58 @@ class RidgeOnNeighbours(Solve):
         return ids, weights / (1 + popularity).pow(self.popularity_discount).unsqueeze(1)
 
 
+@dataclass(frozen=True)
+class RidgeOnCounts(Solve):
+    """Ridge regression of the next item on one memory, from counts of ordered pairs."""
+
+    decay: float
+    ridge: float
+    popularity_discount: float
+    newest: int
+    least_clients: int
+    neighbours: int = 0
+    label: str = "sum, then ridge regression on neighbours"
+
+    def solve_sparse(self, totals: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+        counts, items = (at_least(totals[name], self.least_clients) for name in ("ordered", "items"))
+        n_items, classes = len(counts.offsets) - 1, _class_of(self.newest - 1) + 1
+        weights = np.array([self._weight(each) for each in range(classes)])
+        targets = np.repeat(np.arange(n_items), np.diff(counts.offsets))
+        sources, of_class = np.divmod(counts.columns, classes)
+        values = counts.values * weights[of_class]
+        following = SparseTotal(n_items, n_items, np.float64)
+        following.add(targets, sources, values)
+        memories = SparseTotal(n_items, n_items, np.float64)
+        memories.add(np.minimum(sources, targets), np.maximum(sources, targets), self.decay * values)
+        own = diagonal(items).astype(np.float64)
+        memories.add(np.arange(n_items), np.arange(n_items), own)
+        reg = self.ridge * float(own.mean()) or self.ridge
+        ids, found = solved(memories.take(), of_rows(following.take()), n_items, self.neighbours, reg)
+        popularity = torch.from_numpy(own)
+        found = found * (1 - self.decay**2)
+        return ids, found / (1 + popularity).pow(self.popularity_discount).unsqueeze(1)
+
+    def _weight(self, of_class: int) -> float:
+        """The mean of a^(l−1) over the distances of a class."""
+        lags = np.arange(2 ** (of_class - 1) + 1 if of_class else 1, min(2**of_class, self.newest - 1) + 1)
+        return float(np.mean(np.power(self.decay, lags - 1.0)))
+
+
 def fedslist(config: FedSLISTConfig) -> ClosedForm:
     """Build FedSLIST: fading memories × shared × own order × ridge."""
-    update: NextItems | NextItemsAlone = NextItems(config)
-    aggregate: Ridge | RidgeOfDerived | RidgeOnNeighbours = Ridge(config.ridge, config.popularity_discount)
-    if config.compact:
+    update: Summary = NextItems(config)
+    aggregate: Solve = Ridge(config.ridge, config.popularity_discount)
+    if config.least_clients:
+        update = OrderedPairs(config.newest)
+        aggregate = RidgeOnCounts(
+            config.decays[0],
+            config.ridge,
+            config.popularity_discount,
+            config.newest,
+            config.least_clients,
+            config.neighbours,
+        )
+    elif config.compact:
         update = NextItemsAlone(config.decays[0])
         aggregate = RidgeOfDerived(
             config.decays[0], config.ridge, config.popularity_discount, config.popularity_prior

@@ -160,7 +160,10 @@ def test_other_bytes_are_refused(wrong):
         Measurement.decoded(wrong)
 
 
-def test_increments_need_no_torch():
-    """On a device there is Python, and little else."""
-    code = "import sys, solera.privacy.reports.measurements; sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize(
+    ("module", "absent"), [("measurements", "torch numpy rbcl"), ("reporter", "torch polars")]
+)
+def test_a_device_needs_little_besides_python(module, absent):
+    loaded = f"any(name in sys.modules for name in {absent.split()})"
+    code = f"import sys, solera.privacy.reports.{module}; sys.exit({loaded})"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -36,9 +36,9 @@ def threshold_accuracy(
     is worse than the one before. Nothing else is drawn. Bytes are those of a message with room for all of a
     client's newest items and their pairs.
     """
-    chosen = {"neighbours": 100} | dict(options or {})
+    chosen = {"neighbours": 100, "least_clients": 1} | dict(options or {})
     method = find(name, chosen)
-    if not isinstance(method, ClosedForm) or not method.neighbours or not _has_threshold(method):
+    if not isinstance(method, ClosedForm) or not method.neighbours:
         raise ConfigError(f"{name!r} has no threshold with these options", "use fedease or fedslist")
     parts = split(data, "strict")
     evaluator = Evaluator(parts, seed=seed, validated=VALIDATED)
@@ -49,7 +49,7 @@ def threshold_accuracy(
     for client in np.flatnonzero(parts.train.lengths):
         totals.add(contribution_of(method, parts.train, int(client)))
     counts = {key: total.take() for key, total in totals.totals.items()}
-    newest = int(chosen.get("newest", 0)) or int(parts.train.lengths.max())
+    newest = int(getattr(method.config, "newest", 0)) or int(parts.train.lengths.max())
     lengths = np.minimum(parts.train.lengths, newest)
     found = []
     for least in thresholds:
@@ -84,7 +84,3 @@ _REG = {"fedease": "reg", "fedslist": "ridge"}
 def _reg(name: str, reg: float) -> float:
     """A ridge is in units of the mean diagonal."""
     return reg if name == "fedease" else reg / 100
-
-
-def _has_threshold(method: ClosedForm) -> bool:
-    return "least_clients" in type(method.config).model_fields
