@@ -27,6 +27,7 @@ from solera.device.publish import start
 
 USERS, ITEMS = 3, 24  # users of a node
 LEAST = 3  # nodes and users of a sum
+SUMS = 100  # that a device helps to open without noise
 
 
 class RealNodes:
@@ -52,7 +53,9 @@ class RealNodes:
             seen = self.draw.sample(range(ITEMS), 6)
             device.add_all([(str(item), time) for time, item in enumerate(seen)], f"u{user}", "test")
         Ledger(device.store).join_next()
-        Policy(least_nodes=LEAST, least_users=LEAST, rounds_per_day=1_000_000).write(device.store)
+        Policy(least_nodes=LEAST, least_users=LEAST, rounds_per_day=1_000_000, sums_without_noise=SUMS).write(
+            device.store
+        )
         device.close()
 
     def key_of(self, home: Path) -> Path:
@@ -61,7 +64,7 @@ class RealNodes:
     def begin(self, **settings: Any) -> FederationFolder:
         """Decide what the federation is; its rounds are masked."""
         usual = {"secure_aggregation": True, "threshold": 0.6, "over_selection": 1.0, "min_nodes": LEAST}
-        few = {"least_nodes": LEAST, "least_users": LEAST}
+        few = {"least_nodes": LEAST, "least_users": LEAST, "sums_without_noise": SUMS}
         folder = FederationFolder.create(
             self.folder, self.bundle, Settings.model_validate(usual | few | settings)
         )
