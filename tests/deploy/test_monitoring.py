@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
-from solera.deploy.operate.metrics import Exporter, FolderCollector, serving
+from solera.deploy.operate.metrics import Exporter, serving
 from solera.deploy.operate.processes import Process, free_port
 from solera.deploy.server.gate import Tally
 from solera.deploy.server.serving import Serving
@@ -68,17 +68,15 @@ def served(local) -> Path:
     return path
 
 
-def exposed(path: Path) -> set[str]:
+def exposed(path: Path, certificate: Path | None = None) -> set[str]:
     """The names of all samples."""
-    registry = CollectorRegistry()
-    registry.register(FolderCollector(path))
-    text = generate_latest(registry).decode()
+    text = generate_latest(Exporter(path, certificate).registry).decode()
     found = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and not line.startswith("#")}
     return found | {"solera_nodes"}
 
 
-def test_alerts_and_dashboard_name_metrics_that_exist(served):
-    known = exposed(served)
+def test_alerts_and_dashboard_name_metrics_that_exist(served, keys):
+    known = exposed(served, keys / "server.pem")
     for text in [*queries(), *(rule["expr"] for rule in rules())]:
         named = set(re.findall(r"\bsolera_\w+", text))
         assert named <= known, text
