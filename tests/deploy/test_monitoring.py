@@ -15,6 +15,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
+from solera.deploy.common.authority import make_keys
 from solera.deploy.operate.metrics import Exporter, serving
 from solera.deploy.operate.processes import Process, free_port
 from solera.deploy.server.gate import Tally
@@ -68,15 +69,22 @@ def served(local) -> Path:
     return path
 
 
-def exposed(path: Path, certificate: Path | None = None) -> set[str]:
+def exposed(path: Path) -> set[str]:
     """The names of all samples."""
-    text = generate_latest(Exporter(path, certificate).registry).decode()
-    found = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and not line.startswith("#")}
-    return found | {"solera_nodes"}
+    exporter = Exporter(path, certificate_in(path))
+    exporter.tell(Nodes(registered=4, online=3))
+    text = generate_latest(exporter.registry).decode()
+    return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and not line.startswith("#")}
 
 
-def test_alerts_and_dashboard_name_metrics_that_exist(served, keys):
-    known = exposed(served, keys / "server.pem")
+def certificate_in(path: Path) -> Path:
+    """A server's certificate, valid for a year."""
+    make_keys(path / "keys", 0)
+    return path / "keys" / "server.pem"
+
+
+def test_alerts_and_dashboard_name_metrics_that_exist(served):
+    known = exposed(served)
     for text in [*queries(), *(rule["expr"] for rule in rules())]:
         named = set(re.findall(r"\bsolera_\w+", text))
         assert named <= known, text
@@ -133,8 +141,10 @@ def test_the_alert_rules_are_valid_and_fire(tmp_path):
     rejected = 'solera_rejected_total{job="solera",instance="a",reason="shapes"}'
     replies = 'solera_replies_total{job="solera",instance="a"}'
     due = 'solera_next_due_timestamp_seconds{job="solera",instance="a"}'
+    expires = 'solera_certificate_expires_timestamp_seconds{job="solera",instance="a"}'
     bad = {
         "SoleraServerDown": {'up{job="solera",instance="a"}': "0x200"},
+        "SoleraCertificateExpires": {expires: "100000x200"},  # of 190 minutes after the beginning
         "SoleraLoopSilent": {beat: "0x200", state.format("waiting"): "1x200"},
         "SoleraNotServed": {state.format("stopped"): "1x200"},
         "SoleraTooFewNodes": {
@@ -156,6 +166,7 @@ def test_the_alert_rules_are_valid_and_fire(tmp_path):
     }
     good = {
         'up{job="solera",instance="a"}': "1x200",
+        expires: "2000000x200",
         beat: "0+60x200",
         state.format("waiting"): "1x200",
         state.format("stopped"): "0x200",
@@ -211,7 +222,7 @@ def test_a_real_prometheus_answers_every_query(served, tmp_path):
         ],
     }
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with serving(served, exporter_port) as exporter:
+    with serving(served, exporter_port, certificate=certificate_in(served)) as exporter:
         exporter.tell(Nodes(registered=4, online=3))
         command = ["prometheus", f"--config.file={tmp_path}/prometheus.yml"]
         command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}"]
