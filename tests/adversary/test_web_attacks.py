@@ -205,6 +205,17 @@ def test_a_task_that_has_expired_is_neither_given_nor_answered(server):
     server.collected()
 
 
+def test_a_device_that_comes_back_is_asked_what_was_asked_last(server):
+    """It does no work, and spends nothing, for a round that is over; an answer on its way still counts."""
+    mine = server.caller(7)
+    former, last = server.send(mine), server.send(mine)
+    assert mine.task() == last
+    assert mine.ask(f"{ANSWER}{last}", ANSWER_BODY).status_code == 200
+    assert mine.task() is None
+    assert mine.ask(f"{ANSWER}{former}", ANSWER_BODY).status_code == 200
+    assert sorted(server.collected()) == sorted([(former, mine.number), (last, mine.number)])
+
+
 @attack(
     "crash",
     "A coordinator that was replaced, and lives on without knowing, neither asks devices nor takes their"

@@ -127,10 +127,11 @@ class Desk:
             raise No(403, "the server does not know this key", "ask its operator to register it")
 
     async def task(self, device: int) -> Task | None:
-        """The oldest task that a device has not answered."""
+        """What a device was asked last, unless it has answered. Nobody waits for what was asked before."""
         found = await self._database.rows(
             "SELECT id, kind, round, body, blob FROM tasks WHERE device = $1 AND expires > $2"
-            " AND NOT EXISTS (SELECT 1 FROM answers WHERE task = tasks.id) ORDER BY number LIMIT 1",
+            " AND number = (SELECT max(number) FROM tasks WHERE device = $1)"
+            " AND NOT EXISTS (SELECT 1 FROM answers WHERE task = tasks.id) LIMIT 1",
             device,
             self._now(),
         )
