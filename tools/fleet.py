@@ -275,7 +275,7 @@ def main() -> None:  # noqa: PLR0912, PLR0915 - one step after the other
         at_work: dict[str, Any] = {}
         options: dict[str, Any] = {}
         if given.postgres:
-            at_work["postgres"] = stack.enter_context(postgres(root / "pg"))
+            at_work["postgres"] = stack.enter_context(postgres())
             path = root / "server.sock"
             at_work["nginx"] = stack.enter_context(nginx(root / "nginx", port, keys, folder, path))
             options = {"database": at_work["postgres"].url, "workers": 2, "path": path}

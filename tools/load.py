@@ -201,7 +201,7 @@ def main() -> None:  # noqa: PLR0915 - one step after the other
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solera-load-")))
         make_keys(root / "keys", 0)
-        engine = stack.enter_context(postgres(root / "pg"))
+        engine = stack.enter_context(postgres())
         port = free_port()
         address = Address("127.0.0.1", port, root / "keys" / "ca.pem")
         folder, path = root / "films", root / "server.sock"

@@ -168,7 +168,7 @@ class Soak:
         return program
 
     def _database(self, root: Path, url: str | None) -> None:
-        self._engine = self._stack.enter_context(postgres(root / "pg")) if url == "here" else None
+        self._engine = self._stack.enter_context(postgres()) if url == "here" else None
         self._url = self._engine.url if self._engine else url
         self._workers = 1 if self._url is None else 2
         self._variables = environment() | ({"SOLERA_DATABASE": self._url} if self._url else {})

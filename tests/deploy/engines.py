@@ -7,6 +7,7 @@ import pwd
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,29 +24,28 @@ _POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:] or [Path("/us
 
 
 class Postgres:
-    """A server in a folder."""
+    """A server in a folder, which its own user can enter; the one of a test is closed to others."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.port = root, free_port()
+        self.root, self.port = root / "pg", free_port()
         self.url = f"postgresql://solera@127.0.0.1:{self.port}/postgres"
         if not (_POSTGRES[0] / "postgres").exists() or shutil.which("nginx") is None:
             pytest.skip("PostgreSQL or nginx is not installed")
-        root.mkdir(mode=0o700)
+        self.root.mkdir(mode=0o700)
         self.user: dict[str, Any] = (
             {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
         )
         if self.user:
             entry = pwd.getpwnam("postgres")
-            os.chown(root, entry.pw_uid, entry.pw_gid)
-            for each in root.parents:  # of the test alone
-                if each.stat().st_uid == 0 and each.stat().st_mode & 0o001 == 0:
-                    each.chmod(each.stat().st_mode | 0o001)
+            os.chown(self.root, entry.pw_uid, entry.pw_gid)
+            for each in (root, root.parent):
+                each.chmod(each.stat().st_mode | 0o001)
         made = subprocess.run(
-            [_POSTGRES[0] / "initdb", "-D", root / "data", "-U", "solera", "-A", "trust"],
+            [_POSTGRES[0] / "initdb", "-D", self.root / "data", "-U", "solera", "-A", "trust"],
             check=False,
             capture_output=True,
             text=True,
-            cwd=root,
+            cwd=self.root,
             **self.user,
         )
         assert made.returncode == 0, made.stderr
@@ -82,12 +82,14 @@ class Postgres:
 
 
 @contextmanager
-def postgres(root: Path) -> Iterator[Postgres]:
-    made = Postgres(root)
-    try:
-        yield made
-    finally:
-        made.stop()
+def postgres() -> Iterator[Postgres]:
+    """A server until the block is left."""
+    with tempfile.TemporaryDirectory(prefix="solera-pg-") as root:
+        made = Postgres(Path(root))
+        try:
+            yield made
+        finally:
+            made.stop()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ ENGINES = ["sqlite", "postgres"]
 
 def many_boxes(real, root: Path, stack) -> None:
     """Put a federation on PostgreSQL, with two workers behind nginx."""
-    real.engine = stack.enter_context(postgres(root / "pg"))
+    real.engine = stack.enter_context(postgres())
     real.database, real.workers, real.socket = real.engine.url, 2, root / "server.sock"
     real.nginx = stack.enter_context(
         nginx(root / "nginx", real.address.port, real.keys, real.folder, real.socket)
@@ -118,7 +118,7 @@ def test_a_coordinator_that_was_replaced_can_do_nothing(tmp_path, engine):
     with ExitStack() as stack:
         url = f"sqlite:///{tmp_path / 'state.db'}"
         if engine == "postgres":
-            url = stack.enter_context(postgres(tmp_path / "pg")).url
+            url = stack.enter_context(postgres()).url
         upgrade(url)
         store = Store(connect(url))
         stack.callback(store.close)

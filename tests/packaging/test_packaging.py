@@ -151,7 +151,7 @@ def test_what_the_compose_file_starts_finds_each_other(tmp_path, services):
     for each in ("run", "data", "nginx"):
         (tmp_path / each).mkdir()
     with ExitStack() as stack:
-        database = stack.enter_context(postgres(tmp_path / "pg"))
+        database = stack.enter_context(postgres())
         url = services["server"]["environment"]["SOLERA_DATABASE"]
         assert url == "postgresql://solera@/solera?host=/run/postgresql"
         url = f"postgresql://solera@/postgres?host={database.root}&port={database.port}"

@@ -10,6 +10,7 @@ list of the items' ids in the order of their numbers, and `max_length` is the la
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def export(model: Model | Run, path: str | Path) -> Path:
     users = torch.export.Dim("users")
     example = torch.zeros(_EXAMPLE, min(_EXAMPLE, network.max_length), dtype=torch.long)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of packages that torch looks for, and of its own names
+        warnings.simplefilter("ignore")  # of torch's own names
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision
         program = torch.onnx.export(
             _Scores(network, simulation.received).eval(),
             (example, torch.ones(_EXAMPLE, dtype=torch.long)),

@@ -126,6 +126,7 @@ def serve(
     Example: solera serve models/current --port 8000
     """
     import socket
+    import sys
 
     from solera.core.errors import ConfigError
     from solera.estimators import check_model
@@ -146,6 +147,7 @@ def serve(
     address, number = listening.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     say(f"serving {model}: http://{shown}:{number}/docs")  # requests wait until the model is read
+    sys.stdout.flush()  # it may be a log
     if workers == 1:
         answer(model, listening)
     else:
