@@ -24,6 +24,20 @@ def test_pairs_are_those_of_at_least_so_many_clients(dataset):
     assert found[0]["hr@10"] > found[2]["hr@10"]
 
 
+def test_a_threshold_holds_in_every_epoch(dataset):
+    """With T = 1 epochs change nothing; with more, less is opened the more of them there are."""
+    dataset = dataset("filmtrust")
+    pairs = {
+        (least, epochs): threshold_accuracy("fedease", dataset, (least,), {"newest": 4}, epochs=epochs)[0][
+            "pairs"
+        ]
+        for least in (1, 3)
+        for epochs in (1, 2, 20)
+    }
+    assert pairs[1, 1] == pairs[1, 2] == pairs[1, 20]
+    assert pairs[3, 1] > pairs[3, 2] > pairs[3, 20] > 0
+
+
 def test_methods_without_a_threshold_are_refused(dataset):
     with pytest.raises(ConfigError, match="has no threshold"):
         threshold_accuracy("fedease", dataset("filmtrust"), (1,), {"neighbours": 0})

@@ -12,7 +12,7 @@ from attack import attack
 
 from solera.privacy.reports.helper import Helper
 from solera.privacy.reports.measurements import ITEM, PAIR, Measurement, measurements
-from solera.privacy.reports.oprf import ReportsError, evaluate, finalize, random_scalar
+from solera.privacy.reports.oprf import ReportsError, blind, evaluate, finalize, random_scalar
 from solera.privacy.reports.report import (
     Report,
     Terms,
@@ -71,8 +71,6 @@ def guessed(terms: Terms, reports: list[Report], outputs: dict[Measurement, byte
 
 def outputs(key: bytes) -> dict[Measurement, bytes]:
     """F of the whole catalogue, for whoever has a key."""
-    from solera.privacy.reports.oprf import blind
-
     found = {}
     for each in CATALOGUE:
         scalar = random_scalar()
@@ -154,7 +152,7 @@ def test_devices_of_the_server_ask_for_the_whole_catalogue(reached):
     for place, each in enumerate(spy._inputs(terms)):
         if each[0] != 3:
             element = split(answer[:-64], 32)[place]
-            known[Measurement.decoded(each)] = finalize(each, spy._blind(terms, place), element)
+            known[Measurement.decoded(each)] = finalize(each, spy._blind(terms, each), element)
     reports = federation.seen(terms)
     found = guessed(terms, reports, known)
     assert found == {each for each in guesses if {each.first, each.second} <= {0, 4, 5}}
@@ -224,7 +222,7 @@ def test_one_device_that_reports_one_pair_as_often_as_it_can(reached):
     answer = federation.helper.evaluate(terms, "bad", request)
     first = reporter.message(terms, answer, public, federation.server.public)
     with pytest.raises(ReportsError, match="another request"):
-        federation.helper.evaluate(terms, "bad", b"".join(reversed(split(request, 32))))
+        federation.helper.evaluate(terms, "bad", request[32:] + blind(pair, random_scalar()))
     federation.helper.accept(terms, "bad", first)
     federation.helper.accept(terms, "bad", first)
     with pytest.raises(ReportsError, match="no request"):

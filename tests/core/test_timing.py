@@ -11,7 +11,8 @@ from solera.core.errors import ConfigError, DataError
 from solera.data.interactions import Interactions, history, when_asked
 from solera.data.ragged import Ragged, gaps
 from solera.evaluate import split
-from solera.math.next_items import Timing, memory_products, next_products
+from solera.math.fading import Timing
+from solera.math.next_items import memory_products, next_products
 from solera.methods import find
 
 DECAYS = (0.0, 0.6, 1.0)

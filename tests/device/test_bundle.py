@@ -31,6 +31,7 @@ from solera.device.bundle import (
 )
 from solera.device.keys import fingerprint, make_keys, read_public, read_secret, sign
 from solera.device.model import Model
+from solera.device.models.opened import open_model
 from solera.device.publish import catalogue_of, export, extend, start
 
 
@@ -88,7 +89,7 @@ def test_a_bundle_to_begin_with_and_its_next_catalogue(data, keys, tmp_path):
     assert (first.manifest.seed, first.manifest.trained) == (5, {})
     assert Model(first).shared == {}
     with pytest.raises(DeviceError, match="the model of 'fedmf' has not been trained yet"):
-        Model(first).scores(np.array([1]))
+        open_model(first).scores(np.array([1]))
     new = [Item("new", "A new one (2026)", 2026)]
     second = extend(first, new, tmp_path / "b.bundle", key)
     assert second.manifest.catalogue_version == 2
@@ -187,6 +188,12 @@ def test_what_is_not_a_bundle_is_refused(bundled, keys, tmp_path):
         assert error.value.hint, name
 
 
+@pytest.fixture(params=[Model, open_model], ids=["to train", "to serve"])
+def read(request):
+    """What reads the model of a bundle."""
+    return request.param
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -198,12 +205,12 @@ def test_what_is_not_a_bundle_is_refused(bundled, keys, tmp_path):
     ],
     ids=["shape", "type", "nan", "name", "undeclared"],
 )
-def test_tensors_are_what_the_method_declares(bundled, keys, tmp_path, change):
+def test_tensors_are_what_the_method_declares(bundled, keys, tmp_path, change, read):
     parts = members(bundled("fedslist"))
     wrong = save({k: v.contiguous() for k, v in change(load(parts[TENSORS])).items()})
     path = resigned(tmp_path / "b", parts | {TENSORS: wrong}, keys)
     with pytest.raises(BundleError):
-        Model(Bundle.open(path))
+        read(Bundle.open(path))
 
 
 @pytest.mark.parametrize(
@@ -222,24 +229,24 @@ def test_tensors_are_what_the_method_declares(bundled, keys, tmp_path, change):
     ],
     ids=["sum", "negative", "items", "infinite", "type", "range", "below", "fewer", "levels", "undeclared"],
 )
-def test_compact_tensors_are_of_the_catalogue_and_finite(bundled, keys, tmp_path, change):
+def test_compact_tensors_are_of_the_catalogue_and_finite(bundled, keys, tmp_path, change, read):
     parts = members(bundled("fedslist", whole=False))
     tensors = load(parts[TENSORS])
-    Model(Bundle.open(resigned(tmp_path / "right", parts, keys)))
+    read(Bundle.open(resigned(tmp_path / "right", parts, keys)))
     path = resigned(tmp_path / "b", parts | {TENSORS: save(tensors | change(tensors))}, keys)
     with pytest.raises(BundleError):
-        Model(Bundle.open(path))
+        read(Bundle.open(path))
     trained = resigned(tmp_path / "c", members(bundled("fedmf")), keys, format=COMPACT_FORMAT)
-    Model(Bundle.open(trained))
+    read(Bundle.open(trained))
 
 
-def test_neighbours_that_do_not_exist_are_refused(bundled, keys, tmp_path):
+def test_neighbours_that_do_not_exist_are_refused(bundled, keys, tmp_path, read):
     parts = members(bundled("fedslist-sparse"))
     tensors = load(parts[TENSORS])
     assert tensors["neighbours"].shape == (40, 30)
     wrong = tensors | {"neighbours": tensors["neighbours"] + 60}
     with pytest.raises(BundleError, match="do not exist"):
-        Model(Bundle.open(resigned(tmp_path / "b", parts | {TENSORS: save(wrong)}, keys)))
+        read(Bundle.open(resigned(tmp_path / "b", parts | {TENSORS: save(wrong)}, keys)))
 
 
 @pytest.mark.parametrize("method", ["fedease", "fedslist", "fedslist-sparse"])
@@ -252,15 +259,15 @@ def test_a_compact_bundle_is_smaller_and_scores_almost_the_same(bundled, method)
     most = max([float(kept["scales"].max()) / 2, *missing[:1].tolist()])
     for history in ([4, 2, 31], [7], [1, 1, 30, 8, 9]):
         known = np.array(history)
-        expected, found = Model(whole).scores(known), Model(compact).scores(known)
-        assert float((found - expected).abs().max()) <= 2 * len(history) * most * (1 + 1e-5)
+        expected, found = open_model(whole).scores(known), open_model(compact).scores(known)
+        assert np.abs(found - expected).max() <= 2 * len(history) * most * (1 + 1e-5)
 
 
-def test_a_method_or_option_from_the_future_is_refused(bundled, keys, tmp_path):
+def test_a_method_or_option_from_the_future_is_refused(bundled, keys, tmp_path, read):
     for changes in ({"method": "fednew"}, {"options": {"newer": 1}}, {"plugins": ["plgc"]}):
         path = resigned(tmp_path / "b", members(bundled("fedslist")), keys, **changes)
         with pytest.raises(BundleError, match="does not support its method"):
-            Model(Bundle.open(path))
+            read(Bundle.open(path))
 
 
 def test_the_catalogue_is_of_as_many_items_each_once(bundled, keys, tmp_path):

@@ -20,7 +20,7 @@ from solera.cli import app
 from solera.core.errors import BundleError
 from solera.device import page as pages
 from solera.device.bundle import Bundle, Item, ModelEntry, SecondModel
-from solera.device.model import served_from_history
+from solera.device.models.served import FROM_HISTORY
 from solera.device.page import write_page
 from solera.device.publish import export
 
@@ -81,7 +81,7 @@ def test_the_service_worker_changes_with_the_page(bundled, tmp_path):
 
 def test_the_page_reads_all_methods_that_serve_from_histories():
     script = files("solera.device").joinpath("page_assets/app.js").read_text(encoding="utf-8")
-    assert all(f"`{name}`" in script for name in served_from_history())
+    assert all(f"`{name}`" in script for name in FROM_HISTORY)
 
 
 def test_a_page_uses_no_dates(bundled, tmp_path):

@@ -41,7 +41,7 @@ from solera.device.importers import import_file, read_entries
 from solera.device.importers.entry import seconds
 from solera.device.importers.source import Source
 from solera.device.keys import make_keys
-from solera.device.model import Model
+from solera.device.models.opened import open_model
 from solera.device.page import write_page
 from solera.device.publish import catalogue_of, export
 from solera.device.vectors import vectors_of
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> int:
             bundles |= publisher.publish(f"{name}-", load(name), {"fedslist": MODELS["fedslist"]}, {})
     for name, bundle in bundles.items():
         vectors["models"][name] = vectors_of(bundle, HISTORIES)["cases"]
-        model = Model(bundle)
+        model = open_model(bundle)
         rows = range(0, model.n_items, model.n_items // 12)
         vectors["similar"][name] = [(row, model.similar(row, SIMILAR)) for row in rows]
     write_page(bundles["fedslist"], folder / "page", "Invented films")

@@ -123,8 +123,8 @@ export class Night {
       const drawn = this.drawn(`padding ${place}`, new Uint8Array(), MEASUREMENT_BYTES - 1);
       this.inputs.push(joined([Uint8Array.of(PADDING), drawn]));
     }
-    this.blinded = this.inputs.map((input, place) =>
-      ristretto255_oprf.voprf.blind(input, (length) => this.drawn(`blind ${place}`, new Uint8Array(), length ?? 32)),
+    this.blinded = this.inputs.map((input) =>
+      ristretto255_oprf.voprf.blind(input, (length) => this.drawn("blind", input, length ?? 32)),
     );
   }
 

@@ -25,8 +25,8 @@ from solera.core.errors import DataError
 from solera.core.types import Ints
 from solera.data.interactions import Split
 from solera.data.ragged import Ragged
+from solera.math.fading import Timing
 from solera.math.linear import without_diagonal
-from solera.math.next_items import Timing
 
 MAX_ITEMS = 20_000  # here, items² doubles take 3.2 GB, and the inverse needs several of them
 

@@ -24,8 +24,9 @@ from solera.core.errors import DataError
 from solera.core.types import Floats, Ints
 from solera.data.interactions import Split
 from solera.data.ragged import Ragged, ages, days_of_all, gaps
+from solera.math.fading import Timing, fading
 from solera.math.linear import memory_scores
-from solera.math.next_items import NextItemOptions, Timing, fading, next_item_weights
+from solera.math.next_items import NextItemOptions, next_item_weights
 
 MAX_BYTES = 6 << 30  # of S, as in the federated form
 

@@ -15,7 +15,7 @@ from solera.cli.lazy import Place, Pluggable
 from solera.cli.output import err, help_if_alone, print_json
 from solera.cli.renamed import with_new_names
 from solera.core import extensions
-from solera.core.errors import SoleraError, full_disk
+from solera.core.errors import SoleraError, full_disk, missing_package
 from solera.core.text import clean_text
 
 # The root of what typer says of wrong arguments; before 0.29 that is click's, which it is built on.
@@ -108,7 +108,7 @@ def main() -> None:
         code = _STOPPED
         _complain("stopped", "")
     except Exception as error:
-        known = error if isinstance(error, SoleraError) else full_disk(error)
+        known = error if isinstance(error, SoleraError) else full_disk(error) or missing_package(error)
         if known is None or os.environ.get("SOLERA_TRACEBACK"):
             raise
         _complain(clean_text(known.message), clean_text(known.hint))  # it may quote a file or a server

@@ -194,12 +194,12 @@ def show_(
     from solera.core.files import write_atomically
     from solera.device.bundle import Bundle
     from solera.device.keys import read_public
-    from solera.device.model import Model
+    from solera.device.models.opened import open_model
     from solera.device.vectors import vectors_of
 
     bundle = Bundle.open(file, None if key is None else read_public(key))
     bundle.catalogue()
-    Model(bundle)
+    open_model(bundle)
     answer = _answer(bundle)
     if vectors is None:
         return answer
@@ -244,7 +244,7 @@ def page(
 
 def _answer(bundle: Bundle, following: str = "") -> Answer:
     from solera.device.keys import fingerprint
-    from solera.device.model import tests_of
+    from solera.device.models.served import tests_of
 
     manifest, tests = bundle.manifest, tests_of(bundle.manifest)
     trained = dict(manifest.trained)

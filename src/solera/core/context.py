@@ -6,14 +6,16 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer
-from torch import Tensor
 
 from solera.core.randomness import Purpose, generator
 from solera.core.types import Frozen
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _NUMBER = r"[-+.\deE]+"
 _DECAY = re.compile(rf"\s*(?P<start>{_NUMBER})\s*\*\s*(?P<decay>{_NUMBER})\s*\^\s*round\s*")

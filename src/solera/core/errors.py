@@ -58,6 +58,17 @@ class DivergedError(SoleraError):
     exit_code = 3
 
 
+_TRAINING = {"optuna", "polars", "pooch", "torch"}  # packages of the extra `train`
+
+
+def missing_package(error: Exception) -> SoleraError | None:
+    """An error with a next step, if what failed is the import of a package that trains."""
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or name not in _TRAINING:
+        return None
+    return SoleraError(f"this needs {name}, which is not installed", "pip install 'solera[train]'")
+
+
 def full_disk(error: Exception) -> SoleraError | None:
     """An error with a next step, if what failed is a write to a full disk, by Python or by SQLite."""
     number, name = getattr(error, "errno", None), getattr(error, "sqlite_errorname", None)

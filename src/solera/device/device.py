@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time as clock
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solera.core.errors import BundleError, DeviceError
+from solera.core.errors import BundleError, DeviceError, SoleraError
 from solera.core.text import clean_text
 from solera.device import outbox
 from solera.device.aliases import Aliases, matched
@@ -23,6 +24,7 @@ from solera.device.folder import DATABASE, bundle_file, erase_uploads, install, 
 from solera.device.history import History, Row, forget_item, user_id
 from solera.device.keys import fingerprint
 from solera.device.ledger import Ledger
+from solera.device.models.opened import open_model
 from solera.device.policy import Policy
 from solera.device.recommending import DeviceRecommendation, recommend
 from solera.device.store import VERSION, Store
@@ -30,7 +32,7 @@ from solera.device.tensors import Arrays, get_tensors, put_tensors
 from solera.dp.accounting import concentrated_epsilon
 
 if TYPE_CHECKING:
-    from solera.device.model import Model
+    from solera.device.models.served import Served
 
 ME = "me"  # the user of a folder that has one
 _FORMER = "former_bundle"  # the setting that names the bundle before the last update
@@ -51,8 +53,14 @@ class Device:
             raise DeviceError(
                 f"{path} already contains a device", "`solera device update` installs a new bundle"
             )
+        new = not path.exists()
         make_folder(path)
-        install(bundle, path)
+        try:
+            install(bundle, path)
+        except SoleraError:
+            if new:
+                shutil.rmtree(path, ignore_errors=True)
+            raise
         store = Store(path / DATABASE)
         store.create({"key": bundle.key.hex(), **_about(bundle)})
         return cls(path, store)
@@ -223,19 +231,15 @@ class Device:
         items, row = self.catalogue.items, self.catalogue.number[self.catalogue.find(item).id]
         return [items[each] for each in self.model(user).similar(row, k)]
 
-    def model(self, user: str = ME) -> Model:
+    def model(self, user: str = ME) -> Served:
         """The model that the user is served with."""
-        from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
-
         shared, personal = self.shared(user), self.kept(user)
-        return Model(self.bundle, shared, personal) if shared or personal else self._bundled_model
+        return open_model(self.bundle, shared, personal) if shared or personal else self._bundled_model
 
     @cached_property
-    def _bundled_model(self) -> Model:
+    def _bundled_model(self) -> Served:
         """The bundle's own model, which is the same for everybody."""
-        from solera.device.model import Model  # noqa: PLC0415 - brings torch, which nothing else here needs
-
-        return Model(self.bundle)
+        return open_model(self.bundle)
 
     def forget(self, *, item: str | None = None, user: str | None = None) -> int:
         """Delete an item's interactions (of one user, or of all), a user with all there is, or everything.

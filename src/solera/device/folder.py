@@ -10,6 +10,7 @@ from pathlib import Path
 from solera.core.errors import BundleError, DeviceError
 from solera.core.files import PRIVATE, replacing_file
 from solera.device.bundle import Bundle
+from solera.device.models.opened import open_model
 
 DATABASE = "device.db"
 UPLOADS = f"{DATABASE}-import-"  # how folders of uploaded files begin
@@ -42,8 +43,6 @@ def bundle_file(folder: Path, digest: str) -> Path:
 
 def install(bundle: Bundle, folder: Path) -> None:
     """Copy a bundle into the folder atomically, and check the copy completely."""
-    from solera.device.model import Model  # noqa: PLC0415 - brings torch, which most commands do without
-
     try:
         for left in folder.glob(".*.partial"):  # by an installation that was interrupted
             left.unlink()
@@ -53,7 +52,7 @@ def install(bundle: Bundle, folder: Path) -> None:
             if copied.digest != bundle.digest:
                 raise BundleError(f"{bundle.path} changed while it was read", "run the command again")
             copied.catalogue()
-            Model(copied)
+            open_model(copied)
     except OSError as error:
         message = f"{bundle.path} cannot be copied to {folder}: {error.strerror}"
         raise DeviceError(message, "make room on the disk, then run the command again") from None

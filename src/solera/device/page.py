@@ -18,7 +18,8 @@ from pathlib import Path
 from solera.core.errors import BundleError
 from solera.core.files import write_atomically
 from solera.device.bundle import Bundle
-from solera.device.model import Model, served_from_history
+from solera.device.models.opened import open_model
+from solera.device.models.served import FROM_HISTORY
 
 MAX_BYTES = 200 << 20  # of a bundle: browsers hold a page's text several times
 PAGE, BESIDE = "index.html", ("sw.js", "app.webmanifest", "icon.svg")
@@ -69,12 +70,11 @@ def policy(script: str, style: str) -> str:
 
 def _check(bundle: Bundle) -> None:
     manifest = bundle.manifest
-    methods = served_from_history()
     for model in manifest.models:
-        if model.plugins or model.method not in methods:
+        if model.plugins or model.method not in FROM_HISTORY:
             raise BundleError(
                 f"{model.full_method!r} needs personal parameters, which a page does not have",
-                f"use a bundle of {', '.join(methods)}",
+                f"use a bundle of {', '.join(FROM_HISTORY)}",
             )
         if model.options.get("decay_days"):
             raise BundleError(
@@ -90,7 +90,7 @@ def _check(bundle: Bundle) -> None:
             "export the run without --whole, or train it with -o neighbours=200",
         )
     bundle.catalogue()
-    Model(bundle)
+    open_model(bundle)
 
 
 def _asset(name: str) -> str:

@@ -37,7 +37,9 @@ from solera.device.bundle import (
 from solera.device.catalogue import split_year
 from solera.device.compact import compacted
 from solera.device.keys import read_secret, sign
-from solera.device.model import Model, method_of, served_from_history
+from solera.device.model import method_of
+from solera.device.models.opened import open_model
+from solera.device.models.served import FROM_HISTORY
 from solera.methods import find
 from solera.runs.folder import RunFolder
 from solera.runs.result import TESTS, RunResult
@@ -145,7 +147,7 @@ def _published(folder: RunFolder, *, whole: bool) -> _Published:
     if method.tailored:
         raise BundleError(
             f"the server of {method.name!r} keeps a table for every client, so there is no model to publish",
-            f"methods whose model is the same for everybody: {', '.join(served_from_history())}",
+            f"methods whose model is the same for everybody: {', '.join(FROM_HISTORY)}",
         )
     about = _About(config.method, config.plugins, config.options, config.precision, config.seed)
     tensors = {name: state.shared[name] for name in method.shared_shapes(result.items)}
@@ -295,7 +297,7 @@ def write(
                     archive.writestr(zipfile.ZipInfo(name), content)
             made = Bundle.open(partial)
             made.catalogue()
-            Model(made)  # what no device would take is not published
+            open_model(made)  # what no device would take is not published
     except OSError as error:
         raise BundleError(f"{output} cannot be written: {error.strerror}", "give another -o") from None
     return Bundle.open(output)

@@ -13,7 +13,7 @@ from solera.device.catalogue import Catalogue
 from solera.device.dates import DAY, days_of
 
 if TYPE_CHECKING:
-    from solera.device.model import Model
+    from solera.device.models.served import Served
 
 
 class Reason(NamedTuple):
@@ -37,7 +37,7 @@ class DeviceRecommendation(NamedTuple):
 
 
 def recommend(
-    model: Model,
+    model: Served,
     catalogue: Catalogue,
     times: Mapping[str, int | None],
     *,

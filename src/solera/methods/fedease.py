@@ -43,8 +43,8 @@ from solera.core.closed_form import Channels, ClosedForm, ClosedFormConfig, Cont
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows, at_least
 from solera.core.types import Floats, Ints
+from solera.math.fading import Timing, fading
 from solera.math.linear import without_diagonal
-from solera.math.next_items import Timing, fading
 from solera.math.sketch import of_items, symmetric_from
 from solera.math.sparse_ridge import of_upper, solved
 

@@ -75,7 +75,8 @@ from solera.core.closed_form import (
 from solera.core.content import NO_PRIOR, AttributePrior
 from solera.core.sparse import Rows, SparseTotal, at_least
 from solera.core.types import Floats, Ints
-from solera.math.next_items import NextItemOptions, Timing, fading, next_item_weights, next_products
+from solera.math.fading import Timing, fading
+from solera.math.next_items import NextItemOptions, next_item_weights, next_products
 from solera.math.sparse_ridge import diagonal, of_rows, solved
 
 

@@ -12,7 +12,7 @@ from solera.device.catalogue import plain, titles_in
 from solera.device.choices import Choices
 from solera.device.device import Device
 from solera.device.keys import fingerprint
-from solera.device.model import tests_of
+from solera.device.models.served import tests_of
 from solera.device.policy import Policy
 from solera.device.recommending import DeviceRecommendation
 

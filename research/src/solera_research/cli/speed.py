@@ -63,6 +63,9 @@ def speed(
             help="Seed of the sketches, or of who chooses the regularizer of thresholds (0).", min=0
         ),
     ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs in which histories come, of thresholds (1).", min=1)
+    ] = None,
     option: Options = None,
     data_dir: DataDir = None,
 ) -> Answer:
@@ -87,7 +90,7 @@ def speed(
 
     measure = _MEASURES[what]
     named = {"method": method, "rounds": rounds, "threads": threads, "clients": clients, "dropped": dropped}
-    more = {"seed": seed, "sizes": sizes, "option": option, "data": data}
+    more = {"seed": seed, "epochs": epochs, "sizes": sizes, "option": option, "data": data}
     given: dict[str, Any] = {name: value for name, value in (named | more).items() if value is not None}
     taken = inspect.signature(measure).parameters
     if wrong := sorted(given.keys() - taken.keys()):
@@ -248,12 +251,13 @@ def _thresholds(
     method: tuple[str, ...] = ("fedease",),
     sizes: tuple[int, ...] = (1, 2, 5, 10, 20, 50),
     seed: int = 0,
+    epochs: int = 1,
     option: Any = None,
 ) -> Answer:
     """With the regularizer that is best on validation items."""
     from solera_research.speed.thresholds import threshold_accuracy
 
-    found = threshold_accuracy(method[0], data, sizes, option or {}, seed=seed, on_size=tell)
+    found = threshold_accuracy(method[0], data, sizes, option or {}, seed=seed, epochs=epochs, on_size=tell)
     columns = {
         "least_clients": "T",
         "pairs": "pairs",

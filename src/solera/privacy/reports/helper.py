@@ -72,12 +72,12 @@ class Helper:
         if len(elements) != terms.reports:
             raise ReportsError(f"a request has {terms.reports} elements, not {len(elements)}")
         key = self._key(terms)
-        evaluated, proof = evaluate(key, elements)
         with self._database:
             digest = hashlib.sha256(request).digest()
             self._rows("INSERT OR IGNORE INTO devices VALUES (?, ?, ?, ?, 0)", terms, device, digest)
             if self._rows(f"SELECT request {_DEVICE}", terms, device) != [(digest,)]:
                 raise ReportsError("this device had another request evaluated in this epoch")
+        evaluated, proof = evaluate(key, elements)
         return b"".join(evaluated) + proof
 
     def accept(self, terms: Terms, device: str, message: bytes) -> None:

@@ -39,15 +39,13 @@ class Reporter:
                 f" one has agreed to {self._least_devices} or more"
             )
         self.ledger.take(terms.epoch, candidates, terms.reports)
-        return b"".join(
-            blind(each, self._blind(terms, place)) for place, each in enumerate(self._inputs(terms))
-        )
+        return b"".join(blind(each, self._blind(terms, each)) for each in self._inputs(terms))
 
     def message(self, terms: Terms, answer: bytes, helper: bytes, server: bytes) -> bytes:
         """The sealed reports, given the helper's answer and both public keys. Counts as sent from here on."""
         inputs = self._inputs(terms)
         elements, proof = split(answer[:-PROOF_BYTES], ELEMENT_BYTES), answer[-PROOF_BYTES:]
-        blinds = [self._blind(terms, place) for place in range(len(inputs))]
+        blinds = [self._blind(terms, each) for each in inputs]
         blinded = [blind(each, scalar) for each, scalar in zip(inputs, blinds, strict=True)]
         verify(helper, blinded, elements, proof)
         key = X25519PublicKey.from_public_bytes(server)
@@ -67,8 +65,8 @@ class Reporter:
         )
         return [*taken, *padding]
 
-    def _blind(self, terms: Terms, place: int) -> bytes:
-        drawn = self._drawn(terms, b"blind" + place.to_bytes(2), 64)
+    def _blind(self, terms: Terms, data: bytes) -> bytes:
+        drawn = self._drawn(terms, b"blind" + data, 64)
         return bytes(rbcl.crypto_core_ristretto255_scalar_reduce(drawn))
 
     def _drawn(self, terms: Terms, purpose: bytes, length: int) -> bytes:

@@ -1,0 +1,1 @@
+"""Models of bundles in numpy: whoever has a history is served without torch."""

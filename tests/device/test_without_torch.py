@@ -1,0 +1,98 @@
+"""Everything that a person does with a device works where no package that trains can be imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from letterboxd_export import zipped
+
+pytest.importorskip("cryptography", reason="needs the device extra")
+
+from open_service import opened
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "polars", "optuna", "pooch", "narwhals"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+@pytest.fixture
+def without(tmp_path, monkeypatch):
+    """From now on, no process that is started can import them."""
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "sitecustomize.py").write_text(BLOCKED)
+    path = [str(tmp_path / "blocked"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+
+
+def solera(*args: object, code: int = 0) -> str:
+    """What a command in a process of its own prints, or what it complains of."""
+    command = [sys.executable, "-m", "solera", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr if code else done.stdout
+
+
+@pytest.mark.usefixtures("without")
+def test_a_device_from_its_bundle_to_reasons(bundled, keys, tmp_path):
+    bundle, me = bundled("fedslist", whole=False), tmp_path / "me"
+    solera("--version")
+    assert "fedslist" in solera("bundle", "show", bundle, "--vectors", tmp_path / "vectors.json")
+    solera("bundle", "page", bundle, "-o", tmp_path / "page")
+    assert (tmp_path / "page" / "index.html").exists()
+    solera("device", "init", me, "--bundle", bundle, "--key", f"{keys}.pub")
+    report = json.loads(solera("device", "import", me, "letterboxd", zipped(tmp_path / "a.zip"), "--json"))
+    assert report["matched"] > 0
+    solera("device", "match", me, "Fim 5", "5")
+    solera("device", "add", me, "Film 7")
+    shown = json.loads(solera("device", "recommend", me, "--why", "--json"))["items"]
+    assert shown[0]["because"]
+    for command in ("history", "status", "outbox", "policy", "token"):
+        solera("device", command, me)
+    solera("device", "forget", me, "--item", "7", "--yes")
+
+
+@pytest.mark.usefixtures("without")
+@pytest.mark.parametrize("method", ["fedease", "fedhist", "fedsasrec"])
+def test_recommendations_of_every_kind_of_model(method, bundled, tmp_path):
+    me = tmp_path / "me"
+    solera("device", "init", me, "--bundle", bundled(method), "--trust")
+    solera("device", "add", me, "Film 7")
+    assert len(json.loads(solera("device", "recommend", me, "--json"))["items"]) == 10
+
+
+@pytest.mark.usefixtures("without")
+def test_the_page_and_its_service(device):
+    device.add("7")
+    with opened(device.path) as service:
+        assert service.ask("GET", "/").status == 200
+        assert service.ask("GET", "/page/about").json["model"]["method"] == "fedslist"
+        found = service.ask("GET", "/api/v1/recommendations?count=5").json
+        assert [len(listed) for listed in found.values() if isinstance(listed, list)] == [5]
+
+
+@pytest.mark.usefixtures("without")
+def test_what_trains_says_how_to_install_it(bundled, tmp_path):
+    install = "next: pip install 'solera[train]'"
+    assert install in solera("train", "fedease", "--data", "ml-100k", code=2)
+    said = solera("device", "init", tmp_path / "me", "--bundle", bundled("fedmf"), "--trust", code=2)
+    assert "a model of 'fedmf' learns on the device" in said
+    assert install in said
+    assert not (tmp_path / "me").exists()
+
+
+def test_the_block_holds(without, tmp_path):
+    """The control: what needs torch has none."""
+    done = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, text=True, check=False)
+    assert "No module named 'torch'" in done.stderr
