@@ -62,6 +62,7 @@ REFUSED = {
         "recommend run --all -o list.nothing",
         "recommend run --like nothing",
     ],
+    "export": ["export missing --onnx model.onnx", "export run --onnx model.onnx"],
     "blend": ["blend run missing --out blended", "blend run run --out run"],
     "sweep": [
         "sweep fedmf --data plays.csv --axis no_such=1,2 --out swept",
